@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "evidence.md",
+    ROOT / "docs" / "cluster.md",
     ROOT / "benchmarks" / "README.md",
 )
 PROGRAMS = Path(__file__).parent
@@ -172,6 +173,13 @@ BENCHMARKS = (
         usual=None,
         full=Form("", 60),
         keeps_folder=True,
+    ),
+    Benchmark(
+        "cluster",
+        "what does it cost to give cases to machines of a cluster?",
+        quick=Form("--cases 40 --workers 4", 0.5),
+        usual=None,
+        full=Form("", 27),
     ),
     Benchmark(
         "soak",

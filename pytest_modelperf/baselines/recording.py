@@ -90,7 +90,6 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
 ) -> RecordedCase:
     """Measures a case in one process, and in more if its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
-    machine = _machine(facts)
     # Processes differ by more than the precision that more rounds of one process would add.
     policy = coarsened(setup.policy, setup.policy.precision)
     policy = replace(
@@ -102,11 +101,15 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     shared = replace(setup, policy=policy)
     first = _measure(model, shared, place, takes_layers=True)
     model, profiles = first.model, [first.profile]
+    measured = first.profile.measured
+    here = _machine(facts)
+    machine = here if measured is None or measured.machine is None else measured.machine
     stand_in = twin.bind(model)
     fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
     while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False).profile)
-    stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
+    provenance = replace(_provenance(date, here, profiles[0]), machine=machine.key)
+    stored = store_case(profiles[0], facts, provenance, fidelity)
     # All dimensions are stored, for an id names only those that vary.
     stored = replace(
         stored,

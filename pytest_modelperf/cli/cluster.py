@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -14,9 +15,8 @@ from pytest_modelperf.cli.output import shown_progress
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
+    from pytest_modelperf.cluster.cluster import Cluster
     from pytest_modelperf.cluster.records import ClusterStatus
-    from pytest_modelperf.profiler.records import Profile
-    from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiler.rig import Setup
 
 
@@ -30,7 +30,12 @@ class ClusterOptions(Struct, frozen=True):
     def is_given(self) -> bool:
         return self.cluster is not None
 
-    def check(self, *, static: bool, has_roofline: bool) -> None:
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The keys and tags of the machines that may measure; none of them mean any machine."""
+        return tuple(name.strip() for name in (self.machine or "").split(",") if name.strip())
+
+    def check(self, *, static: bool = False, has_roofline: bool = False) -> None:
         """UsageError for an option that does not go with a cluster."""
         if self.cluster is None:
             if self.machine is not None:
@@ -42,35 +47,30 @@ class ClusterOptions(Struct, frozen=True):
             raise UsageError(
                 "a roofline needs the peaks of this machine: leave out --roofline or --cluster."
             )
-
-    def measure(
-        self, model: str, request: ProfileRequest, setup: Setup, plugins: Sequence[str]
-    ) -> Profile:
-        """The profile of every case, each measured on one of the machines."""
-        from pytest_modelperf.cluster.cluster import open_cluster
         from pytest_modelperf.cluster.extra import check_cluster_extra
-        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
-        from pytest_modelperf.profiler.worker.gateway import is_local
 
         check_cluster_extra("--cluster")
-        if setup.engine.name == CALLABLE_ENGINE:
-            raise UsageError("--cluster measures models: leave it out to measure a function.")
 
-        from pytest_modelperf.cluster.profiling import profile_on_cluster
+    @contextmanager
+    def opened(self, *setups: Setup) -> Iterator[Cluster]:
+        """The cluster, which has machines that may measure with these setups."""
+        from pytest_modelperf.cluster.cluster import open_cluster
         from pytest_modelperf.cluster.text import status_line
+        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+        from pytest_modelperf.profiler.worker.gateway import is_this_python
 
-        machines = [name.strip() for name in (self.machine or "").split(",") if name.strip()]
+        if any(setup.engine.name == CALLABLE_ENGINE for setup in setups):
+            raise UsageError("--cluster measures models: leave it out to measure a function.")
+        # Another interpreter of a machine has an engine of its own.
+        engines = {setup.engine.name for setup in setups if is_this_python(setup.spec)}
         with shown_progress() as line:
 
             def show(status: ClusterStatus) -> None:
                 line.show(status_line(status, shutil.get_terminal_size().columns - 1))
 
             with open_cluster(self.cluster or "", show) as cluster:
-                engine = setup.engine.name if is_local(setup.spec) else None
-                cluster.require([tuple(machines)], engine)
-                return profile_on_cluster(
-                    cluster, model, request, setup, plugins=plugins, machines=machines
-                )
+                cluster.require([self.machines], next(iter(engines), None))
+                yield cluster
 
 
 def cluster_options(command: Command) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -37,6 +39,7 @@ from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
+    from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
@@ -62,11 +65,11 @@ class InterpreterOptions(Struct, frozen=True):
                     f"{option} needs a run of the models: leave out --static or {option}."
                 )
 
-    def setups(self, setup: Setup) -> tuple[Setup, Setup]:
-        """Returns the setup of each model."""
+    def setups(self, setup: Setup, *, are_here: bool) -> tuple[Setup, Setup]:
+        """Returns the setup of each model; on a cluster, the Pythons are those of its machines."""
         specs = (
-            parse_interpreter("--python-a", self.python_a),
-            parse_interpreter("--python-b", self.python_b),
+            parse_interpreter("--python-a", self.python_a, is_here=are_here),
+            parse_interpreter("--python-b", self.python_b, is_here=are_here),
         )
         before, after = (replace(setup, spec=spec or setup.spec) for spec in specs)
         return before, after
@@ -80,6 +83,7 @@ class InterpreterOptions(Struct, frozen=True):
 @model_options
 @input_file_option("Run the models on these arrays, named as the inputs.")
 @comparing_options
+@cluster_options
 @click.option(
     "--tolerance",
     metavar="SHARE",
@@ -96,6 +100,7 @@ class InterpreterOptions(Struct, frozen=True):
 @takes_records(
     cases=CaseOptions,
     measuring=MeasuringOptions,
+    place=ClusterOptions,
     interpreters=InterpreterOptions,
     outputs=OutputOptions,
 )
@@ -107,13 +112,14 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     plugins: tuple[str, ...],
     cases: CaseOptions,
     measuring: MeasuringOptions,
+    place: ClusterOptions,
     tolerance: str,
     interpreters: InterpreterOptions,
     outputs: OutputOptions,
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
 
-    Both run in turn on this machine, so its noise affects both alike. A may be the folder of a
+    Both run in turn on one machine, so its noise affects both alike. A may be the folder of a
     baseline; then its twin runs. A and B may be the same model in two interpreters.
 
     \b
@@ -121,21 +127,25 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
     modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --html report.html --json result.json
+    modelperf compare old.onnx new.onnx --batch 1,8 --cluster tcp://scheduler:8786
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after, input_file=cases.input_file)
     if static:
         interpreters.check_static()
+    place.check(static=static)
     extensions = load_extensions(plugins)
     request = cases.request()
     if static:
         result = _compare_static(before, after, request, tolerance, extensions)
     else:
-        setup = _setup(measuring, extensions)
-        result = _compare_measured(
-            (before, after), interpreters.setups(setup), request, tolerance, extensions
-        )
-    is_here = not static and measuring.gateway.startswith("popen")
+        setups = interpreters.setups(_setup(measuring, extensions), are_here=not place.is_given)
+        models = before, after
+        if place.is_given:
+            result = _compare_on_cluster(models, setups, request, tolerance, plugins, place)
+        else:
+            result = _compare_measured(models, setups, request, tolerance, extensions)
+    is_here = not (static or place.is_given) and measuring.gateway.startswith("popen")
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here)
     if is_shown:
@@ -197,11 +207,8 @@ def _compare_measured(
 ) -> Comparison:
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.comparing.by_duet import compare_models
-    from pytest_modelperf.comparing.gates import Gate
-    from pytest_modelperf.comparing.limits import read_tolerances
     from pytest_modelperf.comparing.sides import Side, baseline_side
-    from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.stats.allowed_rounds import rounds_within
+    from pytest_modelperf.profiler.preparation import machine_of
 
     before, after = map(Side, models, setups)
     with ExitStack() as stack:
@@ -209,14 +216,54 @@ def _compare_measured(
         if Path(models[0]).is_dir():
             stored = _read_baseline(Path(models[0]))
             request = request_as_recorded(request, stored.model, models[1])
-            key = describe_machine().key
+            key = machine_of(after.setup).key
             side = baseline_side(stored, key, after, request, extensions)
             before = replace(stack.enter_context(side), setup=before.setup)
-        gate = Gate(
-            tolerances=read_tolerances(tolerance, "--tolerance"),
-            rounds=rounds_within(after.setup.policy.max_seconds),
-        )
+        gate = _gate(tolerance, after.setup)
         return compare_models(before, after, request, gate, extensions, progress)
+
+
+def _compare_on_cluster(  # noqa: PLR0913, PLR0917  # two models, how they run, what of them, where
+    models: tuple[str, str],
+    setups: tuple[Setup, Setup],
+    request: ProfileRequest,
+    tolerance: str,
+    plugins: Sequence[str],
+    place: ClusterOptions,
+) -> Comparison:
+    from pytest_modelperf.baselines.recorded_request import request_as_recorded
+    from pytest_modelperf.comparing.sides import Side
+
+    before, after = map(Side, models, setups)
+    gate = _gate(tolerance, after.setup)
+    stored = None
+    if Path(models[0]).is_dir():
+        stored = _read_baseline(Path(models[0]))
+        request = request_as_recorded(request, stored.model, models[1])
+    with place.opened(*setups) as cluster:
+        from pytest_modelperf.cluster.comparing import compare_on_cluster
+
+        return compare_on_cluster(
+            cluster,
+            before,
+            after,
+            request,
+            gate,
+            baseline=stored,
+            plugins=plugins,
+            machines=place.machines,
+        )
+
+
+def _gate(tolerance: str, setup: Setup) -> Gate:
+    from pytest_modelperf.comparing.gates import Gate
+    from pytest_modelperf.comparing.limits import read_tolerances
+    from pytest_modelperf.stats.allowed_rounds import rounds_within
+
+    return Gate(
+        tolerances=read_tolerances(tolerance, "--tolerance"),
+        rounds=rounds_within(setup.policy.max_seconds),
+    )
 
 
 def _write_comparison(

@@ -211,7 +211,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     else:
         setup = measuring.setup(extensions)
         if place.is_given:
-            result = place.measure(model, request, setup, plugins)
+            result = _measure_on_cluster(model, request, setup, plugins, place)
         else:
             result = _measure(model, request, setup, extensions)
         found = _find_rooflines(result, setup, rooflines)
@@ -242,6 +242,21 @@ def _measure(model: str, request: ProfileRequest, setup: Setup, extensions: Exte
         if setup.engine.name == CALLABLE_ENGINE:
             return measure_function(model, request, setup, progress)
         return measure_model(model, request, setup, extensions, progress)
+
+
+def _measure_on_cluster(
+    model: str,
+    request: ProfileRequest,
+    setup: Setup,
+    plugins: Sequence[str],
+    place: ClusterOptions,
+) -> Profile:
+    with place.opened(setup) as cluster:
+        from pytest_modelperf.cluster.profiling import profile_on_cluster
+
+        return profile_on_cluster(
+            cluster, model, request, setup, plugins=plugins, machines=place.machines
+        )
 
 
 def _find_rooflines(

@@ -13,6 +13,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -54,14 +55,17 @@ class AgainstOptions(Struct, frozen=True):
                 "--against-python is for the model of --against: give both, or neither."
             )
 
-    def sources(self, model: str, setup: Setup) -> tuple[SweepSource, ...]:
-        """Returns what to sweep: the version before comes first."""
+    def sources(self, model: str, setup: Setup, *, are_here: bool) -> tuple[SweepSource, ...]:
+        """Returns what to sweep: the version before comes first.
+
+        On a cluster, the Python is one of the machine.
+        """
         from pytest_modelperf.sweep.measuring import SweepSource
 
         now = SweepSource(model, setup)
         if self.against is None:
             return (now,)
-        spec = parse_interpreter("--against-python", self.against_python)
+        spec = parse_interpreter("--against-python", self.against_python, is_here=are_here)
         return (SweepSource(self.against, replace(setup, spec=spec or setup.spec)), now)
 
 
@@ -89,12 +93,17 @@ class AgainstOptions(Struct, frozen=True):
 @model_options
 @input_file_option("Run the models on these arrays, named as the inputs.")
 @sweeping_options
+@cluster_options
 @json_option
 @csv_option("Write the configurations as CSV")
 @html_option("Write a page with charts")
 @markdown_option("Write the report in Markdown")
 @takes_records(
-    before=AgainstOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
+    before=AgainstOptions,
+    cases=CaseOptions,
+    measuring=MeasuringOptions,
+    place=ClusterOptions,
+    outputs=OutputOptions,
 )
 @click.pass_obj
 def sweep(  # noqa: PLR0913  # one parameter per group of options
@@ -107,23 +116,27 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     plugins: tuple[str, ...],
     cases: CaseOptions,
     measuring: MeasuringOptions,
+    place: ClusterOptions,
     outputs: OutputOptions,
 ) -> None:
     """Measure MODEL at every batch size, core count and number of streams, and find the best.
 
-    All configurations run in turn, in random order, so the noise of this machine affects all
+    All configurations run in turn, in random order, so the noise of the machine affects all
     alike. The best gives the most items per second while its median latency is surely within the
-    threshold. With --against, OTHER is the version before (A) and MODEL the one now (B).
+    threshold. With --against, OTHER is the version before (A) and MODEL the one now (B). On a
+    cluster, one of the machines runs the whole sweep.
 
     \b
     modelperf sweep model.onnx --batch 1,2,4,8 --cores 1,2 --streams 1,2,4
     modelperf sweep model.onnx --batch 1,8 --latency-threshold 20 --html sweep.html
     modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
+    modelperf sweep model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
     """  # noqa: D301  # click: keep the lines of the paragraph
     models = (model,) if before.against is None else (before.against, model)
     is_shown = outputs.check(*models, input_file=cases.input_file)
     before.check()
+    place.check()
     counts = parse_numbers("--streams", streams)
     threshold_ms = None
     if latency_threshold is not None:
@@ -134,11 +147,25 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 
     from pytest_modelperf.sweep.measuring import sweep_models
 
-    sources = before.sources(model, setup)
-    with shown_progress() as progress:
-        result = (measure or sweep_models)(
-            sources, request, counts, threshold_ms, extensions, progress
-        )
+    sources = before.sources(model, setup, are_here=not place.is_given)
+    if place.is_given:
+        with place.opened(*(source.setup for source in sources)) as cluster:
+            from pytest_modelperf.cluster.sweeping import sweep_on_cluster
+
+            result = sweep_on_cluster(
+                cluster,
+                sources,
+                request,
+                counts,
+                threshold_ms,
+                plugins=plugins,
+                machines=place.machines,
+            )
+    else:
+        with shown_progress() as progress:
+            result = (measure or sweep_models)(
+                sources, request, counts, threshold_ms, extensions, progress
+            )
     _show_sweep(result, outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
 

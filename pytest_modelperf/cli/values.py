@@ -51,13 +51,16 @@ def parse_forms(option: str, text: str, known: Mapping[str, tuple[str, ...]]) ->
     return tuple(dict.fromkeys(form for name in names for form in known[name]))
 
 
-def parse_interpreter(option: str, path: str | None) -> str | None:
-    """Returns the gateway to a Python interpreter, if one is given."""
+def parse_interpreter(option: str, path: str | None, *, is_here: bool = True) -> str | None:
+    """Returns the gateway to a Python interpreter, if one is given.
+
+    One that is not here is a path on the machine that measures, which says if it is not there.
+    """
     if path is None:
         return None
-    from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+    from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec
 
-    return interpreter_spec(path, option)
+    return interpreter_spec(path, option) if is_here else f"{LOCAL}//python={path}"
 
 
 def parse_dims(texts: Sequence[str], *, several: bool = True) -> Mapping[str, tuple[int, ...]]:

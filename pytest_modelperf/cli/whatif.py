@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -101,6 +102,7 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
     "Run the model on these arrays, named as its inputs; static INT8 is calibrated with them."
 )
 @variant_options
+@cluster_options
 @top_option
 @click.option(
     "--view",
@@ -114,7 +116,11 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
 @html_option("Write a page with charts")
 @markdown_option("Write the report in Markdown")
 @takes_records(
-    named=VariantOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
+    named=VariantOptions,
+    cases=CaseOptions,
+    measuring=MeasuringOptions,
+    place=ClusterOptions,
+    outputs=OutputOptions,
 )
 @click.pass_obj
 def whatif(  # noqa: PLR0913  # one parameter per group of options
@@ -126,23 +132,27 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     plugins: tuple[str, ...],
     cases: CaseOptions,
     measuring: MeasuringOptions,
+    place: ClusterOptions,
     top: int,
     view: str,
     outputs: OutputOptions,
 ) -> None:
     """Try what would make MODEL faster: make variants of it, and measure them beside MODEL.
 
-    Each variant runs in turn with MODEL, so the noise of this machine affects both alike. Only
+    Each variant runs in turn with MODEL, so the noise of the machine affects both alike. Only
     speed is measured; accuracy is not. Without any of --prune, --prune-channels, --quantize and
-    --precision, it tries --prune 0.5,0.9 --quantize int8.
+    --precision, it tries --prune 0.5,0.9 --quantize int8. On a cluster, one of the machines makes
+    and runs all variants.
 
     \b
     modelperf whatif model.onnx --prune 0.5,0.8,0.9 --estimate 0.7 --quantize int8
     modelperf whatif model.onnx --prune-channels 0.25,0.5 --batch 1,8 --cores 2
     modelperf whatif model.onnx --engine openvino --precision bf16 --quantize int8-static
     modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
+    modelperf whatif model.onnx --quantize int8 --cluster tcp://scheduler:8786 --machine board
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
+    place.check()
     if named == _NONE_NAMED:
         named = _USUAL
         click.echo(
@@ -163,10 +173,25 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.whatif.tables import View
     from pytest_modelperf.whatif.text import WhatIfView
 
-    with shown_progress() as progress:
-        result = (ask or ask_what_if)(
-            model, request, setup, variants, estimates, extensions, progress
-        )
+    if place.is_given:
+        with place.opened(setup) as cluster:
+            from pytest_modelperf.cluster.asking import ask_on_cluster
+
+            result = ask_on_cluster(
+                cluster,
+                model,
+                request,
+                setup,
+                variants,
+                estimates=estimates,
+                plugins=plugins,
+                machines=place.machines,
+            )
+    else:
+        with shown_progress() as progress:
+            result = (ask or ask_what_if)(
+                model, request, setup, variants, estimates, extensions, progress
+            )
     _show_whatif(result, WhatIfView(top or None, View(view)), outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
 

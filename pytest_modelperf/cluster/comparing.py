@@ -1,11 +1,16 @@
-"""Two models compared at one case, on one machine of a cluster."""
+"""Two models compared at one case on one machine of a cluster, and all cases together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pytest_modelperf.baselines.records import Baseline
+from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.cluster.requests import (
     CaseRequest,
@@ -14,12 +19,22 @@ from pytest_modelperf.cluster.requests import (
     split_request,
 )
 from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_baseline
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.records import Comparison
-from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.errors import ClusterError, MeasureError
+from pytest_modelperf.graph.twin import write_twin_bytes
+from pytest_modelperf.profiler.conditions import describe_machine_line
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.preparation import Model, machine_of
+from pytest_modelperf.profiler.request import ProfileRequest, profile_both, profile_model
 from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.worker.gateway import is_local
+from pytest_modelperf.profiler.working_folder import working_folder
 
 
 class ComparedModel(Struct, frozen=True):
@@ -30,12 +45,16 @@ class ComparedModel(Struct, frozen=True):
 
 
 class ComparisonOrder(Struct, frozen=True, kw_only=True):
-    """One case to compare. The level of the gate is what this case has of that of the run."""
+    """One case to compare. The level of the gate is what this case has of that of the run.
+
+    `baseline` is what is stored of the model before, whose twin then runs in its place.
+    """
 
     before: ComparedModel
     after: ComparedModel
     case: CaseRequest
     gate: Gate
+    baseline: Baseline | None = None
     details: Details = Details.ALWAYS
     plugins: tuple[str, ...] = ()
 
@@ -53,6 +72,7 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
     request: ProfileRequest,
     gate: Gate,
     *,
+    baseline: Baseline | None = None,
     plugins: Sequence[str] = (),
     machines: Sequence[str] = (),
 ) -> tuple[Job, ...]:
@@ -64,6 +84,7 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
             after=ComparedModel(after.content.digest, SetupRequest.of(after.setup)),
             case=case,
             gate=gate.divided(len(cases)),
+            baseline=baseline,
             plugins=tuple(plugins),
         )
         for case in cases
@@ -85,22 +106,120 @@ def compare_case_models(request: str, context: JobContext) -> str:
     """The comparison of two models at one case, made here: the work of a job."""
     order = from_text(request, ComparisonOrder)
     extensions = load_plugins(order.plugins)
+    case = order.case.to_request()
     before, after = (
         Side(context.paths[side.model], side.setup.to_setup(extensions))
         for side in (order.before, order.after)
     )
-    comparison = compare_models(
-        before,
-        after,
-        order.case.to_request(),
-        order.gate,
-        extensions,
-        context.watch,
-        order.details,
-    )
-    return to_text(comparison)
+    with ExitStack() as stack:
+        if order.baseline is not None:
+            key = machine_of(after.setup).key
+            stored = baseline_side(order.baseline, key, after, case, extensions)
+            before = replace(stack.enter_context(stored), setup=before.setup)
+        comparison = compare_models(
+            before, after, case, order.gate, extensions, context.watch, order.details
+        )
+    cases = tuple(_with_machine(each, after.setup) for each in comparison.cases)
+    return to_text(replace(comparison, cases=cases))
 
 
 def read_comparison(text: str) -> Comparison:
     """The comparison of one case, from the text of its job."""
     return from_text(text, Comparison)
+
+
+def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which rule, with what, where
+    cluster: Cluster,
+    before: Side,
+    after: Side,
+    request: ProfileRequest,
+    gate: Gate,
+    *,
+    baseline: Baseline | None = None,
+    plugins: Sequence[str] = (),
+    machines: Sequence[str] = (),
+) -> Comparison:
+    """Every case of two models, each case on one of the machines.
+
+    A baseline takes the place of the model before. A case that no machine compared says why, and
+    keeps what its counts say. A wrong request or model raises an error.
+    """
+    extensions = load_plugins(plugins)
+    counted = (
+        _count_both(before, after, request, gate.tolerances, extensions)
+        if baseline is None
+        else _count_with_baseline(baseline, after, request, gate.tolerances, extensions)
+    )
+    now = read_content(after.source)
+    then = now if baseline is not None else read_content(before.source)
+    jobs = comparison_jobs(
+        ClusterSide(then, before.setup),
+        ClusterSide(now, after.setup),
+        request,
+        gate,
+        baseline=baseline,
+        plugins=plugins,
+        machines=machines,
+    )
+    futures = [cluster.submit(job) for job in jobs]
+    cases: list[CaseComparison] = []
+    engines: list[str] = []
+    for case, future in zip(counted.cases, futures, strict=True):
+        try:
+            found = read_comparison(future.result())
+        except (ClusterError, MeasureError) as error:
+            cases.append(replace(case, failure=error.worded(after.setup.wording)))
+            continue
+        cases += found.cases
+        engines += found.engines
+    old = counted.before if baseline is not None else replace(counted.before, sha256=then.digest)
+    return Comparison(
+        old,
+        replace(counted.after, sha256=now.digest),
+        tuple(cases),
+        tolerance=gate.tolerance,
+        confidence=gate.divided(len(jobs)).confidence,
+        engines=tuple(dict.fromkeys(engines)),
+    )
+
+
+# Errors that concern several cases are raised here: no job of one case would find them.
+
+
+def _count_both(
+    before: Side,
+    after: Side,
+    request: ProfileRequest,
+    tolerances: Tolerances,
+    extensions: Extensions,
+) -> Comparison:
+    """The counts of both models at every case, without a run."""
+    old, new = profile_both(before.source, after.source, request, extensions.operators)
+    pairs = zip(old.cases, new.cases, strict=True)
+    cases = tuple(compare_cases(then, now, tolerances) for then, now in pairs)
+    return Comparison(old.model, new.model, cases)
+
+
+def _count_with_baseline(
+    baseline: Baseline,
+    after: Side,
+    request: ProfileRequest,
+    tolerances: Tolerances,
+    extensions: Extensions,
+) -> Comparison:
+    """The counts of the model now and those stored, without a run."""
+    if baseline.twin is not None:
+        with working_folder("twin") as folder:
+            twin = folder / "stored.onnx"
+            write_twin_bytes(baseline.twin, twin)
+            profile_both(twin, after.source, request, extensions.operators)
+    given = Model.load(after.source, request, extensions).given_inputs()
+    profile = profile_model(after.source, request, extensions.operators)
+    return compare_with_baseline(baseline.model, profile, given, tolerances)
+
+
+def _with_machine(case: CaseComparison, setup: Setup) -> CaseComparison:
+    """The case with a note of the machine that it ran on: others may run elsewhere."""
+    if case.rounds is None or not is_local(setup.spec):
+        return case
+    return replace(case, notes=(*case.notes, f"run on {describe_machine_line(describe_machine())}"))

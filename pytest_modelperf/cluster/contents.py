@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
 from pytest_modelperf.cluster.records import ModelContent, ModelPart
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.digests import Tell
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.text.escaping import printable
 
 # What lies in the memory of a process at once, of each model that is sent.
 PIECE_BYTES = 8 << 20
@@ -24,12 +25,14 @@ class Piece(Struct, frozen=True):
     data: bytes
 
 
-def read_content(path: str | os.PathLike[str], tell: Tell = lambda _: None) -> ModelContent:
+def read_content(source: ModelSource, tell: Tell = lambda _: None) -> ModelContent:
     """The content of a model; ModelError where external data cannot be read."""
-    file = open_model(path)
+    file = open_model(source)
+    if file.path is None:
+        raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
     beside = [ModelPart(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
-    graph = ModelPart(Path(path).name, file.size_bytes)
-    return ModelContent(str(Path(path).resolve()), file.sha256(tell), (graph, *beside))
+    graph = ModelPart(file.path.name, file.size_bytes)
+    return ModelContent(str(file.path.resolve()), file.sha256(tell), (graph, *beside))
 
 
 def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:

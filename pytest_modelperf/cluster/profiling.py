@@ -18,7 +18,7 @@ from pytest_modelperf.cluster.requests import (
     split_request,
 )
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
@@ -100,8 +100,9 @@ def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measu
     for case, future in zip(counted.cases, futures, strict=True):
         try:
             profile = from_text(future.result(), Profile)
-        except MeasureError as error:
-            cases.append(replace(case, outcome=Outcome.FAILED, reason=str(error)))
+        except (ClusterError, MeasureError) as error:
+            reason = error.worded(setup.wording)
+            cases.append(replace(case, outcome=Outcome.FAILED, reason=reason))
             continue
         cases.extend(profile.cases)
         found = found or profile.machine

@@ -1,4 +1,4 @@
-"""The request for one case as JSON: what to profile, the setup, and arrays."""
+"""A request as JSON, of one case or of all: what to profile, the setup, and arrays."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.profiler.dim_sizes import PairedSizes
 from pytest_modelperf.profiler.given_inputs import GivenInputs
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
@@ -46,6 +48,40 @@ class CaseRequest(Struct, frozen=True, kw_only=True):
             sparsity=self.sparsity,
             given=None if self.given is None else _read_arrays(self.given, self.given_source),
             seed=self.seed,
+            named=self.named,
+        )
+
+
+class WholeRequest(Struct, frozen=True, kw_only=True):
+    """A `ProfileRequest` of all cases, for a job that has them run in turn.
+
+    `first` has what is the same for each of them. Paired sizes go together, one from each name.
+    """
+
+    batch_sizes: tuple[int | None, ...]
+    cores: tuple[int, ...]
+    dims: Mapping[str, tuple[int, ...]]
+    has_paired_sizes: bool
+    named: tuple[str, ...]
+    first: CaseRequest
+
+    @classmethod
+    def of(cls, request: ProfileRequest) -> WholeRequest:
+        return cls(
+            batch_sizes=request.batch_sizes,
+            cores=request.cores,
+            dims=request.dims,
+            has_paired_sizes=isinstance(request.dims, PairedSizes),
+            named=request.named,
+            first=split_request(request)[0],
+        )
+
+    def to_request(self) -> ProfileRequest:
+        return replace(
+            self.first.to_request(),
+            batch_sizes=self.batch_sizes,
+            cores=self.cores,
+            dims=PairedSizes(self.dims) if self.has_paired_sizes else self.dims,
             named=self.named,
         )
 

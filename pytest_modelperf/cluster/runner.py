@@ -39,6 +39,8 @@ from pytest_modelperf.text.version import __version__
 _MOST_LOSSES = 2
 # A machine may also be lost while a job waits on it, which is not the fault of the job.
 _MOST_TRIES = 6
+# A machine that has come is asked so often what it is.
+_MOST_ASKED = 3
 # Dask says there which workers come and go.
 _SCHEDULER_TOPIC = "all"
 # The last messages to machines.
@@ -238,8 +240,12 @@ class Runner:
         elif action == "remove-worker" and "worker" in told:
             self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
 
-    async def _find_machines(self, addresses: list[str] | None) -> None:
+    async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
         answers = await self._client.run(describe_station, workers=addresses, on_error="return")
+        # A busy network loses an answer; nobody would ask that machine again.
+        silent = [each for each, answer in answers.items() if isinstance(answer, OSError)]
+        if silent and tries > 1:
+            self._begin(self._find_machines(silent, tries - 1))
         for machine in read_machines(answers):
             self._machines[machine.address] = self._known[machine.address] = machine
         self._turns.set_machines(self.machines)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from pytest_modelperf.cluster.records import ClusterStatus, RunningJob
+from pytest_modelperf.profiler.progress import progress_line
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
 _MOST_NAMED = 3
+_BETWEEN = "  "
+# Room for the number of a case and its id.
+_LEAST_PROGRESS = 20
 
 
 def status_line(status: ClusterStatus, width: int) -> str:
-    """How many jobs have ended, run and wait, and which machines they run on, if there is room."""
+    """How many jobs have ended, run and wait, and which machines they run on, if there is room.
+
+    The only job of all, as a sweep is, shows its progress in place of the counts.
+    """
     counts = f"{status.ended} ended, {len(status.running)} running, {status.waiting} waiting"
     where = shorten_list([_where(job) for job in status.running], _MOST_NAMED)
     line = f"{counts}: {where}" if where else counts
+    if len(status.running) == 1 and not status.ended + status.waiting:
+        progress = status.running[0].progress
+        left = width - len(where) - len(_BETWEEN)
+        if progress is not None and left >= _LEAST_PROGRESS:
+            return f"{where}{_BETWEEN}{progress_line(progress, left)}"
     return line if len(line) <= width else counts[:width]
 
 

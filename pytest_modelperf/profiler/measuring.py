@@ -40,6 +40,7 @@ from pytest_modelperf.profiler.rig import (
     set_up,
 )
 from pytest_modelperf.profiler.sampling import IsEnough
+from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.inline import work_inline
 from pytest_modelperf.text.escaping import printable
 
@@ -155,6 +156,12 @@ def measure_function(
         raise UsageError(
             f"{printable(shown)} is a function, whose dimensions have no names.",
             Remedy("Leave {dims} out."),
+        )
+    if name is None and not is_this_python(setup.spec):
+        raise UsageError(
+            f"{printable(shown)} exists only in this process, and cannot run through the gateway "
+            f"{printable(setup.spec)!r}: define it at the top of a module that is installed there, "
+            "or give no gateway."
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
     cases: list[CaseProfile] = []

@@ -32,7 +32,8 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
-from pytest_modelperf.profiler.machine.describe import ROOT, cores_available
+from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.records import Case, ModelFacts, StaticProfile, StoredInputs
 from pytest_modelperf.profiler.request import (
@@ -272,6 +273,14 @@ def alone_at(place: CasePlace) -> Iterator[None]:
     with measuring_alone(lambda holder: place.tell(f"{WAITING} {holder}")):
         place.tell("starting")
         yield
+
+
+def machine_of(setup: Setup) -> MachineFacts:
+    """The machine that cases run on with a setup; MeasureError if it cannot be reached."""
+    if is_local(setup.spec):
+        return describe_machine()
+    with start_on(setup, 1) as worker:
+        return worker.machine or describe_machine()
 
 
 def start_on(setup: Setup, cores: int) -> ProcessWorker:

@@ -26,14 +26,15 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, machine_of
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec, is_local
 from pytest_modelperf.testing.budgets import latency_limits
 from pytest_modelperf.testing.options import BASELINE_PYTHON, HISTORY, UpdateMode
 from pytest_modelperf.testing.outcomes import BaselineLink, Source
+from pytest_modelperf.text.escaping import printable
 
 
 class ReadsBaselines(Protocol):
@@ -69,6 +70,11 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
     def is_function(self) -> bool:
         """Whether the model is Python code: nothing in it can be counted or stored."""
         return callable(self.model) or self.setup.engine.name == "callable"
+
+    @property
+    def is_bound_here(self) -> bool:
+        """Whether only this process can measure it: a function, or a board behind a gateway."""
+        return self.is_function or self.setup.spec != LOCAL
 
     @property
     def graph(self) -> ModelSource:
@@ -111,20 +117,33 @@ class CheckContext(Struct, frozen=True, dict=True):
     def last_tag(self) -> Tag | None:
         return find_last_tag(self.root)
 
-    def past_runs(self, name: str) -> PastRuns:
+    def past_runs(self, name: str, machine: str) -> PastRuns:
         """The history of a model on machines of this kind; UsageError if none is set."""
-        return self._read_past_runs(name)
+        return self._read_past_runs(name, machine)
 
     @cached_property
-    def _read_past_runs(self) -> Callable[[str], PastRuns]:
+    def _read_past_runs(self) -> Callable[[str, str], PastRuns]:
         if self.history is None:
             raise UsageError(f"there is no history: give its folder with {HISTORY.flag}.")
         store = HistoryStore(self.history)
-        return lru_cache(maxsize=1)(lambda name: read_past_runs(store.file(name, self.machine.key)))
+        return lru_cache(maxsize=1)(lambda name, machine: read_past_runs(store.file(name, machine)))
 
-    def baseline(self, name: str) -> Baseline | None:
+    def machine_of(self, setup: Setup) -> MachineFacts:
+        """The machine that cases run on with a setup; MeasureError if it cannot be reached."""
+        if self.is_static or is_local(setup.spec):
+            return self.machine
+        if setup.spec not in self._machines:
+            self._machines[setup.spec] = machine_of(setup)
+        return self._machines[setup.spec]
+
+    @cached_property
+    def _machines(self) -> dict[str, MachineFacts]:
+        """Those that were reached, by their gateways."""
+        return {}
+
+    def baseline(self, name: str, machine: str) -> Baseline | None:
         """The baseline of a model, with what was recorded on machines of this kind."""
-        return self._read_baseline(name, (self.machine.key,))
+        return self._read_baseline(name, (machine,))
 
     def whole_baseline(self, name: str) -> Baseline | None:
         """The baseline of a model, with what was recorded on machines of every kind."""
@@ -178,11 +197,22 @@ class BoundCheck(Struct, frozen=True):
         return replace(self.check.gate, limits=limits)
 
     @property
+    def machine(self) -> MachineFacts:
+        """The machine that the case runs on."""
+        return self.context.machine_of(self.check.setup)
+
+    @property
     def setup_before(self) -> Setup:
-        """The setup of the side before, which may run in another Python."""
+        """The setup of the side before, which may run in another Python of this machine."""
         python = self.context.baseline_python
         if python is None:
             return self.check.setup
+        if not is_local(self.check.setup.spec):
+            raise UsageError(
+                f"{BASELINE_PYTHON.flag} is a Python of this machine, and the case runs through "
+                f"{printable(self.check.setup.spec)}: two machines cannot be compared. Leave out "
+                "one of them."
+            )
         return replace(self.check.setup, spec=interpreter_spec(python, BASELINE_PYTHON.flag))
 
 

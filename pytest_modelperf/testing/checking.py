@@ -12,6 +12,7 @@ from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.measuring import measure_case
 from pytest_modelperf.profiler.preparation import Watch, check_cores
@@ -111,8 +112,13 @@ class Checker(Struct, frozen=True):
 def _judge_or_record(bound: BoundCheck) -> CaseResult:
     """The result of a check; what is recorded depends on the update mode."""
     context, name = bound.context, bound.check.baseline
+    try:
+        machine = bound.machine
+    except MeasureError as error:
+        failure = error.worded(bound.check.setup.wording)
+        return CaseResult(CaseComparison(bound.case, (), (), failure=failure), bound.counted)
     # Read also where it will be replaced: a broken one is not overwritten by mistake.
-    stored = None if name is None else context.baseline(name)
+    stored = None if name is None else context.baseline(name, machine.key)
     case = None if stored is None else stored.model.case(bound.case.id)
     is_recorded = context.update is UpdateMode.ALL or (
         context.update is UpdateMode.NEW and case is None

@@ -71,7 +71,7 @@ class ClusterChecker(Struct, frozen=True):
         """ClusterError where no machine may run one of these, or has other software."""
         by_engine: dict[str | None, set[tuple[str, ...]]] = {}
         for check in checks:
-            if not check.is_function:
+            if not check.is_bound_here:
                 by_engine.setdefault(check.setup.engine.name, set()).add(self._allowed(check))
         # A run whose tests name models only while they run needs a machine too.
         for engine, wanted in (by_engine or {None: {self.terms.machines}}).items():
@@ -80,7 +80,7 @@ class ClusterChecker(Struct, frozen=True):
     def submit(self, checks: Iterable[CaseCheck]) -> None:
         """Have these checked, in this order; what is wrong with one is told by its test."""
         for check in checks:
-            if check.test not in self._futures and not check.is_function:
+            if check.test not in self._futures and not check.is_bound_here:
                 with suppress(ModelPerfError):
                     self._futures[check.test] = self.cluster.submit(self._check_job(check))
 
@@ -94,8 +94,8 @@ class ClusterChecker(Struct, frozen=True):
 
     def check(self, check: CaseCheck) -> Checked:
         """A case judged or recorded; MeasureError where its machines were lost."""
-        if check.is_function:
-            return _measured_here(self.here.check(_without_machine(check)))
+        if check.is_bound_here:
+            return _measured_here(self.here.check(_without_machine(check)), check)
         future = self._futures.pop(check.test, None)
         text = self._wait(future or self.cluster.submit(self._check_job(check)))
         checked = read_answer(text)
@@ -103,7 +103,7 @@ class ClusterChecker(Struct, frozen=True):
 
     def measure(self, check: CaseCheck) -> CaseProfile:
         """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
-        if check.is_function:
+        if check.is_bound_here:
             return self.here.measure(_without_machine(check))
         (job,) = profile_jobs(
             self._content(check.graph),
@@ -226,15 +226,19 @@ def _of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
 
 
 def _without_machine(check: CaseCheck) -> CaseCheck:
-    """The check of a function, which this process alone has; UsageError if it names a machine."""
-    if check.machine is not None:
+    """A check that this process alone can make; UsageError if it names a machine."""
+    if check.machine is None:
+        return check
+    if check.is_function:
         raise UsageError(
             "a Python function cannot be sent to a machine of a cluster: leave out its machine."
         )
-    return check
+    raise UsageError("a gateway names where a case runs: leave out its machine, or the gateway.")
 
 
-def _measured_here(checked: Checked) -> Checked:
+def _measured_here(checked: Checked, check: CaseCheck) -> Checked:
+    if not check.is_function:
+        return checked
     outcome = checked.outcome
     notes = (*outcome.comparison.notes, NOT_SENT)
     comparison = replace(outcome.comparison, notes=notes)

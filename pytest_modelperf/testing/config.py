@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config_values import (
+    is_gateway,
     read_dims,
+    read_gateway,
     read_inner_path,
     read_keys,
     read_names,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MODELS = "models"
+_MACHINES = "machines"
 # Characters that make a path a glob.
 _WILD = frozenset("*?[")
 
@@ -54,6 +57,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "tolerance": "how much slower it may be: 0.03, or {p50 = 0.02, macs = 0.01}",
     "engine": "what runs it",
     "engine_options": "options of the engine, a table",
+    "gateway": "where it runs: a name of [tool.modelperf.machines], or as in ssh=host",
     "max_seconds": "the longest that the rounds of a case may take",
     "warmup_seconds": "the least that each session is warmed up",
     "min_seconds": "the least that the rounds of a case may take that is measured alone",
@@ -78,6 +82,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     tolerances: Tolerances | None = None
     engine: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
+    gateway: str | None = None
     max_seconds: float | None = None
     warmup_seconds: float | None = None
     min_seconds: float | None = None
@@ -123,6 +128,7 @@ class ModelTables:
 class Settings(Struct, frozen=True, kw_only=True, eq=False):
     """All settings of a run. `typed` has the keys of the options on the command line.
 
+    `gateway` is the name of one of the `gateways`, or a gateway itself; None: models run here.
     `json`, `markdown`, `html`, `benchmark_json`, `bencher_json` and `trace` are relative to where
     pytest was started. `history` is relative to the root.
     """
@@ -135,6 +141,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     timeout: float
     engine: str
     engine_options: Mapping[str, str]
+    gateway: str | None
     static_only: bool
     against: str | None
     baseline_python: str | None
@@ -152,6 +159,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     cluster: str | None
     machine: tuple[str, ...]
     models: ModelTables
+    gateways: Mapping[str, str] = field(default_factory=dict)
     typed: frozenset[str] = frozenset()
     table_file: str = "pyproject.toml"
     # A slow model may take longer if no source gives a time.
@@ -170,6 +178,32 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
         """The folder of the history; None if this run adds nothing to it."""
         return (
             None if self.history is None or self.against is not None else self.root / self.history
+        )
+
+    @property
+    def gateway_spec(self) -> str | None:
+        """The gateway itself; UsageError for the name of a machine that is not there."""
+        return self._spec_of(self.gateway)
+
+    def check_gateways(self, place: str) -> None:
+        """UsageError for a machine that is named and not there; `place` names the tables."""
+        self._spec_of(self.gateway)
+        for table in self.models:
+            self._spec_of(table.gateway, f'{place}."{printable(table.pattern)}"]: gateway: ')
+
+    def _spec_of(self, name: str | None, where: str = "") -> str | None:
+        if name is None or is_gateway(name):
+            return name
+        if name in self.gateways:
+            return self.gateways[name]
+        from pytest_modelperf.text.words import suggestion
+
+        known = ", ".join(map(printable, self.gateways)) or "no machine"
+        raise UsageError(
+            f"{where}there is no machine {printable(name)!r}.{suggestion(name, self.gateways)} "
+            f"[tool.{PREFIX}.{_MACHINES}] of {printable(self.table_file)} has {known}. Add it "
+            f'there, as in {printable(name)} = "ssh=pi@host//python=python3", or give a gateway '
+            "itself."
         )
 
     def table_for(self, path: str) -> ModelTable | None:
@@ -204,6 +238,8 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
         if options.ENGINE_OPTION.key in self.typed:
             chosen = self.engine_options
         settings = replace(self, engine=engine, engine_options=chosen)
+        if terms.gateway is not None and options.GATEWAY.key not in self.typed:
+            settings = replace(settings, gateway=terms.gateway)
         if terms.tolerances is not None and options.TOLERANCE.key not in self.typed:
             settings = replace(settings, tolerances=terms.tolerances)
         if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
@@ -241,6 +277,7 @@ def read_settings(
         timeout=given.value(options.TIMEOUT),
         engine=given.value(options.ENGINE),
         engine_options=given.engine_options,
+        gateway=given.value(options.GATEWAY),
         static_only=given.value(options.STATIC_ONLY),
         against=given.value(options.AGAINST),
         baseline_python=given.value(options.BASELINE_PYTHON),
@@ -258,12 +295,14 @@ def read_settings(
         cluster=given.value(options.CLUSTER),
         machine=given.value(options.MACHINE),
         models=_read_models(models, f"{place}.{_MODELS}"),
+        gateways=_read_machines(given.table.get(_MACHINES, {}), f"{place}.{_MACHINES}]"),
         typed=frozenset(key for key, value in command_line.items() if _is_typed(value)),
         table_file=table_file,
         has_given_seconds=given.has(options.MAX_SECONDS),
     )
     _check_together(settings)
     _check_seconds(settings)
+    settings.check_gateways(f"{place}.{_MODELS}")
     return settings
 
 
@@ -273,9 +312,10 @@ def _check_together(settings: Settings) -> None:
     A typed setting wins over one in a file, which is then ignored.
     """
     if settings.static_only:
-        needing = (options.BASELINE_PYTHON, options.TRACE, options.CLUSTER)
+        idle: Sequence[Option[str | None]]
+        idle = (options.BASELINE_PYTHON, options.GATEWAY, options.TRACE, options.CLUSTER)
         reason = f"with {options.STATIC_ONLY.flag} no model runs"
-        _refuse(needing, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
+        _refuse(idle, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
     if settings.against is not None:
         reason = f"the history has ratios to baselines, and {options.AGAINST.flag} uses none"
         _refuse((options.HISTORY,), settings, options.AGAINST, reason, "Leave one of them out.")
@@ -396,7 +436,27 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
             if option.table_key == key.replace("-", "_") and not option.is_in_files:
                 raise option.refusal(f"{place}: {printable(key)}")
     known = [option.table_key for option in OPTIONS if option.is_in_files]
-    return read_keys(table, (*known, _MODELS), place)
+    return read_keys(table, (*known, _MODELS, _MACHINES), place)
+
+
+def _read_machines(machines: object, place: str) -> Mapping[str, str]:
+    """The gateways of machines, by their names."""
+    if not isinstance(machines, Mapping):
+        raise UsageError(
+            f"{place} takes a gateway for each machine, such as "
+            f'board = "ssh=pi@board//python=python3", not {shown(machines)}.'
+        )
+    found: dict[str, str] = {}
+    for name, value in machines.items():
+        where = f"{place}: {printable(name)}"
+        if is_gateway(name) or not name.strip():
+            raise UsageError(f"{where} is no name of a machine: give one such as board.")
+        found[name] = read_gateway(value, where)
+        if not is_gateway(found[name]):
+            raise UsageError(
+                f"{where} takes a gateway such as ssh=pi@board//python=python3, not {shown(value)}."
+            )
+    return found
 
 
 def _read_models(models: object, place: str) -> ModelTables:
@@ -436,6 +496,7 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         tolerances=value("tolerance", read_tolerance, None),
         engine=value("engine", read_text, None),
         engine_options=value("engine_options", read_pairs, nothing),
+        gateway=value("gateway", read_gateway, None),
         max_seconds=value("max_seconds", read_seconds, None),
         warmup_seconds=value("warmup_seconds", read_seconds, None),
         min_seconds=value("min_seconds", read_seconds, None),

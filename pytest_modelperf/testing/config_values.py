@@ -70,6 +70,25 @@ def read_optional_text(value: object, where: str) -> str | None:
     return None if value is None else read_text(value, where)
 
 
+def read_gateway(value: object, where: str) -> str:
+    """A gateway, or the name of a machine; a name has no `=` and is not `popen`."""
+    text = read_text(value, where).strip()
+    if is_gateway(text):
+        from pytest_modelperf.profiler.worker.gateway import check_spec
+
+        check_spec(text, where)
+    return text
+
+
+def read_optional_gateway(value: object, where: str) -> str | None:
+    return None if value is None else read_gateway(value, where)
+
+
+def is_gateway(text: str) -> bool:
+    """Whether it says how to reach a machine, and does not name one."""
+    return "=" in text or text.partition("//")[0] == "popen"
+
+
 def read_path(value: object, where: str) -> Path:
     return Path(read_text(value, where))
 

@@ -16,6 +16,7 @@ from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.testing.config import ModelTable, Terms
 from pytest_modelperf.testing.config_values import (
     read_dims,
+    read_gateway,
     read_names,
     read_pairs,
     read_path,
@@ -189,6 +190,7 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "tolerance": read_tolerances,
     "engine": read_text,
     "engine_options": read_pairs,
+    "gateway": read_gateway,
     "max_seconds": read_seconds,
     "warmup_seconds": read_seconds,
     "min_seconds": read_seconds,

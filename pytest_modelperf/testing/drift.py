@@ -77,7 +77,7 @@ def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
         return _not_judged("--modelperf-against compares with no baseline")
     linked = None if result.link is None else result.link.comparison
     compared = linked or result.comparison
-    stored = context.baseline(str(bound.check.baseline))
+    stored = context.baseline(str(bound.check.baseline), bound.machine.key)
     case = None if stored is None else stored.model.case(bound.case.id)
     if case is None or (compared.outcome is Verdict.NEW and result.recording is None):
         return _not_judged(f"there is no baseline of {bound.case.id} to compare with")
@@ -111,7 +111,7 @@ def _not_judged(reason: str, *metrics: Metric) -> DriftFound:
 def _judge(bound: BoundCheck, budget: Budget, line: ChainedLine) -> DriftFound:
     """The drift up to the point of this line, which no file has yet."""
     context = bound.context
-    past = context.past_runs(str(bound.check.baseline))
+    past = context.past_runs(str(bound.check.baseline), bound.machine.key)
     known = past.chains.get((line.case, line.engine), ChainOfCase(_METRIC))
     query = HistoryQuery(metric=_METRIC, tag=context.last_tag)
     chain = known.followed_by(line)

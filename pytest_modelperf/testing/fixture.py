@@ -47,8 +47,9 @@ class ModelPerf:
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
         whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options`,
-        `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With `sparsity` the
-        weights are read. The model runs when a figure is asked for that only a run tells.
+        `gateway`, `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With
+        `sparsity` the weights are read. The model runs when a figure is asked for that only a run
+        tells.
         """
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))

@@ -426,6 +426,8 @@ def describe_settings(settings: Settings) -> str:
         parts[0] = f"against {printable(settings.against)}"
     if settings.engine != "onnxruntime":
         parts.append(f"on {printable(settings.engine)}")
+    if settings.gateway is not None:
+        parts.append(f"through {printable(settings.gateway)}")
     if settings.static_only:
         parts = [parts[0], "static figures only"]
     if settings.update is not None:

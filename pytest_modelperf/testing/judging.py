@@ -68,7 +68,7 @@ def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
     """The case run in turn with the twin of its baseline, if that is trusted."""
     context = bound.context
     now = Side(bound.check.graph, bound.check.setup)
-    side = baseline_side(stored, context.machine.key, now, bound.check.request, context.extensions)
+    side = baseline_side(stored, bound.machine.key, now, bound.check.request, context.extensions)
     with side as before:
         return _compare_sides(bound, replace(before, setup=bound.setup_before))
 
@@ -98,7 +98,7 @@ def settle_case(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
 
     UsageError if the baseline is to run in a Python of its own, and has no twin that can.
     """
-    machine = stored.machine(bound.context.machine.key)
+    machine = stored.machine(bound.machine.key)
     before = Side(bound.check.graph, bound.setup_before, stored.model, machine)
     obstacle = cannot_run_apart(before, bound.model, bound.check.setup, bound.case)
     if obstacle is not None:

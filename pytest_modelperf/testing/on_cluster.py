@@ -114,7 +114,7 @@ def measuring_on_cluster(
         checker.submit(checks)
         run.checker = checker
         try:
-            yield ClusterRun(cluster, checker, sum(not check.is_function for check in checks))
+            yield ClusterRun(cluster, checker, sum(not check.is_bound_here for check in checks))
         finally:
             run.checker = here
 

@@ -17,6 +17,7 @@ from pytest_modelperf.testing.config_values import (
     parse_pairs,
     read_flag,
     read_names,
+    read_optional_gateway,
     read_optional_seconds,
     read_optional_text,
     read_pairs,
@@ -177,6 +178,13 @@ ENGINE_OPTION = Option(
     read=read_pairs,
     is_repeatable=True,
 )
+GATEWAY = Option(
+    key="gateway",
+    help="where the models run: a name of [tool.modelperf.machines], popen//python=PATH for "
+    "another interpreter, ssh=HOST or socket=HOST:PORT for another machine",
+    metavar="NAME|SPEC",
+    read=read_optional_gateway,
+)
 STATIC_ONLY = Option(
     key="static_only",
     help="count only: no engine runs, and nothing is said of latency",
@@ -302,6 +310,7 @@ OPTIONS: tuple[Option[object], ...] = (
     TIMEOUT,
     ENGINE,
     ENGINE_OPTION,
+    GATEWAY,
     STATIC_ONLY,
     AGAINST,
     BASELINE_PYTHON,

@@ -142,6 +142,7 @@ class Run(Struct):
         from pytest_modelperf.comparing.gates import Gate
         from pytest_modelperf.profiler.rig import Setup
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
+        from pytest_modelperf.profiler.worker.gateway import LOCAL
         from pytest_modelperf.stats.allowed_rounds import rounds_within
         from pytest_modelperf.stats.looks import share_level
         from pytest_modelperf.testing.case_check import CaseCheck
@@ -161,6 +162,7 @@ class Run(Struct):
             setup=Setup(
                 engine=self.checker.context.extensions.engines.find(settings.engine),
                 options=settings.engine_options,
+                spec=settings.gateway_spec or LOCAL,
                 policy=SamplingPolicy(
                     max_seconds=settings.max_seconds,
                     min_seconds=settings.min_seconds or 0.0,
@@ -223,6 +225,7 @@ class Run(Struct):
             (options.BASELINE_DIR, [str(settings.baseline_dir)]),
             (options.ENGINE, [settings.engine]),
             (options.ENGINE_OPTION, pairs),
+            (options.GATEWAY, [str(settings.gateway)]),
         )
         return tuple(
             f"{option.flag}={shlex.quote(value)}"

@@ -32,14 +32,18 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("arguments", "told"),
     [
-        (("--machine", "board"), "give --cluster too"),
-        (("--cluster", "local:2", "--static"), "leave out --static or --cluster"),
-        (("--cluster", "local:2", "--roofline"), "leave out --roofline or --cluster"),
+        (("profile", "m.onnx", "--machine", "board"), "give --cluster too"),
+        (("compare", "a.onnx", "b.onnx", "--machine", "board"), "give --cluster too"),
+        (("sweep", "m.onnx", "--machine", "board"), "give --cluster too"),
+        (("whatif", "m.onnx", "--machine", "board"), "give --cluster too"),
+        (("profile", "m.onnx", "--cluster", "local:2", "--static"), "leave out --static or"),
+        (("compare", "a.onnx", "b.onnx", "--cluster", "local:2", "--static"), "leave out --static"),
+        (("profile", "m.onnx", "--cluster", "local:2", "--roofline"), "leave out --roofline or"),
     ],
 )
-def test_options_that_do_not_go_with_a_cluster(options: tuple[str, ...], told: str) -> None:
-    result = run("profile", "model.onnx", *options)
+def test_options_that_do_not_go_with_a_cluster(arguments: tuple[str, ...], told: str) -> None:
+    result = run(*arguments)
     assert result.exit_code == 2
     assert told in result.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from multiprocessing import resource_tracker
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.cluster.cluster import open_cluster
+from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.runner import Runner
+from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
 from tests.cluster.test_real_jobs import Held, job, result
 from tests.support import cluster_work
@@ -160,3 +164,41 @@ def test_a_cluster_without_machines_says_how_to_start_one(own_processes: Cluster
         pytest.raises(ClusterError, match=r"Start one on each machine: modelperf worker"),
     ):
         cluster.require([()])
+
+
+class _BusyClient:
+    """A Dask client whose network loses the first answers of a machine."""
+
+    id = "busy"
+
+    def __init__(self, lost: int) -> None:
+        self.asked: list[list[str] | None] = []
+        self._lost = lost
+
+    def subscribe_topic(self, topic: str, handler: object) -> None:
+        pass
+
+    async def run(
+        self,
+        function: object,  # noqa: ARG002  # as Dask is called
+        workers: list[str] | None,
+        on_error: str,  # noqa: ARG002  # likewise
+    ) -> dict[str, object]:
+        self.asked.append(workers)
+        if len(self.asked) <= self._lost:
+            return {"tcp://a": OSError("timed out")}
+        return {"tcp://a": to_text(Machine(address="tcp://a", host="a", key="k", versions={}))}
+
+
+@pytest.mark.parametrize(("lost", "found"), [(0, ["a"]), (2, ["a"]), (3, [])])
+def test_a_machine_whose_answer_is_lost_is_asked_again(lost: int, found: list[str]) -> None:
+    async def ask(client: _BusyClient) -> list[str]:
+        runner = Runner(client, "cluster", lambda _: None, patience_s=1.0)
+        await runner.start()
+        while runner._background:
+            await asyncio.gather(*runner._background)
+        return [machine.host for machine in runner.machines]
+
+    client = _BusyClient(lost)
+    assert asyncio.run(ask(client)) == found
+    assert client.asked == [None, ["tcp://a"], ["tcp://a"]][: lost + 1]

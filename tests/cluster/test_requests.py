@@ -5,11 +5,19 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from pytest_modelperf.cluster.requests import CaseRequest, SetupRequest, load_plugins, split_request
+from pytest_modelperf.cluster.requests import (
+    CaseRequest,
+    SetupRequest,
+    WholeRequest,
+    load_plugins,
+    split_request,
+)
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.profiler.dim_sizes import PairedSizes, pair_sizes
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -38,6 +46,22 @@ def test_each_case_is_one_request_with_the_name_that_it_has_among_all() -> None:
         (binding,) = case.bindings()
         assert case.varying(binding) == (("seq", binding.dims["seq"]),)
         assert (case.inputs, case.seed) == (inputs, 5)
+
+
+@pytest.mark.parametrize(
+    "dims", [{"seq": (64, 128), "x": (3,)}, pair_sizes([{"seq": 64, "x": 0}, {"seq": 1, "x": 9}])]
+)
+def test_a_whole_request_comes_back_with_all_its_cases(dims: dict[str, tuple[int, ...]]) -> None:
+    inputs = (InputSpec("ids", "int64", (1, 5), (7.0,)),)
+    given = read_given({"x": np.ones(3, np.float32)})
+    request = ProfileRequest(
+        batch_sizes=(None, 8), cores=(1, 2), dims=dims, inputs=inputs, seed=5, given=given
+    )
+    back = from_text(to_text(WholeRequest.of(request)), WholeRequest).to_request()
+    assert back == replace(request, given=back.given)
+    assert isinstance(back.dims, PairedSizes) is isinstance(dims, PairedSizes)
+    assert back.given is not None
+    assert back.given.arrays["x"].tolist() == [1, 1, 1]
 
 
 def test_arrays_arrive_as_a_model_takes_them() -> None:

@@ -375,8 +375,10 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     }
     for each, source in enumerate((typed, model, ini, top), 1):
         source |= {"warmup_seconds": each / 10, "min_seconds": each / 5}
+        source |= {"gateway": f"ssh=host-{each}"}
     settable = (
-        "`tolerance`, `engine`, `engine_options`, `max_seconds`, `warmup_seconds` and `min_seconds`"
+        "`tolerance`, `engine`, `engine_options`, `gateway`, `max_seconds`, `warmup_seconds` and "
+        "`min_seconds`"
     )
     assert f"The second source can set {settable}" in plain("configuration")
 
@@ -386,12 +388,13 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
         found = settings.with_terms(settings.table_for("m.onnx") or Terms())
         options = found.engine_options["k"]
         times = found.max_seconds, found.warmup_seconds, found.min_seconds
-        return found.tolerances.of(50.0), *times, found.engine, options
+        how = found.engine, options, found.gateway_spec
+        return found.tolerances.of(50.0), *times, *how
 
-    assert told(typed, model, ini) == (0.1, 1, 0.1, 0.2, "a", "a")
-    assert told({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b")
-    assert told({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c")
-    assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d")
+    assert told(typed, model, ini) == (0.1, 1, 0.1, 0.2, "a", "a", "ssh=host-1")
+    assert told({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b", "ssh=host-2")
+    assert told({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c", "ssh=host-3")
+    assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d", "ssh=host-4")
 
 
 # -- figures and names

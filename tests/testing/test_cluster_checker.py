@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -274,6 +275,19 @@ def test_a_function_is_measured_here_and_goes_to_no_other_machine(folder: Path) 
     assert NOT_SENT in checker.check(check).outcome.comparison.notes
     assert not cluster.jobs
     with pytest.raises(UsageError, match="leave out its machine"):
+        checker.check(replace(check, machine="board"))
+
+
+def test_a_board_behind_a_gateway_is_measured_from_here(folder: Path) -> None:
+    cluster = FakeCluster(machine(HERE))
+    checker = on_cluster(cluster, context(folder))
+    setup = replace(SETUP, spec=f"popen//python={sys.executable}")
+    check = replace(check_of(folder / "base.onnx"), setup=setup)
+    checker.require([check])
+    checker.submit([check])
+    assert checker.check(check).outcome.comparison.notes.count(NOT_SENT) == 0
+    assert not cluster.jobs
+    with pytest.raises(UsageError, match="leave out its machine, or the gateway"):
         checker.check(replace(check, machine="board"))
 
 

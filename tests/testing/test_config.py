@@ -97,6 +97,7 @@ _SAMPLES = {
         (["a=2"], {"a": "2"}),
         ({"a": 3}, {"a": "3"}),
     ),
+    "gateway": _same("gateway", "socket=host:"),
     "static_only": _Sample("static_only", (True, True), ("on", True), (True, True)),
     "against": _same("against", "v1."),
     "baseline_python": _same("baseline_python", "old/bin/python"),
@@ -187,6 +188,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "timeout": 300.0,
         "engine": "onnxruntime",
         "engine_options": {},
+        "gateway": None,
         "static_only": False,
         "against": None,
         "baseline_python": None,
@@ -204,6 +206,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "cluster": None,
         "machine": (),
         "models": [],
+        "gateways": {},
         "typed": frozenset(),
         "table_file": "pyproject.toml",
         "has_given_seconds": False,
@@ -258,6 +261,7 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-timeout         modelperf_timeout           timeout                     300
 --modelperf-engine          modelperf_engine            engine                      onnxruntime
 --modelperf-engine-option   modelperf_engine_option     engine_options              -
+--modelperf-gateway         modelperf_gateway           gateway                     -
 --modelperf-static-only     modelperf_static_only       static_only                 -
 --modelperf-against         modelperf_against           against                     -
 --modelperf-baseline-python modelperf_baseline_python   baseline_python             -
@@ -404,6 +408,7 @@ _WRONG: Mapping[str, list[object]] = {
     "timeout": ["10", 0, -1, False],
     "engine": ["", " ", 3, True, ["onnxruntime"]],
     "engine_options": ["a=1", ["a=1"], {"a": True}, {"a": ""}, {"": {"": []}}, 3],
+    "gateway": [3, "", "ssh=", "popen//ssh=a", "ssh=a//b=c", "popen//python=/no/python"],
     "static_only": ["true", 1, 0, "", []],
     "against": [3, ""],
     "baseline_python": [3, ""],
@@ -419,6 +424,7 @@ _WRONG: Mapping[str, list[object]] = {
     "cluster": [3, ""],
     "machine": [3, "", ",", [], ["a", "a"], "a,a", {}],
     "models": ["a.onnx", [{"path": "a.onnx"}], True],
+    "machines": ["ssh=a", {"a": 3}, {"a": "ssh=a//shs=b"}, {"a": "b"}, {"popen": "ssh=a"}],
 }  # fmt: skip
 
 
@@ -427,13 +433,13 @@ _WRONG: Mapping[str, list[object]] = {
     [pytest.param(k, v, id=f"{k}={str(v)[:20]}") for k, values in _WRONG.items() for v in values],
 )
 def test_a_wrong_value_of_the_table_is_refused_with_its_place(key: str, value: object) -> None:
-    place = ".models]" if key == "models" else f"]: {key}"
+    place = f".{key}]" if key in {"models", "machines"} else f"]: {key}"
 
     assert _refusal(table={key: value}).startswith(f"pyproject.toml, [tool.modelperf{place}")
 
 
 def test_every_key_of_the_table_has_wrong_values() -> None:
-    assert set(_WRONG) == {o.table_key for o in OPTIONS if o.is_in_files} | {"models"}
+    assert set(_WRONG) == {o.table_key for o in OPTIONS if o.is_in_files} | {"models", "machines"}
 
 
 @pytest.mark.parametrize(
@@ -527,9 +533,9 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
-    timeout, engine, engine_options, static_only, against, baseline_python, baseline_dir,
-    strict, json, markdown, html, benchmark_json, bencher_json, history, trace, cluster,
-    machine, models.\
+    timeout, engine, engine_options, gateway, static_only, against, baseline_python,
+    baseline_dir, strict, json, markdown, html, benchmark_json, bencher_json, history,
+    trace, cluster, machine, models, machines.\
 """)
 
 
@@ -557,6 +563,7 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
     "tolerance": ("'5 %'", ModelTable(pattern="m", tolerances=read_tolerances(0.05, ""))),
     "engine": ("'openvino'", ModelTable(pattern="m", engine="openvino")),
     "engine_options": ("{x.y = 1}", ModelTable(pattern="m", engine_options={"x.y": "1"})),
+    "gateway": ("'ssh=a'", ModelTable(pattern="m", gateway="ssh=a")),
     "max_seconds": ("3", ModelTable(pattern="m", max_seconds=3.0)),
     "warmup_seconds": ("2", ModelTable(pattern="m", warmup_seconds=2.0)),
     "min_seconds": ("2", ModelTable(pattern="m", min_seconds=2.0)),
@@ -597,6 +604,7 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "tolerance": [3, True, "fast", [], {}],
     "engine": [3, "", []],
     "engine_options": ["a=1", ["a=1"], {"a": True}],
+    "gateway": [3, "", [], "board", "ssh=a//ssh=b", "popen//python=/no/such/python"],
     "max_seconds": ["3", 0, True],
     "warmup_seconds": ["3", 0, True],
     "min_seconds": ["3", 0, True],
@@ -653,7 +661,8 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
-    engine, engine_options, max_seconds, warmup_seconds, min_seconds, baseline, machines.
+    engine, engine_options, gateway, max_seconds, warmup_seconds, min_seconds, baseline,
+    machines.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder

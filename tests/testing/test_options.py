@@ -20,6 +20,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "timeout": ("8", "8"),
     "engine": ("onnxruntime", '"onnxruntime"'),
     "engine_option": ("a=b", '{a = "b"}'),
+    "gateway": ("ssh=a", '"ssh=a"'),
     "static_only": ("true", "true"),
     "against": ("dense.onnx", '"dense.onnx"'),
     "baseline_python": ("python3", '"python3"'),
@@ -44,10 +45,10 @@ SHOWS_SETTINGS = """
         told = run_of(session.config).settings
         print("told:", told.tolerances.of(50.0), told.max_seconds, told.warmup_seconds,
               told.min_seconds, told.timeout, told.engine,
-              dict(told.engine_options), told.static_only, told.against, told.baseline_python,
-              told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
-              told.benchmark_json, told.bencher_json, told.history, told.trace,
-              told.cluster, told.machine)
+              dict(told.engine_options), told.gateway, told.static_only, told.against,
+              told.baseline_python, told.baseline_dir.name, told.strict, told.json,
+              told.markdown, told.html, told.benchmark_json, told.bencher_json, told.history,
+              told.trace, told.cluster, told.machine)
 """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 import signal
 import threading
@@ -49,6 +50,12 @@ SENT_MODULES = tuple(
     f"{__package__}.{name}" for name in ("starter", "timing", "meter", "process", "agent")
 )
 LOCAL = "popen"
+# The ways to a worker, and what else a spec may say.
+_WAYS = (LOCAL, "ssh", "socket", "vagrant_ssh")
+_SPEC_KEYS = frozenset({
+    *_WAYS, "chdir", "dont_write_bytecode", "execmodel", "id", "nice", "python", "ssh_config",
+})  # fmt: skip
+_SPEC_EXAMPLES = "popen//python=/path/to/python, ssh=host or socket=host:port"
 
 # How long a worker may stay silent in one step: a model of many gigabytes loads in less.
 DEFAULT_LIMIT_S = 300.0
@@ -354,8 +361,7 @@ class ProcessWorker:
         reason = printable(str(error)) or "it ended at once"
         if isinstance(error, (ValueError, AttributeError)):
             return UsageError(
-                f"the gateway {shown!r} cannot be read: {reason}. Give popen, "
-                "popen//python=/path/to/python, ssh=host or socket=host:port."
+                f"the gateway {shown!r} cannot be read: {reason}. Give {LOCAL}, {_SPEC_EXAMPLES}."
             )
         if self.is_local:
             return MeasureError(
@@ -401,6 +407,37 @@ def interpreter_spec(path: str, option: str) -> str:
             "of a Python interpreter, such as old-venv/bin/python."
         )
     return f"{LOCAL}//python={path}"
+
+
+def check_spec(spec: str, where: str) -> None:
+    """UsageError for a text that is no gateway, or names a Python that is not on this machine."""
+    parts = [part.partition("=") for part in spec.split("//")]
+    keys = [key for key, _, _ in parts]
+    shown, known = printable(spec), {key for key in keys if not key.startswith("env:")}
+    problem = ""
+    if unknown := sorted(known - _SPEC_KEYS):
+        problem = f"a gateway has no {printable(unknown[0])!r}"
+    elif len(set(keys)) < len(keys):
+        problem = "it says one thing twice"
+    elif sum(way in known for way in _WAYS) != 1:
+        problem = f"it takes one of {', '.join(_WAYS)}"
+    elif empty := [key for key, equals, value in parts if not value and (equals or key != LOCAL)]:
+        problem = f"{printable(empty[0])} needs a value, as in {printable(empty[0])}=VALUE"
+    if problem:
+        raise UsageError(
+            f"{where}: the gateway {shown!r} cannot be read: {problem}. Give {_SPEC_EXAMPLES}."
+        )
+    python = next((value for key, _, value in parts if key == "python"), None)
+    if python is not None and is_local(spec):
+        interpreter_spec(_first_word(python), where)
+
+
+def _first_word(command: str) -> str:
+    """The program of a command line, which may have options of it too."""
+    try:
+        return shlex.split(command)[0]
+    except (IndexError, ValueError):
+        return command
 
 
 def is_this_python(spec: str) -> bool:

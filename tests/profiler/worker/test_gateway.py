@@ -23,6 +23,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
     ProcessWorker,
     WorkerRequest,
+    check_spec,
     is_local,
 )
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
@@ -334,6 +335,41 @@ def test_a_gateway_that_leads_nowhere_is_one_clear_error(
 ) -> None:
     with pytest.raises(error, match=said), ProcessWorker(WorkerRequest(spec=spec)):
         pass
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "popen",
+        f"popen//python={sys.executable} -X dev//chdir=/tmp//env:A=b",
+        "ssh=pi@board//python=python3",
+        "ssh=-p 5000 board//ssh_config=/etc/config",
+        "socket=board:8888",
+    ],
+)
+def test_a_spec_that_execnet_takes_is_a_gateway(spec: str) -> None:
+    check_spec(spec, "the option")
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("", "a gateway has no ''"),
+        ("board", "a gateway has no 'board'"),
+        ("python=python3", "it takes one of popen, ssh, socket, vagrant_ssh"),
+        ("popen//ssh=board", "it takes one of"),
+        ("ssh=board//pyhton=python3", "a gateway has no 'pyhton'"),
+        ("ssh=a//ssh=b", "it says one thing twice"),
+        ("ssh", "ssh needs a value, as in ssh=VALUE"),
+        ("popen//via=master", "a gateway has no 'via'"),
+        ("popen//python=/no/such/python", "which is no program that can be run"),
+    ],
+)
+def test_a_spec_that_is_no_gateway_is_refused_before_anything_starts(
+    spec: str, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        check_spec(spec, "the option")
 
 
 def test_only_a_child_of_our_own_is_local() -> None:

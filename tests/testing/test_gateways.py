@@ -1,0 +1,152 @@
+"""Cases that run through a gateway: on which machine, by which setting, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from tests.support.project import assert_says_no_internals, read_json, write_table
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of, write_timed_models
+
+BOARD = f"ssh=board//python={sys.executable}"
+TABLE = f"""
+    [tool.modelperf.machines]
+    board = "{BOARD}"
+    """
+
+
+@pytest.fixture
+def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Models, and what stands for ssh: it runs the command here, as another host would there."""
+    write_timed_models(run, monkeypatch)
+    shim = run.mkdir("bin") / "ssh"
+    shim.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
+    return run
+
+
+def measured(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
+    run.makepyfile(source)
+    return run.runpytest_inprocess(*TIMED, JSON, *options)
+
+
+def engines_of(run: pytest.Pytester) -> list[str]:
+    return [case["engine"] for case in cases_of(run)]
+
+
+def other_python(run: pytest.Pytester, version: str) -> str:
+    """A gateway to a Python in which the engine has another version."""
+    python = run.path / f"python-{version}"
+    python.write_text(f'#!/bin/sh\nTIMED_VERSION={version} exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return f"popen//python={python}"
+
+
+def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) -> None:
+    write_table(models, TABLE)
+    gateway = "--modelperf-gateway=board"
+    first = measured(models, test_of("base.onnx", baseline="base.onnx"), gateway, UPDATE)
+    first.assert_outcomes(passed=1)
+    first.stdout.fnmatch_lines(["modelperf: *, through board*"])
+    (file,) = [
+        path for path in (models.path / "baselines" / "base").glob("*.json")
+        if path.name != "model.json"
+    ]  # fmt: skip
+    # Without this package, the board knows its processor by its full name alone.
+    assert file.stem != describe_machine().key
+    assert read_json(models.path / "run.json")["machine"]["key"] == file.stem
+    stored = read_json(models.path / "baselines" / "base" / "model.json")
+    assert stored["cases"]["b1-c1"]["provenance"]["machine"] == file.stem
+
+    second = measured(models, test_of("slow_400us.onnx"), gateway)
+    second.assert_outcomes(failed=1)
+    (case,) = cases_of(models)
+    assert case["verdict"] == "regressed"
+    assert any("as when it was recorded" in note for note in case["notes"])
+    assert_says_no_internals(second)
+    second.stdout.fnmatch_lines(["*--modelperf-gateway=board*"])
+
+
+def test_the_nearest_setting_says_where_a_case_runs(models: pytest.Pytester) -> None:
+    pythons = {name: other_python(models, name) for name in ("7", "8", "9")}
+    write_table(
+        models,
+        f"""
+        [tool.modelperf]
+        gateway = "seven"
+        machines.seven = "{pythons["7"]}"
+        [tool.modelperf.models."base.onnx"]
+        [tool.modelperf.models."equal_200us.onnx"]
+        gateway = "{pythons["8"]}"
+        """,
+    )
+    run = ("base.onnx", "equal_200us.onnx", *TIMED, JSON)
+    models.runpytest_inprocess(*run)
+    assert engines_of(models) == ["timed 7", "timed 8"]
+    models.runpytest_inprocess(*run, f"--modelperf-gateway={pythons['9']}")
+    assert engines_of(models) == ["timed 9", "timed 9"]
+
+
+def test_a_marker_names_a_gateway(models: pytest.Pytester) -> None:
+    measured(models, test_of("base.onnx", gateway=other_python(models, "5")))
+    assert engines_of(models) == ["timed 5"]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "told"),
+    [
+        ("", ["--modelperf-gateway=other"], "there is no machine 'other'"),
+        ("gateway = 'bord'", [], "there is no machine 'bord'. Did you mean 'board'?"),
+        ("machines.b = 'shs=board'", [], "a gateway has no 'shs'"),
+        ("machines.b = 'board'", [], "b takes a gateway such as ssh="),
+        ("static_only = true", ["--modelperf-gateway=ssh=a"], "would do nothing"),
+    ],
+)
+def test_a_wrong_gateway_is_told_before_anything_runs(
+    models: pytest.Pytester, table: str, options: list[str], told: str
+) -> None:
+    write_table(models, f"[tool.modelperf]\nmachines.board = 'ssh=board'\n{table}\n")
+    result = models.runpytest_inprocess(*TIMED, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert told in result.stderr.str()
+
+
+def test_a_marker_that_names_no_machine_fails_its_test(models: pytest.Pytester) -> None:
+    result = measured(models, test_of("base.onnx", gateway="bord"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*there is no machine 'bord'.*"])
+    assert_says_no_internals(result)
+
+
+def test_a_board_that_does_not_answer_is_no_verdict(models: pytest.Pytester) -> None:
+    write_table(models, "[tool.modelperf.machines]\nboard = 'socket=127.0.0.1:1'")
+    source = test_of("base.onnx", gateway="board")
+    result = measured(models, f"{source}\n        def test_next():\n            pass\n")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*socket=127.0.0.1:1* cannot be reached*"])
+    (case,) = cases_of(models)
+    assert "cannot be reached" in case["failure"]
+
+
+def test_a_python_of_the_baseline_does_not_go_with_a_board(models: pytest.Pytester) -> None:
+    measured(models, test_of("base.onnx"), UPDATE)
+    option = f"--modelperf-baseline-python={sys.executable}"
+    result = measured(models, test_of("base.onnx", gateway=BOARD), option)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*is a Python of this machine, and the case runs through ssh=*"])
+
+
+def test_a_function_of_this_process_runs_through_no_gateway(models: pytest.Pytester) -> None:
+    result = measured(
+        models,
+        """
+        def test_it(modelperf):
+            assert modelperf(lambda: None, gateway="ssh=board").latency.p50_ms
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*exists only in this process, and cannot run through the*"])
