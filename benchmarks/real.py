@@ -73,7 +73,6 @@ from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, STRETCH_SECONDS, SamplingPolicy
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
@@ -136,7 +135,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = (options.folder or Path(name)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, Gate().divided(options.suite), options.keep_rounds)
+        bench = Bench(folder, Gate(judges_starts=False).divided(options.suite), options.keep_rounds)
         references = [
             reference
             for model in options.models
@@ -404,9 +403,10 @@ class PrecisionRule:
     rounds: int = DUET_POLICY.max_rounds
     samples_needed: tuple[int, ...] = (DUET_POLICY.min_samples,)
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         if self.precision is None:
             return False
+        pairs = [(each.before.block, each.after.block) for each in rounds]
         ratio = duet_ratio(pairs, REFERENCE_CONFIDENCE)
         if ratio.low is None or ratio.high is None:
             return False

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.records import Fidelity
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio
@@ -40,19 +39,18 @@ class FidelityGate(Struct, frozen=True):
         """Samples a side: no more than the rounds bring anyway."""
         return (DUET_POLICY.min_samples,)
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether the twin is shown near or far, or had enough rounds to be shown far."""
-        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+        ratio = _ratio_of(rounds)
         if _is_near(ratio) or _is_far(ratio):
             return True
-        return self.doubt is None and len(pairs) >= _FIDELITY_ROUNDS
+        return self.doubt is None and len(rounds) >= _FIDELITY_ROUNDS
 
     def judge(
         self, rounds: Sequence[DuetRound], plan_difference: str | None, *, knows_plans: bool
     ) -> Fidelity:
         """Whether the second side, the twin, may stand for the first."""
-        pairs = [(each.before.block, each.after.block) for each in rounds]
-        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+        ratio = _ratio_of(rounds)
         reason = None
         if plan_difference is not None:
             reason = (
@@ -75,6 +73,11 @@ class FidelityGate(Struct, frozen=True):
             reason=reason,
             has_same_plan=plan_difference is None if knows_plans else None,
         )
+
+
+def _ratio_of(rounds: Sequence[DuetRound]) -> Ratio:
+    pairs = [(each.before.block, each.after.block) for each in rounds]
+    return duet_ratio(pairs, _FIDELITY_CONFIDENCE)
 
 
 def _is_near(ratio: Ratio) -> bool:

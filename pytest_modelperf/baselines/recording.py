@@ -187,7 +187,7 @@ def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
         try:
             twin = make_twin(file)
             data = twin_bytes(twin)
-            path = rebuild(twin, folder / _TWIN_FILE)
+            path = rebuild(twin, folder / _TWIN_FILE, recorded_bytes=file.size_bytes)
         except ModelError as error:
             yield RebuiltTwin(None, None, str(error))
             return

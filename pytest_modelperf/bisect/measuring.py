@@ -152,6 +152,7 @@ def gate_for(question: Question, rounds: int) -> Gate:
         level=question.level,
         pass_level=question.level,
         rounds=rounds,
+        judges_starts=False,
     )
 
 

@@ -118,7 +118,7 @@ class InterpreterOptions(Struct, frozen=True):
     metavar="SHARE",
     default="0.03",
     show_default=True,
-    help="How much slower B may be: 0.03 is 3 %. For single figures: p50=0.02,p99=0.1,macs=0.01.",
+    help="How much slower B may be: 0.03 is 3 %. For single figures: p50=0.02,macs=0.01,load=0.2.",
 )
 @click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
 @engine_option_b

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -11,9 +12,12 @@ from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_samples import compare_with_samples
 from pytest_modelperf.comparing.duet_notes import describe_duet
-from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
-from pytest_modelperf.comparing.output_changes import compare_outputs
+from pytest_modelperf.comparing.limits import MEMORY
+from pytest_modelperf.comparing.memory import compare_memory
+from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
@@ -32,7 +36,7 @@ from pytest_modelperf.errors import MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide, run_pair
+from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide, Wanted, run_pair
 from pytest_modelperf.profiler.preparation import (
     CasePlace,
     Model,
@@ -153,8 +157,10 @@ def compare_case(
     if before.baseline is None:
         return found
     # The stored counts were agreed on, whatever the twin counts.
-    latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
-    metrics = (*latency, *compare_counts(found.pair or pair, before, gate, place).metrics)
+    counted = compare_counts(found.pair or pair, before, gate, place).metrics
+    names = {metric.name for metric in counted}
+    measured = [metric for metric in found.comparison.metrics if metric.name not in names]
+    metrics = (*measured, *counted)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
@@ -173,26 +179,53 @@ def _compare_in_turn(
         # Judging hundreds of rounds takes a fifth of a second, so it is done only here.
         nonlocal metrics
         metrics = latency_metrics(rounds, gate)
+        if gate.judges_starts:
+            metrics = (*metrics, *start_metrics(rounds, gate))
         return details.are_wanted(metrics)
 
-    ran = run_pair(pair, gate, place, wants_details)
+    allowed = gate.tolerances.outputs
+    judges_outputs = allowed is not None and before.baseline is None
+    ran = run_pair(pair, gate, place, Wanted(wants_details, outputs=judges_outputs))
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)
+    metrics = (*metrics, *provider_metrics(old, new))
+    begun = time.monotonic()
+    is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
+    if is_asked and gate.judges_starts:
+        is_worse = any(
+            m.gated and m.verdict is Verdict.REGRESSED for m in (*metrics, *counted.metrics)
+        )
+        metrics = (*metrics, compare_memory(pair, gate, place, goes_on=not is_worse))
+    # A twin has other weights, and so other outputs.
+    outputs = () if before.baseline is not None else _compare_outputs(ran.before, ran.after)
+    if judges_outputs and allowed is not None:
+        metrics = (*metrics, judge_outputs(outputs, allowed))
     comparison = replace(
         counted,
         before=side_run(old.measured),
         after=side_run(new.measured),
         metrics=(*metrics, *counted.metrics),
-        # A twin has other weights, and so other outputs.
-        outputs=() if before.baseline is not None else _compare_outputs(ran.before, ran.after),
-        notes=describe_duet(pair, before, ran, gate, place.case),
+        outputs=outputs,
+        notes=(
+            *describe_duet(pair, before, ran, gate, place.case),
+            *uncounted_providers(old, new),
+        ),
         rounds=len(ran.rounds),
-        seconds=ran.seconds,
+        seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))
     explained = _with_explanation(comparison, ran, metrics)
     pair = replace(pair, before=ran.before.model, after=ran.after.model)
     return JudgedCase(explained, new, engines, old.measured, pair=pair)
+
+
+def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> bool:
+    """Whether memory is worth processes of its own: it is named, or what decides it changed."""
+    return (
+        gate.tolerances.names(MEMORY)
+        or not pair.shares_a_worker
+        or any(metric.before != metric.after for metric in counted.metrics)
+    )
 
 
 def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...]:

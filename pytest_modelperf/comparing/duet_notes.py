@@ -25,6 +25,7 @@ def describe_duet(
         *_other_shapes(pair),
         *_machine_factor(before, ran.rounds, case),
         *describe_modes(ran.rounds, gate),
+        *_unjudged_outputs(before, gate),
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
     return tuple(dict.fromkeys(notes))
@@ -57,6 +58,14 @@ def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> li
     date = max(process.date for process in stored.processes)
     speed = f"{factor:.2f}x as slow" if factor >= 1 else f"{1 / factor:.2f}x as fast"
     return [f"this machine runs the baseline {speed} as when it was recorded ({date})"]
+
+
+def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:
+    if gate.tolerances.outputs is not None and before.baseline is not None:
+        yield (
+            "outputs are not judged: the baseline's twin has other weights. They are where the "
+            "older model itself is given"
+        )
 
 
 def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:

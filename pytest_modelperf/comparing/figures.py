@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
-from pytest_modelperf.comparing.limits import FIGURES
+from pytest_modelperf.comparing.limits import FIGURES, LEAST_MEMORY_BYTES, OUTPUTS
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
+GROWTH = "growth_bytes_per_inference"
 _TITLES = {
     "macs": "MACs",
     "flops": "FLOPs",
@@ -18,6 +20,8 @@ _TITLES = {
     "activation_bytes": "activations",
     "peak_activation_bytes": "peak activations",
     "peak_rss_bytes": "peak memory",
+    "memory_bytes": "memory",
+    GROWTH: "memory growth",
     "load_ms": "load",
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
@@ -25,12 +29,17 @@ _TITLES = {
     "drift": "drift",
 }
 LATENCY = "latency_"
+# How the names of the numbers of layers on each provider begin.
+LAYERS_ON = "layers_on_"
 # A smaller change would be shown as 0.0 %.
 _LEAST_SHOWN = 0.0005
 _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second"})
+# Figures of processes, which differ a little.
+_OF_PROCESSES = frozenset({"memory_bytes"})
+_BYTES_PER_KB = 1000
 # These figures are ratios, and shown as changes.
 _CHANGES = frozenset(figure.metric for figure in FIGURES.values() if figure.is_change)
 # For these figures more is better, and a limit is a minimum.
@@ -41,6 +50,9 @@ def metric_title(name: str) -> str:
     """`MACs`, `p50 latency`."""
     if name.startswith(LATENCY):
         return printable(f"{name.removeprefix(LATENCY)} latency")
+    if name.startswith(LAYERS_ON):
+        provider = name.removeprefix(LAYERS_ON).removesuffix("ExecutionProvider")
+        return printable(f"layers on {provider}")
     return printable(_TITLES.get(name, name))
 
 
@@ -50,7 +62,7 @@ def is_time(name: str) -> bool:
 
 def is_sampled(name: str) -> bool:
     """Whether it is estimated from many samples, so that more time makes it more precise."""
-    return is_time(name) or name in _RATES
+    return is_time(name) or name in _RATES or name in {*_OF_PROCESSES, GROWTH}
 
 
 def format_figure(name: str, value: float | None) -> str:
@@ -59,11 +71,18 @@ def format_figure(name: str, value: float | None) -> str:
         return UNKNOWN
     if is_time(name):
         return f"{format_ms(value * _NS_PER_MS)} ms"
-    if name in _CHANGES:
-        return format_percent(value - 1.0)
+    if name in _SPECIAL:
+        return _SPECIAL[name](value)
     if name.endswith(_BYTES):
         return format_bytes(round(value))
     return format_count(int(value)) if float(value).is_integer() else format_rate(value)
+
+
+_SPECIAL: Mapping[str, Callable[[float], str]] = {
+    GROWTH: lambda value: f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00"),
+    OUTPUTS: lambda value: f"{100 * value:.3g} %",
+    **dict.fromkeys(_CHANGES, lambda value: format_percent(value - 1.0)),
+}
 
 
 def format_percent(change: float) -> str:
@@ -137,6 +156,10 @@ def format_allowed(metric: Metric) -> str:
         return f"{sign} {format_value(metric, metric.limit)}"
     if metric.allowed is None:
         return ""
+    if metric.name in _OF_PROCESSES and metric.before:
+        bytes_allowed = metric.allowed * metric.before
+        if math.isclose(bytes_allowed, LEAST_MEMORY_BYTES):
+            return f"+{LEAST_MEMORY_BYTES >> 20} MiB"
     return f"{100 * metric.allowed:+.4g} %" if metric.allowed else "0 %"
 
 

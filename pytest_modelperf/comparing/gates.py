@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
-from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.limits import FIRST, LOAD, Tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.profiler.measurements import Block, DuetRound
+from pytest_modelperf.profiler.measurements import DuetRound, Round
+from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
-from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse
+from pytest_modelperf.stats.duet import (
+    DuetRule,
+    has_modes,
+    judge_duet,
+    judge_once_a_round,
+    looks_worse,
+    once_a_round_looks_worse,
+)
 from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.records import PERCENTS, Latency
 from pytest_modelperf.stats.stored import judge_stored
 
-BlockPair: TypeAlias = tuple[Block, Block]
-
 # The chance that a whole run raises a false alarm, shared by all of its cases.
 RUN_LEVEL = 0.01
 # The chance that a model just at its tolerance passes, for each case.
 PASS_LEVEL = 0.05
-# The median's share of the level of a case, if tails are judged too.
+# The median's share of the level of a case; the other figures have the rest.
 _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
 # The rounds after which limits are checked; they are checked once more after the last round.
@@ -42,6 +48,24 @@ _VERDICTS = {
 }
 
 
+class StartFigure(Struct, frozen=True):
+    """A time that each side has once a round: its metric, and where a round has it."""
+
+    metric: str
+    of: Callable[[Round], int]
+
+
+# By the words of tolerances.
+_STARTS: Mapping[str, StartFigure] = {
+    LOAD: StartFigure("load_ms", lambda made: made.load_ns),
+    FIRST: StartFigure("first_inference_ms", lambda made: made.first_ns),
+}
+# The first session of a process also pays for what the engine loads once.
+_COLD_ROUNDS = 1
+# The figures beside percentiles that share the smaller part of the level: those above, and memory.
+_OTHER_FIGURES = len(_STARTS) + 1
+
+
 class LatencyLimit(Struct, frozen=True):
     """The largest value that a percentile of the latency may have."""
 
@@ -54,7 +78,8 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
     its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is
-    the largest number of rounds of a duet.
+    the largest number of rounds of a duet. Without `judges_starts` the latency alone is judged,
+    neither load, first inference nor memory, and has the whole level.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -62,6 +87,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     level: float = RUN_LEVEL
     pass_level: float = PASS_LEVEL
     rounds: int = LOOKS[-1]
+    judges_starts: bool = True
 
     def divided(self, cases: int) -> Gate:
         """The gate of one of this many cases, which share the level of a run."""
@@ -91,38 +117,70 @@ class Gate(Struct, frozen=True, kw_only=True):
         return tuple(needed_samples(percent) for percent in sorted(awaited))
 
     def rule(self, percent: float) -> DuetRule:
+        """The rule of a percentile."""
+        return self._rule(self.tolerances.of(percent), self._level_of(percent))
+
+    def figure_rule(self, name: str) -> DuetRule:
+        """The rule of a figure that is no percentile."""
+        return self._rule(self.tolerances.of_figure(name), self._other_level)
+
+    def _rule(self, tolerance: float, level: float) -> DuetRule:
         return DuetRule(
-            tolerance=self.tolerances.of(percent),
-            level=self._level_of(percent),
+            tolerance=tolerance,
+            level=level,
             pass_level=self.pass_level,
             looks=plan_looks(self.rounds),
         )
 
-    def _level_of(self, percent: float) -> float:
-        """The error level of a percentile; the median has most of it: tails seldom raise alarms."""
-        tails = [other for other in self.percents if other != _MEDIAN]
-        if not tails or len(tails) == len(self.percents):
-            return share_level(len(self.percents), self.level)
-        if percent == _MEDIAN:
-            return _MEDIAN_SHARE * self.level
-        return share_level(len(tails), (1.0 - _MEDIAN_SHARE) * self.level)
+    @property
+    def _main(self) -> tuple[float, ...]:
+        """The percentiles that share the larger part of the level."""
+        return (_MEDIAN,) if _MEDIAN in self.percents else self.percents
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+    @property
+    def _others(self) -> int:
+        """The number of figures that share the rest of the level; these seldom raise alarms."""
+        tails = len(self.percents) - len(self._main)
+        return tails + _OTHER_FIGURES if self.judges_starts else tails
+
+    @property
+    def _other_level(self) -> float:
+        return share_level(self._others, (1.0 - _MEDIAN_SHARE) * self.level)
+
+    def _level_of(self, percent: float) -> float:
+        """The error level of a percentile; the median has most of it."""
+        if percent not in self._main:
+            return self._other_level
+        part = _MEDIAN_SHARE if self._others else 1.0
+        return share_level(len(self._main), part * self.level)
+
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed.
 
-        One figure that is worse decides for all. A tail that the user did not name is awaited only
-        while it looks worse than allowed.
+        One figure that is worse decides for all. A tail or start that the user did not name is
+        awaited only while it looks worse than allowed.
         """
-        if len(pairs) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
+        if len(rounds) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
             # There is no answer between two looks.
             return False
+        pairs = _blocks(rounds)
         answers = {p: judge_duet(pairs, self.rule(p), p).answer for p in self.percents}
         if RatioAnswer.WORSE in answers.values():
+            return True
+        judged = _STARTS if self.judges_starts else {}
+        starts = {name: _start_pairs(rounds, start) for name, start in judged.items()}
+        rules = {name: self.figure_rule(name) for name in judged}
+        starting = {n: judge_once_a_round(starts[n], rules[n], len(rounds)).answer for n in judged}
+        if RatioAnswer.WORSE in starting.values():
             return True
         is_open = any(
             answer is RatioAnswer.OPEN
             and (p in self.tolerances.awaited or looks_worse(pairs, self.rule(p), p))
             for p, answer in answers.items()
+        ) or any(
+            answer is RatioAnswer.OPEN
+            and (self.tolerances.names(n) or once_a_round_looks_worse(starts[n], rules[n]))
+            for n, answer in starting.items()
         )
         return not is_open and self.fits([after.times_ns for _, after in pairs])
 
@@ -141,7 +199,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
     """Every percentile of the latency, in milliseconds; those of the gate are judged."""
-    pairs = [(each.before.block, each.after.block) for each in rounds]
+    pairs = _blocks(rounds)
     before, after = (summarize([pair[side].times_ns for pair in pairs], 1) for side in (0, 1))
     metrics = []
     for percent in PERCENTS:
@@ -159,9 +217,40 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
     return tuple(metrics)
 
 
+def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
+    """The times to load and of the first inference, in milliseconds, paired by round.
+
+    With a single round there is nothing but the cold start, which is shown and decides nothing.
+    """
+    metrics = []
+    for name, start in _STARTS.items():
+        pairs, rule = _start_pairs(rounds, start), gate.figure_rule(name)
+        shown = pairs or [(start.of(each.before), start.of(each.after)) for each in rounds]
+        before, after = (median(pair[side] for pair in shown) for side in (0, 1))
+        metrics.append(
+            judged_metric(
+                start.metric,
+                (_ms(before), _ms(after)),
+                judge_once_a_round(pairs, rule, len(rounds), is_last=True),
+                rule.tolerance,
+                is_awaited=gate.tolerances.names(name),
+            )
+        )
+    return tuple(metrics)
+
+
+def _start_pairs(rounds: Sequence[DuetRound], start: StartFigure) -> list[tuple[int, int]]:
+    """The time of both sides in each round, without the cold ones."""
+    return [(start.of(each.before), start.of(each.after)) for each in rounds[_COLD_ROUNDS:]]
+
+
+def _blocks(rounds: Sequence[DuetRound]) -> list[BlockPair]:
+    return [(each.before.block, each.after.block) for each in rounds]
+
+
 def describe_modes(rounds: Sequence[DuetRound], gate: Gate) -> Iterator[str]:
     """A note if the inferences come in modes and that decides how the median is judged."""
-    pairs = [(each.before.block, each.after.block) for each in rounds]
+    pairs = _blocks(rounds)
     if has_modes(pairs, gate.tolerance):
         typical = 100 * (duet_ratio(pairs, gate.confidence).value - 1)
         yield (
@@ -205,17 +294,37 @@ def _metric(
     gate: Gate,
     percent: float,
 ) -> Metric:
+    return judged_metric(
+        name,
+        values,
+        decision,
+        gate.tolerances.of(percent),
+        is_gated=percent in gate.percents,
+        is_awaited=percent in gate.tolerances.awaited,
+    )
+
+
+def judged_metric(  # noqa: PLR0913  # a figure with all that a report says of it
+    name: str,
+    values: tuple[float | None, float | None],
+    decision: Decision,
+    allowed: float,
+    *,
+    is_gated: bool = True,
+    is_awaited: bool,
+) -> Metric:
+    """The metric of a decision about a ratio."""
     has_interval = decision.low is not None and decision.high is not None
     return Metric(
         name,
         *values,
         verdict=_VERDICTS[decision.answer],
-        gated=percent in gate.percents,
+        gated=is_gated,
         interval=(decision.low, decision.high) if has_interval else None,  # type: ignore[arg-type]  # both are there
         detectable=decision.detectable,
-        allowed=gate.tolerances.of(percent),
+        allowed=allowed,
         measured_ratio=decision.ratio,
-        awaited=percent in gate.tolerances.awaited,
+        awaited=is_awaited,
         confidence=decision.confidence,
         rounds_needed=decision.rounds_needed,
         samples_needed=decision.samples_needed,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
@@ -29,7 +30,15 @@ _PERCENT_NAMES = {
 }
 # The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
+# Further figures by the words of tolerances, and their default tolerances.
+LOAD, FIRST, MEMORY, OUTPUTS = "load", "first", "memory", "outputs"
+_FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05}
+# The difference of outputs is judged where it is named, for it follows from the weights.
+_NAMED = (*_FIGURE_SHARES, OUTPUTS)
+# Memory may grow by this much in any case: the allocator of the system grows in steps.
+LEAST_MEMORY_BYTES = 4 << 20
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
+_BYTES_PER_KB = 1_000
 _BYTES_PER_MB = 1_000_000
 
 
@@ -62,6 +71,7 @@ FIGURES: Mapping[str, Figure] = {
     "load_ms": Figure("load_ms"),
     "first_inference_ms": Figure("first_inference_ms"),
     "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),
+    "growth_kb_per_inference": Figure("growth_bytes_per_inference", _BYTES_PER_KB),
     "macs": Figure("macs", is_count=True, is_timed=False),
     "flops": Figure("flops", is_count=True, is_timed=False),
     "params": Figure("params", is_count=True, is_timed=False),
@@ -131,7 +141,8 @@ class Tolerances(Struct, frozen=True):
 
     `named` are the tails that the user named, and a comparison waits until these are decided. Other
     tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters,
-    where they are not 0.
+    where they are not 0. `figures` are those of other figures that the user named, which are
+    awaited too.
     """
 
     shares: tuple[tuple[float, float], ...] = (
@@ -140,6 +151,7 @@ class Tolerances(Struct, frozen=True):
     )
     named: frozenset[float] = frozenset()
     counts: tuple[tuple[str, float], ...] = ()
+    figures: tuple[tuple[str, float], ...] = ()
 
     @property
     def percents(self) -> tuple[float, ...]:
@@ -159,13 +171,31 @@ class Tolerances(Struct, frozen=True):
         """The tolerance of `macs` or `params`."""
         return dict(self.counts).get(name, 0.0)
 
+    def of_figure(self, name: str) -> float:
+        """The tolerance of `load`, `first` or `memory`.
+
+        A first inference is an inference, so by default it may be as much slower as the median.
+        """
+        default = _FIGURE_SHARES[name]
+        if name == FIRST:
+            default = max(default, self.of(_MEDIAN))
+        return dict(self.figures).get(name, default)
+
+    @property
+    def outputs(self) -> float | None:
+        """How far outputs may differ, as a share of their largest value; None: not judged."""
+        return dict(self.figures).get(OUTPUTS)
+
+    def names(self, figure: str) -> bool:
+        """Whether the user named this figure."""
+        return figure in dict(self.figures)
+
 
 def read_tolerances(value: object, where: str) -> Tolerances:
-    """Tolerances from one share for the median, or from one share for each percentile and count.
+    """Tolerances from one share for the median, or from one share for each figure.
 
-    `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "macs": 0.01}`. Percentiles that are
-    not named keep their default, and the tolerance of a default tail is at least that of the
-    median.
+    `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "macs": 0.01}`. Figures that are not
+    named keep their default, and the tolerance of a default tail is at least that of the median.
     """
     if isinstance(value, str) and "=" in value:
         value = _split_pairs(value, where)
@@ -173,17 +203,19 @@ def read_tolerances(value: object, where: str) -> Tolerances:
         return _with_default_tail({_MEDIAN: read_share(value, where)})
     given: dict[float, float] = {}
     counts: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name, share in value.items():
-        if name in _COUNTS:
-            counts[name] = read_share(share, f"{where}: {name}")
+        if name in {*_COUNTS, *_NAMED}:
+            by_name = counts if name in _COUNTS else figures
+            by_name[name] = read_share(share, f"{where}: {name}")
             continue
         percent = _read_percent(str(name), where)
         if percent in given:
             raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
         given[percent] = read_share(share, f"{where}: {name}")
-    if not given and not counts:
+    if not given and not counts and not figures:
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
-    return _with_default_tail(given, counts)
+    return replace(_with_default_tail(given, counts), figures=tuple(sorted(figures.items())))
 
 
 def _with_default_tail(
@@ -199,9 +231,9 @@ def _with_default_tail(
 def _read_percent(name: str, where: str) -> float:
     percent = _PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
-        known = (*_PERCENT_NAMES, *_COUNTS)
+        known = (*_PERCENT_NAMES, *_COUNTS, *_NAMED)
         raise UsageError(
-            f"{where}: {printable(name)!r} is no percentile and no count."
+            f"{where}: {printable(name)!r} is no figure with a tolerance."
             f"{suggestion(name, known)} There are: {', '.join(known)}."
         )
     return percent

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.profiler.outputs import MAX_BYTES, Sent
 from pytest_modelperf.text.units import format_bytes, format_shape
 
@@ -29,15 +29,33 @@ def compare_outputs(
     return tuple(_compare(name, before.get(name), after.get(name)) for name in {**before, **after})
 
 
+def judge_outputs(changes: Sequence[OutputChange], allowed: float) -> Metric:
+    """Whether the outputs differ by no more than this share of their largest value.
+
+    Outputs that cannot be compared leave it open, unless they differ in more than their values.
+    """
+    shares = [change.share for change in changes]
+    known = [share for share in shares if share is not None]
+    if any(change.is_other for change in changes) or any(share > allowed for share in known):
+        verdict = Verdict.REGRESSED
+    else:
+        verdict = Verdict.PASSED if known and None not in shares else Verdict.INCONCLUSIVE
+    is_known = not any(change.is_other for change in changes)
+    worst = max(known, default=None) if is_known else None
+    return Metric("outputs", 0.0, worst, verdict, allowed=allowed)
+
+
 def _compare(name: str, before: Sent | None, after: Sent | None) -> OutputChange:
     if before is None or after is None:
-        return OutputChange(name=name, difference=f"only {'now' if before is None else 'before'}")
+        side = "now" if before is None else "before"
+        return OutputChange(name=name, difference=f"only {side}", is_other=True)
     old_type, new_type = (np.dtype(side[0]) for side in (before, after))
     if before[1] != after[1]:
         shapes = f"{format_shape(before[1])} before, {format_shape(after[1])} now"
-        return OutputChange(name=name, difference=f"other shapes: {shapes}")
+        return OutputChange(name=name, difference=f"other shapes: {shapes}", is_other=True)
     if old_type.kind != new_type.kind:
-        return OutputChange(name=name, difference=f"other types: {old_type} before, {new_type} now")
+        types = f"{old_type} before, {new_type} now"
+        return OutputChange(name=name, difference=f"other types: {types}", is_other=True)
     if before[2] is None or after[2] is None:
         limit = f"not compared: no numbers, or more than {format_bytes(MAX_BYTES)}"
         return OutputChange(name=name, difference=limit)
@@ -52,7 +70,8 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
     same = (old == new) | (np.isnan(old) & np.isnan(new))
     if not bool(np.all(finite | same)):
         count = int(np.count_nonzero(~(finite | same)))
-        return OutputChange(name=name, difference=f"{count} of {old.size} are finite on one side")
+        finite_once = f"{count} of {old.size} are finite on one side"
+        return OutputChange(name=name, difference=finite_once, is_other=True)
     old, new = old[finite], new[finite]
     distance = np.abs(new - old)
     scale = np.maximum(np.abs(old), np.abs(new))
@@ -63,4 +82,5 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
         max_absolute=float(distance.max(initial=0.0)),
         max_relative=float(relative.max(initial=0.0)),
         cosine=float(np.vdot(old, new).real) / norms if norms else None,
+        largest=float(np.abs(old).max(initial=0.0)),
     )

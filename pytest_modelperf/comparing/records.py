@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import Enum
 
@@ -142,7 +143,9 @@ class LayerChange(Struct, frozen=True):
 class OutputChange(Struct, frozen=True, kw_only=True):
     """One output of both models on the same inputs.
 
-    `difference` is the reason why they cannot be compared; there are no figures then.
+    `difference` is the reason why they cannot be compared; there are no figures then, and
+    `is_other` claims that they differ in more than their values. `largest` is the largest value
+    before, without its sign.
     """
 
     name: str
@@ -150,6 +153,17 @@ class OutputChange(Struct, frozen=True, kw_only=True):
     max_relative: float | None = None
     cosine: float | None = None
     difference: str | None = None
+    is_other: bool = False
+    largest: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The largest difference as a share of the largest value before."""
+        if self.max_absolute is None or self.largest is None:
+            return None
+        if self.max_absolute == 0:
+            return 0.0
+        return self.max_absolute / self.largest if self.largest else math.inf
 
 
 class CaseComparison(Struct, frozen=True):

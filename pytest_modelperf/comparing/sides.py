@@ -60,5 +60,6 @@ def baseline_side(
             own, _ = request_of_each(request, files)
             models = [Model.bind(files[0], each, own, extensions) for each in own.bindings()]
             require_recorded_twin(baseline, twin, models)
-            source = rebuild(twin, folder / "twin.onnx")
+            recorded_bytes = baseline.model.model.size_bytes
+            source = rebuild(twin, folder / "twin.onnx", recorded_bytes=recorded_bytes)
         yield Side(source, now.setup, baseline.model, machine)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
+    format_allowed,
     format_change,
     format_figure,
     format_interval,
@@ -17,6 +18,7 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
+from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, OUTPUTS, Tolerances
 from pytest_modelperf.comparing.records import (
     RECORDED,
     CaseComparison,
@@ -93,6 +95,8 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
         return text if metric.limit is None else f"{text}, {describe_allowed(metric)}"
     if metric.limit is not None:
         text = f"{title} {format_value(metric, metric.after)}"
+    elif metric.name == OUTPUTS:
+        text = f"{title} differ by {format_figure(metric.name, metric.after)}"
     elif metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"
@@ -112,7 +116,40 @@ _ONLY_SCALARS = (
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     """The judged tails that were not awaited and that stayed open."""
-    return tuple(m for m in case.metrics if m.gated and not m.awaited and m.is_open)
+    return tuple(m for m in _not_shown(case) if m.name.startswith(LATENCY))
+
+
+def _not_shown(case: CaseComparison) -> Iterator[Metric]:
+    return (m for m in case.metrics if m.gated and not m.awaited and m.is_open)
+
+
+# The words of tolerances for figures that are no percentile, by their metrics.
+_TOLERANCE_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST, "memory_bytes": MEMORY}
+
+
+def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
+    """A line for loading, the first inference and memory, where they stayed open.
+
+    `load +3.1 %, first inference -2.0 %: not decided against +15 %; ... waits for them`
+    """
+    if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
+        return
+    found = [m for m in _not_shown(case) if m.name in _TOLERANCE_WORDS]
+    for allowed in dict.fromkeys(map(format_allowed, found)):
+        alike = [metric for metric in found if format_allowed(metric) == allowed]
+        changes = ", ".join(f"{metric_title(m.name)} {format_change(m)}".rstrip() for m in alike)
+        named = ",".join(map(_as_tolerance, alike))
+        waits = f"waits for {'it' if len(alike) == 1 else 'them'}"
+        yield (
+            f"{changes}: not decided against {allowed}; {wording.value('tolerance', named)} {waits}"
+        )
+
+
+def _as_tolerance(metric: Metric) -> str:
+    """`load=0.15`. Memory that nobody named has its default, of which 4 MiB may be more."""
+    word = _TOLERANCE_WORDS[metric.name]
+    share = Tolerances().of_figure(MEMORY) if word == MEMORY else metric.allowed
+    return f"{word}={share:g}"
 
 
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
@@ -169,6 +206,8 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
     for line in describe_open_tails(case, wording):
         yield "tail", line
+    for line in describe_open_starts(case, wording):
+        yield "start", line
     if any(m.name == "params" and not m.gated and m.before != m.after for m in case.metrics):
         yield "params", _ONLY_SCALARS
     for note in case.notes:

@@ -49,19 +49,21 @@ class _Hole(Struct, frozen=True, eq=False):
         return self.start + len(self.head) + self.weight.nbytes
 
 
-def rebuild(
+def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
     twin: Twin,
     path: Path,
     seed: int = 0,
     *,
     max_bytes: int = MAX_MODEL_BYTES,
     max_file_bytes: int = MAX_PROTO_BYTES,
+    recorded_bytes: int | None = None,
 ) -> Path:
     """Write a model that runs as the twin's did, its weights drawn by `seed`; returns `path`.
 
-    If the model would be larger than `max_file_bytes`, its weights are in a file beside it. A model
-    of more than `max_bytes` in all, or too large for the disk, is refused before anything is
-    written.
+    If the model would be larger than `max_file_bytes`, its weights are in a file beside it. They
+    are there too if the file of the recorded model, of `recorded_bytes`, had no room for them:
+    engines map such weights, so loading them takes another time. A model of more than `max_bytes`
+    in all, or too large for the disk, is refused before anything is written.
     """
     proto = ModelProto()
     proto.CopyFrom(twin.proto)
@@ -72,6 +74,8 @@ def rebuild(
     drawer = Drawer(seed)
     # The notes are replaced by entries that take less than a kilobyte for each weight.
     is_split = size + 1024 * len(weights) > max_file_bytes
+    if recorded_bytes is not None:
+        is_split = is_split or 2 * recorded_bytes < sum(weight.nbytes for weight in weights)
     outside = tuple(w for w in weights if is_split and w.stored.kind is StorageKind.INITIALIZER)
     data_path = path.with_name(path.name + DATA_SUFFIX)
     _point_outside(outside, data_path.name)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
+from pytest_modelperf.profiler.growth import measure_growth
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
 from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores, started_rig
@@ -37,7 +38,10 @@ def check_machine(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> tuple[Checkup, ...]:
-    """Run two sessions of one model in turn, for each core count, to judge this machine."""
+    """Run two sessions of one model in turn, for each core count, to judge this machine.
+
+    The memory of a given model is watched as well.
+    """
     request = request or ProfileRequest()
     model = Model.load(source or sample_model(), request, extensions or Extensions())
     name = _SAMPLE_NAME if source is None else model_facts(model.file).name
@@ -46,7 +50,10 @@ def check_machine(
     checkups = []
     for number, cores in enumerate(request.cores, 1):
         place = CasePlace(model.case(cores), number, len(request.cores), watch)
-        checkups.append(_check(name, model, setup, place))
+        checkup = _check(name, model, setup, place)
+        if source is not None:
+            checkup = replace(checkup, growth=measure_growth(model, setup, place))
+        checkups.append(checkup)
     return tuple(checkups)
 
 

@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.facts_document import (
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Checkup, Noise
 from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
-from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.stats.records import Growth, Ratio
 
 
 class CheckupRatioJson(Struct, frozen=True, kw_only=True):
@@ -40,6 +40,15 @@ class OutlookJson(Struct, frozen=True, kw_only=True):
     detectable: float | None
 
 
+class GrowthJson(Struct, frozen=True, kw_only=True):
+    """How much the memory of the model grows with each inference."""
+
+    inferences: int
+    bytes_per_inference: float
+    interval: tuple[float, float]
+    confidence: float
+
+
 class CheckupJson(Struct, frozen=True, kw_only=True):
     """A checkup at one core count."""
 
@@ -55,6 +64,7 @@ class CheckupJson(Struct, frozen=True, kw_only=True):
     level: float
     power: float
     outlook: tuple[OutlookJson, ...]
+    growth: GrowthJson | None
     noise: tuple[Noise, ...]
 
 
@@ -97,7 +107,19 @@ def _checkup(checkup: Checkup) -> CheckupJson:
             OutlookJson(rounds=look.rounds, seconds=look.seconds, detectable=number(look.change))
             for look in checkup.outlook
         ),
+        growth=_growth(checkup.growth),
         noise=checkup.noise,
+    )
+
+
+def _growth(growth: Growth | None) -> GrowthJson | None:
+    if growth is None:
+        return None
+    return GrowthJson(
+        inferences=growth.inferences,
+        bytes_per_inference=growth.bytes_per_inference,
+        interval=(growth.low, growth.high),
+        confidence=growth.confidence,
     )
 
 

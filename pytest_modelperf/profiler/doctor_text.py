@@ -15,11 +15,15 @@ from pytest_modelperf.profiler.measurements import Checkup, Outlook
 from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms
 
 # The default tolerance of a comparison.
 TOLERANCE = 0.03
+_BYTES_PER_KB = 1000
+# A run that cannot tell this growth an inference was too short.
+_TELLING_BYTES = 1000
 # If two sessions of one model differ by more than this, noise alone does not explain it.
 _MAX_BIAS = 0.005
 
@@ -38,6 +42,10 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
     )
     page.table(_noise_table(checkups))
     page.table(_outlook_table(checkups))
+    for checkup in checkups:
+        if checkup.growth is not None:
+            page.line("")
+            page.item(_growth(checkup.cores, checkup.growth))
     advice = list(dict.fromkeys(_advice(machine, checkups)))
     if advice:
         page.line("")
@@ -63,6 +71,31 @@ def _answer(checkup: Checkup) -> str:
         f"{cores}: fit to measure. A slowdown of {percent(enough.change)} or more is seen in "
         f"{_seconds(enough.seconds)}"
     )
+
+
+def _growth(cores: int, growth: Growth) -> str:
+    """Whether the memory of the model grows with every inference."""
+    on = f"memory on {cores} core{'s' if cores > 1 else ''}"
+    run = f"{growth.inferences:,} inferences"
+    interval = (
+        f"{100 * growth.confidence:g} % interval {_kilobytes(growth.low)} to "
+        f"{_kilobytes(growth.high)} KB"
+    )
+    if growth.is_shown:
+        return (
+            f"{on}: grows by {_kilobytes(growth.bytes_per_inference)} KB with every inference "
+            f"({interval}, {run})"
+        )
+    if growth.high > _TELLING_BYTES:
+        return (
+            f"{on}: no growth shown, but {run} tell no less than {_kilobytes(growth.high)} KB an "
+            "inference; --max-seconds makes time for more"
+        )
+    return f"{on}: no growth shown in {run} ({interval} an inference)"
+
+
+def _kilobytes(value: float) -> str:
+    return f"{value / _BYTES_PER_KB:.2f}".replace("-0.00", "0.00")
 
 
 def _first_within(checkup: Checkup, change: float) -> Outlook | None:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count, SignedNs
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.stats.records import Latency, LatencySpread, Ratio, RoundSpread, Turns
+from pytest_modelperf.stats.records import Growth, Latency, LatencySpread, Ratio, RoundSpread, Turns
 
 _NS_PER_MS = 1e6
 
@@ -274,7 +274,8 @@ class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
-    at `level` that detects a change with the probability `power`.
+    at `level` that detects a change with the probability `power`. `growth` is that of the memory of
+    a model; None for the small network of the doctor.
     """
 
     model: str
@@ -289,6 +290,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
     level: float
     power: float
     outlook: tuple[Outlook, ...]
+    growth: Growth | None = None
 
     @property
     def rounds(self) -> int:

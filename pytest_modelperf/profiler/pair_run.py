@@ -41,7 +41,7 @@ from pytest_modelperf.profiler.rig import (
     step_of,
     sum_up,
 )
-from pytest_modelperf.profiler.sampling import BlockPair, DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling import DuetBench, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats.quantiles import load_quantiles
@@ -58,7 +58,7 @@ class StopRule(Protocol):
     def samples_needed(self) -> tuple[int, ...]:
         """How many samples of each side each awaited percentile needs, the fewest first."""
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed."""
 
 
@@ -96,29 +96,43 @@ class PairRun(Struct, frozen=True):
 WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
 
 
-def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails) -> PairRun:
-    """Run the duet of a case, alone on this machine, with layers and outputs if wanted.
+class Wanted(Struct, frozen=True):
+    """What to find out beside the rounds.
 
-    `wants_details` is asked once, after the last round.
+    `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
+    several providers are always wanted, for one of them may have been left to another provider.
+    `outputs` are read whatever `details` says, if so.
     """
+
+    details: WantsDetails
+    outputs: bool = False
+
+    def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:
+        has_details = self.details(rounds)
+        return has_details or any(len(rig.facts.providers) > 1 for rig in rigs)
+
+
+def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
+    """Run the duet of a case, alone on this machine, with layers and outputs if wanted."""
     load_quantiles()
     check_cores(place.case.cores, pair.after_setup)
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
     with unchanged(pair.before, pair.after), alone_at(place):
-        return run(pair, rule, place, wants_details)
+        return run(pair, rule, place, wanted)
 
 
-def _share_a_worker(
-    pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails
-) -> PairRun:
+def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
     begun = time.monotonic()
     with _shared_worker(pair, place) as (old, new):
         rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
         sides = [(pair.before, old), (pair.after, new)]
-        if wants_details(rounds):
+        if wanted.wants_details(rounds, (old, new)):
             before, after = _tell(sides, rounds, place)
         else:
-            before, after = (_tell_latency(model, rig, rounds, place) for model, rig in sides)
+            before, after = (
+                _tell_latency(model, rig, rounds, place, reads_outputs=wanted.outputs)
+                for model, rig in sides
+            )
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
 
@@ -137,9 +151,7 @@ def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
             )
 
 
-def _use_two_workers(
-    pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails
-) -> PairRun:
+def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
     """Each side in workers of its own, because their engines, options or interpreters differ."""
     begun = time.monotonic()
     rigs: list[Rig] = []
@@ -162,14 +174,14 @@ def _use_two_workers(
     )
     with closing(SplitDuet(*starters)) as duet:
         rounds = _take_rounds(duet, pair, rule, place, rigs)
-    is_detailed = wants_details(rounds)
+    is_detailed = wanted.wants_details(rounds, rigs)
     told: list[RanSide] = []
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
             if is_detailed:
                 told += _tell([(model, rig)], rounds, place)
             else:
-                told.append(_tell_latency(model, rig, rounds, place))
+                told.append(_tell_latency(model, rig, rounds, place, reads_outputs=wanted.outputs))
     before, after = told
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
@@ -261,9 +273,13 @@ def _tell(
     return told
 
 
-def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: CasePlace) -> RanSide:
+def _tell_latency(
+    model: Model, rig: Rig, rounds: Sequence[DuetRound], place: CasePlace, *, reads_outputs: bool
+) -> RanSide:
+    outputs = _read_outputs(rig) if reads_outputs else None
     known = complete_if_told(model, rig)
-    return RanSide(known, CaseProfile(place.case, known.static, _sum_up(rig, rounds)))
+    profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
+    return RanSide(known, profile, outputs=outputs)
 
 
 def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:

@@ -168,10 +168,9 @@ def _target(
     def estimate(blocks: Sequence[Block]) -> Percentile:
         return estimate_percentile([block.times_ns for block in blocks], _MEDIAN, policy.confidence)
 
-    def is_precise(blocks: Sequence[Block], median: Percentile | None) -> bool:
+    def is_precise(trials: Sequence[Trial[Block]], median: Percentile | None) -> bool:
         return (
-            sum(len(block.times_ns) for block in blocks)
-            >= max((policy.min_samples, *policy.tail_samples))
+            sum(trial.turns for trial in trials) >= max((policy.min_samples, *policy.tail_samples))
             and median is not None
             and median.half_width is not None
             and median.half_width <= policy.precision
@@ -186,7 +185,7 @@ def _target(
         estimate=estimate,
         is_enough=is_precise
         if is_enough is None
-        else lambda blocks, _: is_enough([block.times_ns for block in blocks]),
+        else lambda trials, _: is_enough([trial.taken.times_ns for trial in trials]),
         median_samples=needed_samples(_MEDIAN),
         sides=1,
     )
@@ -228,7 +227,7 @@ def sample_duet(
     policy: SamplingPolicy,
     clock: Clock,
     watch: WatchSampling,
-    is_decided: Callable[[Sequence[BlockPair]], bool],
+    is_decided: Callable[[Sequence[DuetRound]], bool],
 ) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
     from pytest_modelperf.stats.estimates import needed_samples
@@ -240,14 +239,15 @@ def sample_duet(
         turns_ns=lambda pair: [a + b for a, b in _turns(pair)],
         figures=lambda pair: [_log(b) - _log(a) for a, b in _own_turns(pair)],
         estimate=lambda _: None,
-        is_enough=lambda pairs, _: is_decided(pairs),
+        is_enough=lambda trials, _: is_decided([_duet_round(trial) for trial in trials]),
         median_samples=needed_samples(_MEDIAN),
         sides=2,
     )
-    return tuple(
-        DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
-        for trial in Loop(target, policy, clock, watch).trials()
-    )
+    return tuple(_duet_round(trial) for trial in Loop(target, policy, clock, watch).trials())
+
+
+def _duet_round(trial: Trial[BlockPair]) -> DuetRound:
+    return DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
 
 
 def _turns(pair: BlockPair) -> list[tuple[int, int]]:

@@ -57,7 +57,7 @@ class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
     turns_ns: Callable[[_Taken], Sequence[int]]
     figures: Callable[[_Taken], Sequence[float]]
     estimate: Callable[[Sequence[_Taken]], Percentile | None]
-    is_enough: Callable[[Sequence[_Taken], Percentile | None], bool]
+    is_enough: Callable[[Sequence[Trial[_Taken]], Percentile | None], bool]
     median_samples: int
     sides: int
 
@@ -118,17 +118,17 @@ class Loop(Generic[_Taken]):
             taken = [trial.taken for trial in self._trials]
             self._estimate = self._target.estimate(taken)
             is_last = self._is_over() or (
-                self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough(taken)
+                self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough()
             )
             yield self._trials[-1]
             if is_last:
                 return
 
-    def _is_enough(self, taken: Sequence[_Taken]) -> bool:
-        if len(taken) >= self._policy.max_rounds:
+    def _is_enough(self) -> bool:
+        if len(self._trials) >= self._policy.max_rounds:
             return True
-        return len(taken) >= self._policy.min_rounds and self._target.is_enough(
-            taken, self._estimate
+        return len(self._trials) >= self._policy.min_rounds and self._target.is_enough(
+            self._trials, self._estimate
         )
 
     def _is_over(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -136,11 +136,55 @@ def judge_duet(
     both error levels is spent.
     """
     differences = _differences(pairs, percent, rule.tolerance)
-    schedule = _schedule(pairs, differences, rule, percent, is_last=is_last)
+
+    def units_after(rounds: int) -> int:
+        return _count_units(pairs, differences, percent, rounds)
+
+    schedule = _schedule(len(pairs), units_after, rule, is_last=is_last)
     if not schedule.in_order():
         return _undecided(pairs, differences, rule, percent)
     ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin)
-    return _describe(ended, schedule, rule)
+    return describe_sequence(ended, schedule, rule)
+
+
+def judge_once_a_round(
+    pairs: Sequence[tuple[float, float]], rule: DuetRule, rounds: int, *, is_last: bool = False
+) -> Decision:
+    """What the rounds so far show for a figure that each side has once a round, before and after.
+
+    `pairs` may lack the first of the `rounds`. An answer of an earlier look stands, as it does for
+    a percentile.
+    """
+    values = differences_of_logs(pairs)
+
+    def units_after(count: int) -> int:
+        return max(count - (rounds - len(pairs)), 0)
+
+    schedule = _schedule(rounds, units_after, rule, is_last=is_last)
+    if not schedule.in_order():
+        return Decision(
+            answer=RatioAnswer.OPEN,
+            confidence=rule.confidence,
+            rounds=rounds,
+            ratio=bounded_exp(float(values.mean())) if values.size else None,
+            rounds_needed=next((look for look in rule.pass_looks if look > rounds), None),
+        )
+    ended = judge_sequence(values[np.newaxis], schedule, rule.margin)
+    return describe_sequence(ended, schedule, rule)
+
+
+def once_a_round_looks_worse(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> bool:
+    """Whether such a figure would be called worse at the error level of passes."""
+    if len(pairs) < 2:
+        return False
+    bounds = find_bounds(differences_of_logs(pairs)[np.newaxis], rule.pass_level)
+    return bool(bounds.low[0] > rule.margin)
+
+
+def differences_of_logs(pairs: Sequence[tuple[float, float]]) -> Floats:
+    """The log ratio of each pair, the second over the first."""
+    before, after = (logs([pair[side] for pair in pairs]) for side in (0, 1))
+    return after - before
 
 
 def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) -> bool:
@@ -315,32 +359,22 @@ def plan_schedule(rule: DuetRule) -> Schedule:
 
 
 def _schedule(
-    pairs: Sequence[PairedTurns],
-    differences: _Differences,
-    rule: DuetRule,
-    percent: float,
-    *,
-    is_last: bool,
+    taken: int, units_after: Callable[[int], int], rule: DuetRule, *, is_last: bool
 ) -> Schedule:
-    """The looks that are due after these rounds."""
+    """The looks that are due after so many rounds; `units_after` counts the differences of some."""
 
     def spend(planned: tuple[int, ...], level: float, **power: float) -> tuple[Look, ...]:
-        units = tuple(
-            _count_units(pairs, differences, percent, rounds)
-            for rounds in planned
-            if rounds <= len(pairs)
-        )
+        units = tuple(units_after(rounds) for rounds in planned if rounds <= taken)
         if not is_last:
             return spend_level(planned, units, level, **power)
-        now = _count_units(pairs, differences, percent, len(pairs))
-        return spend_level(planned, (*units, now), level, len(pairs), **power)
+        return spend_level(planned, (*units, units_after(taken)), level, taken, **power)
 
     patience = plan_schedule(rule).patience
     return Schedule(
         spend(rule.looks, rule.level),
         spend(rule.pass_looks, rule.pass_level, power=SOONER),
         # After the last round there is nothing to wait for.
-        patience=min(patience, len(pairs)) if is_last else patience,
+        patience=min(patience, taken) if is_last else patience,
     )
 
 
@@ -383,8 +417,8 @@ def _undecided(
     )
 
 
-def _describe(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
-    """The decision for the only row."""
+def describe_sequence(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
+    """The decision for the only row, with its interval and what it could have shown."""
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
     centre, low, high = (

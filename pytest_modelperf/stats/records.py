@@ -146,3 +146,20 @@ class LatencySpread(Struct, frozen=True, kw_only=True):
 
     inferences: float | None
     sessions: float | None
+
+
+class Growth(Struct, frozen=True, kw_only=True):
+    """The bytes that memory grows by with each inference.
+
+    `low` and `high` are each wrong with half of what `confidence` leaves.
+    """
+
+    inferences: int
+    bytes_per_inference: float
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def is_shown(self) -> bool:
+        return self.low > 0.0

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
+from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.comparing.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
@@ -16,6 +17,8 @@ from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
+from pytest_modelperf.stats.growth import judge_growth
+from pytest_modelperf.stats.records import Growth
 
 _VERDICTS = {
     BudgetAnswer.OVER: Verdict.OVER_BUDGET,
@@ -38,6 +41,7 @@ class LimitedFigures(Struct, frozen=True):
     size_bytes: int | None
     batch_size: int
     measured: Measurement | None = None
+    growth: Growth | None = None
     observed: StoredStatic | None = None
 
 
@@ -115,6 +119,8 @@ def _timed(
             yield _with_needs(_of_latency(budget, decision, figures.batch_size), decision, rounds)
         elif figure.metric == "peak_rss_bytes":
             yield _of_memory(budget, measured.peak_rss_bytes)
+        elif figure.metric == GROWTH:
+            yield _of_growth(budget, figures.growth)
         elif figure.is_timed:
             is_load = figure.metric == "load_ms"
             seen = [made.load_ns if is_load else made.first_ns for made in measured.rounds]
@@ -153,6 +159,20 @@ def _of_memory(budget: Budget, peak_bytes: int | None) -> Metric:
     if peak_bytes is not None:
         verdict = Verdict.OVER_BUDGET if peak_bytes > budget.limit else Verdict.PASSED
     return Metric(budget.figure.metric, None, peak_bytes, verdict, limit=budget.limit)
+
+
+def _of_growth(budget: Budget, growth: Growth | None) -> Metric:
+    """The growth of memory; nothing is known of it where nothing of its own ran."""
+    if growth is None:
+        return Metric(GROWTH, None, None, Verdict.INCONCLUSIVE, limit=budget.limit)
+    return Metric(
+        GROWTH,
+        None,
+        growth.bytes_per_inference,
+        _VERDICTS[judge_growth(growth, budget.limit)],
+        limit=budget.limit,
+        after_interval=(growth.low, growth.high),
+    )
 
 
 def _metric(

@@ -6,9 +6,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import external_files
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     static_budget_metrics,
@@ -16,7 +18,7 @@ from pytest_modelperf.testing.budgets import (
 )
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 from pytest_modelperf.testing.drift import judge_drift
-from pytest_modelperf.testing.measuring import with_memory
+from pytest_modelperf.testing.measuring import growth_for_budgets, with_memory
 
 NOTHING_RAN = "budgets of what a run tells are not judged: nothing ran"
 
@@ -26,7 +28,12 @@ def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
     if result.comparison.failure is not None:
         return replace(result, comparison=_without_reason(result.comparison))
     result = replace(result, profile=with_memory(bound, result.profile))
-    counts, timed = _judge_budgets(bound, result)
+    try:
+        growth = growth_for_budgets(bound)
+    except MeasureError as error:
+        failure = error.worded(bound.check.setup.wording)
+        return replace(result, comparison=replace(result.comparison, failure=failure))
+    counts, timed = _judge_budgets(bound, result, growth)
     drift = judge_drift(bound, result)
     measured = result.profile.measured
     comparison = replace(
@@ -51,7 +58,7 @@ def with_run(comparison: CaseComparison, measured: Measurement | None) -> CaseCo
 
 
 def _judge_budgets(
-    bound: BoundCheck, result: CaseResult
+    bound: BoundCheck, result: CaseResult, growth: Growth | None
 ) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
     """The metrics of the budgets that counts decide, and of those that a run decides."""
     figures = LimitedFigures(
@@ -59,6 +66,7 @@ def _judge_budgets(
         _size_bytes(bound.model),
         bound.case.batch_size,
         result.profile.measured,
+        growth,
         result.observed,
     )
     level = bound.check.gate.limit_level

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import UsageError
@@ -20,6 +21,11 @@ from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION
 def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseResult:
     """The result of a function, judged by its budgets alone."""
     is_static = context.is_static
+    if any(budget.figure.metric == GROWTH for budget in check.budgets):
+        raise UsageError(
+            "growth_kb_per_inference is for models, which run in a process of their own: leave it "
+            "out for a Python function."
+        )
     profile = count_function(check) if is_static else run_function(context, check, watch)
     case, measured = profile.case, profile.measured
     figures = LimitedFigures(None, None, case.batch_size, measured)

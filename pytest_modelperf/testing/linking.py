@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
-from pytest_modelperf.comparing.gates import RUN_LEVEL, BlockPair, Gate
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.looks import LOOKS
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
@@ -26,9 +27,12 @@ _TOLERANCES = Tolerances(shares=((50.0, _PRECISION), (95.0, 0.1)))
 class LinkGate(Gate, frozen=True, kw_only=True):
     """Measures until the ratio is known to 1 %, because all later points share its error."""
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
-        if len(pairs) < LOOKS[0]:
+    judges_starts: bool = False
+
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
+        if len(rounds) < LOOKS[0]:
             return False
+        pairs = [(each.before.block, each.after.block) for each in rounds]
         found = duet_ratio(pairs, self.confidence)
         if found.low is None or found.high is None or found.low <= 0.0:
             return False

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.growth import measure_growth
 from pytest_modelperf.profiler.measuring import measure_case
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.sampling_policy import coarsened
+from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.case_check import BoundCheck
 
 
@@ -44,6 +47,14 @@ def with_memory(bound: BoundCheck, profile: CaseProfile) -> CaseProfile:
     alone = measure_case(bound.model, setup, bound.place, takes_layers=False).profile.measured
     peak = None if alone is None else alone.peak_rss_bytes
     return replace(profile, measured=replace(measured, peak_rss_bytes=peak))
+
+
+def growth_for_budgets(bound: BoundCheck) -> Growth | None:
+    """The growth of memory, in a process of its own, if a budget limits it."""
+    if not any(b.figure.metric == GROWTH for b in bound.timed_budgets):
+        return None
+    level = bound.check.gate.limit_level
+    return measure_growth(bound.model, bound.check.setup, bound.place, level)
 
 
 def require_measured(profile: CaseProfile) -> CaseProfile:

@@ -134,7 +134,7 @@ def read_tolerance(value: object, where: str) -> Tolerances:
 
 TOLERANCE = Option(
     key="tolerance",
-    help="how much slower a model may be, as a share: 0.03, or p50=0.02,p99=0.1,macs=0.01",
+    help="how much slower a model may be, as a share: 0.03, or p50=0.02,macs=0.01,load=0.2",
     metavar="SHARE",
     default=0.03,
     read=read_tolerance,

@@ -35,7 +35,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.profiler.pair_run import Pair, PairRun, run_pair
+from pytest_modelperf.profiler.pair_run import Pair, PairRun, Wanted, run_pair
 from pytest_modelperf.profiler.preparation import (
     CasePlace,
     Model,
@@ -95,6 +95,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
     gate = Gate(
         tolerances=Tolerances(((_MEDIAN, _NO_DIFFERENCE),)),
         rounds=rounds_within(setup.policy.max_seconds),
+        judges_starts=False,
     ).divided(total)
     trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch, quantizer)
     cases = [case for model in models for case in trial.cases_of(model)]
@@ -220,7 +221,7 @@ class _Trial(Struct):
         pair = Pair(base.model, made.model, self.setup, setup)
         place = self._place(case, variant)
         try:
-            ran = run_pair(pair, self.gate, place, lambda _: True)
+            ran = run_pair(pair, self.gate, place, Wanted(lambda _: True))
         except MeasureError as error:
             return VariantResult(variant=variant, failure=_in_words(error, self.setup.wording))
         return self._result(variant, made, ran)

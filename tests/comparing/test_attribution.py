@@ -17,7 +17,9 @@ from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
+from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Verdict
+from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.measuring import measure_model
@@ -475,6 +477,39 @@ def test_another_precision_and_another_provider_are_told() -> None:
             " explains 33 % of the difference (+0.500 ms)"
         ),
     )
+
+
+TWO_PROVIDERS = replace(ENGINE, providers=("XnnpackExecutionProvider", "CPUExecutionProvider"))
+
+
+def test_a_layer_that_falls_back_to_the_last_provider_is_a_regression() -> None:
+    xnnpack = "XnnpackExecutionProvider"
+    rows = [Ran("a", provider=xnnpack), Ran("b", inside="a"), Ran("c", provider=xnnpack)]
+    before = profile(*rows, engine=TWO_PROVIDERS)
+    after = profile(*rows[:2], Ran("c"), engine=TWO_PROVIDERS)
+    on_cpu, on_xnnpack = provider_metrics(before, after)
+    assert (on_cpu.before, on_cpu.after, on_cpu.verdict) == (0, 1, Verdict.REGRESSED)
+    assert describe_metric(on_cpu, None) == "layers on CPU 0 before, 1 now"
+    # A layer in the kernel of another runs where that does.
+    assert (on_xnnpack.before, on_xnnpack.after, on_xnnpack.gated) == (3, 2, False)
+    assert [m.verdict for m in provider_metrics(after, before)] == [
+        Verdict.IMPROVED,
+        Verdict.PASSED,
+    ]
+    assert {m.verdict for m in provider_metrics(after, after)} == {Verdict.PASSED}
+    assert uncounted_providers(before, after) == ()
+
+
+def test_layers_of_an_engine_with_one_provider_are_not_counted_by_it() -> None:
+    assert provider_metrics(profile(Ran("a")), profile(Ran("a"), Ran("b"))) == ()
+    assert uncounted_providers(profile(Ran("a")), profile(Ran("a"))) == ()
+
+
+def test_an_engine_that_does_not_say_what_ran_where_is_noted() -> None:
+    silent = profile(Ran("a", ms=None), engine=TWO_PROVIDERS)
+    assert provider_metrics(silent, silent) == ()
+    (note,) = uncounted_providers(silent, silent)
+    assert note.startswith("layers on each provider are not judged")
 
 
 def step(name: str, op: str, inputs: str, outputs: str) -> PlanNode:

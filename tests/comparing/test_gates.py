@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess, StoredRound
-from pytest_modelperf.comparing.gates import Gate, describe_modes, latency_metrics, stored_metrics
+from pytest_modelperf.comparing.gates import (
+    Gate,
+    describe_modes,
+    latency_metrics,
+    start_metrics,
+    stored_metrics,
+)
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
@@ -32,10 +38,6 @@ def rounds(ratio: float, count: int = 13, spread: float = 0.002) -> list[DuetRou
         DuetRound(before=side(1.0), after=side(ratio * float(np.exp(spread * random.randn()))))
         for _ in range(count)
     ]
-
-
-def blocks(made: list[DuetRound]) -> list[tuple[Block, Block]]:
-    return [(each.before.block, each.after.block) for each in made]
 
 
 def metric(ratio: float, name: str = "latency_p50", count: int = 13) -> Metric:
@@ -116,18 +118,18 @@ def test_a_percentile_without_enough_samples_is_inconclusive_and_has_no_value() 
 
 def test_one_metric_that_is_worse_decides_at_once() -> None:
     gate = Gate()
-    pairs = blocks(rounds(1.2, count=6))
+    pairs = rounds(1.2, count=6)
     assert gate.is_decided(pairs)
     assert not gate.is_decided(pairs[:2])
 
 
 def test_between_two_looks_nothing_is_decided() -> None:
-    pairs = blocks(rounds(1.2, count=9))
+    pairs = rounds(1.2, count=9)
     assert [n for n in range(len(pairs) + 1) if Gate().is_decided(pairs[:n])] == [6, 9]
 
 
 def test_an_unchanged_model_passes_before_an_alarm_may_be_raised() -> None:
-    pairs = blocks(rounds(1.0, count=6))
+    pairs = rounds(1.0, count=6)
     decided = [n for n in range(len(pairs) + 1) if Gate().divided(20).is_decided(pairs[:n])]
     assert decided == [4, 5, 6]
 
@@ -151,15 +153,15 @@ def test_a_tail_that_nobody_named_leaves_no_case_open() -> None:
     p95 = next(m for m in latency_metrics(few, Gate()) if m.name == "latency_p95")
 
     assert (p95.gated, p95.awaited, p95.decides) == (True, False, p95.verdict is not OPEN)
-    assert Gate().is_decided(blocks(few))
+    assert Gate().is_decided(few)
     named = Gate(tolerances=read_tolerances({"p95": 0.001}, "here"))
-    assert not named.is_decided(blocks(few))
+    assert not named.is_decided(few)
 
 
 def test_a_tail_can_fail_a_case_and_is_looked_at_longer_while_it_looks_worse() -> None:
     gate = Gate().divided(5)
     found = with_tail(1.5)
-    decided = [n for n in range(36) if gate.is_decided(blocks(found[:n]))]
+    decided = [n for n in range(36) if gate.is_decided(found[:n])]
 
     assert decided[0] > 4
     p50, p95 = (
@@ -169,18 +171,91 @@ def test_a_tail_can_fail_a_case_and_is_looked_at_longer_while_it_looks_worse() -
     assert (p50.verdict, p95.verdict, p95.allowed) == (Verdict.PASSED, Verdict.REGRESSED, 0.1)
 
 
-def test_the_median_has_nine_tenths_of_the_level_and_tails_the_rest() -> None:
-    assert Gate().rule(50.0).level == pytest.approx(0.009)
-    assert Gate().rule(95.0).level == pytest.approx(0.001)
+def test_the_median_has_nine_tenths_of_the_level_and_the_other_figures_the_rest() -> None:
+    gate = Gate()
+    assert gate.rule(50.0).level == pytest.approx(0.009)
+    # p95, load, first inference and memory.
+    others = [gate.rule(95.0), *(gate.figure_rule(name) for name in ("load", "first", "memory"))]
+    assert [rule.level for rule in others] == pytest.approx([0.00025] * 4)
     three = Gate(tolerances=read_tolerances({"p99": 0.2}, "here"))
     assert [three.rule(p).level for p in (50.0, 95.0, 99.0)] == pytest.approx(
-        [0.009, 0.0005, 0.0005]
+        [0.009, 0.0002, 0.0002]
     )
-    assert Gate(tolerances=Tolerances(((50.0, 0.03),))).rule(50.0).level == pytest.approx(0.01)
+    alone = Gate(tolerances=Tolerances(((50.0, 0.03),)), judges_starts=False)
+    assert alone.rule(50.0).level == pytest.approx(0.01)
+
+
+def starting(load: float, first: float, count: int, spread: float = 0.01) -> list[DuetRound]:
+    """Rounds of the same latency whose second side takes so many times as long to start.
+
+    The first round is cold: its first side takes ten times as long to load.
+    """
+    random = np.random.RandomState(3)
+
+    def changed(side: Round, load_ms: float, first_ms: float) -> Round:
+        ns = [
+            int(1e6 * ms * np.exp(spread * random.standard_normal())) for ms in (load_ms, first_ms)
+        ]
+        return replace(side, load_ns=ns[0], first_ns=ns[1])
+
+    return [
+        DuetRound(
+            before=changed(each.before, 200.0 if number == 0 else 20.0, 2.0),
+            after=changed(each.after, 20.0 * load, 2.0 * first),
+        )
+        for number, each in enumerate(rounds(1.0, count))
+    ]
+
+
+def start_verdicts(made: list[DuetRound], gate: Gate) -> dict[str, Verdict]:
+    return {m.name: m.verdict for m in start_metrics(made, gate)}
+
+
+def test_a_model_that_takes_twice_as_long_to_load_regressed_by_that_alone() -> None:
+    made = starting(load=2.0, first=1.0, count=9)
+    # Six rounds are too few at the level of one of several figures.
+    assert [n for n in range(2, 10) if Gate().is_decided(made[:n])] == [9]
+    assert Gate(judges_starts=False).is_decided(made[:4])
+    load, first = start_metrics(made, Gate())
+    assert (load.name, load.verdict, load.gated, load.awaited) == (
+        "load_ms",
+        Verdict.REGRESSED,
+        True,
+        False,
+    )
+    assert load.ratio == pytest.approx(2.0, rel=0.02)
+    assert (load.before, load.after) == pytest.approx((20.0, 40.0), rel=0.02)
+    assert (first.name, first.verdict) == ("first_inference_ms", Verdict.PASSED)
+
+
+def test_the_cold_first_round_makes_no_load_look_improved() -> None:
+    assert set(start_verdicts(starting(1.0, 1.0, count=9), Gate()).values()) == {Verdict.PASSED}
+    cold = start_metrics(starting(1.0, 1.0, count=1), Gate())[0]
+    assert cold.verdict is OPEN
+    assert cold.before == pytest.approx(200.0, rel=0.1)
+
+
+def test_a_start_that_stays_open_decides_nothing_unless_it_is_named() -> None:
+    made = starting(load=1.0, first=1.0, count=9, spread=0.5)
+    assert Gate().is_decided(made)
+    load, _ = start_metrics(made, Gate())
+    assert (load.verdict, load.decides) == (OPEN, False)
+    named = Gate(tolerances=read_tolerances("load=0.15", "here"))
+    assert not named.is_decided(made)
+    assert start_metrics(made, named)[0].decides
+
+
+def test_a_first_inference_may_be_as_much_slower_as_the_median() -> None:
+    made = starting(load=1.0, first=1.3, count=13)
+    wide = Gate(tolerances=read_tolerances(0.5, "here"))
+    assert start_verdicts(made, Gate())["first_inference_ms"] is Verdict.REGRESSED
+    assert start_verdicts(made, wide)["first_inference_ms"] is Verdict.PASSED
+    named = Gate(tolerances=read_tolerances("p50=0.5,first=0.1", "here"))
+    assert start_verdicts(made, named)["first_inference_ms"] is Verdict.REGRESSED
 
 
 def test_what_lies_at_the_tolerance_goes_on() -> None:
-    pairs = blocks(rounds(1.03, count=9))
+    pairs = rounds(1.03, count=9)
     assert not Gate().is_decided(pairs)
 
 
@@ -224,8 +299,8 @@ def test_where_there_is_a_doubt_a_twin_has_to_be_shown_to_be_near() -> None:
 def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far_or_long_enough_neither() -> None:
     gate, doubtful = FidelityGate(), FidelityGate("the engine tells no plan")
     for ratio in (1.0, 1.05):
-        assert gate.is_decided(blocks(rounds(ratio)))
-    noisy = blocks(rounds(1.0, spread=0.05))
+        assert gate.is_decided(rounds(ratio))
+    noisy = rounds(1.0, spread=0.05)
     assert [n for n in range(2, 14) if gate.is_decided(noisy[:n])] == [9, 10, 11, 12, 13]
     assert not doubtful.is_decided(noisy)
 

@@ -108,7 +108,7 @@ def test_an_unknown_budget_is_refused_with_the_nearest() -> None:
     assert _refusal_of_budgets({"latency": 3}) == snapshot("""\
 here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, \
 p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, items_per_second, load_ms, first_inference_ms, \
-peak_memory_mb, macs, flops, params, size_mb, drift.\
+peak_memory_mb, growth_kb_per_inference, macs, flops, params, size_mb, drift.\
 """)
 
 
@@ -207,8 +207,8 @@ def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: objec
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("p5=0.1", "here: 'p5' is no percentile and no count. Did you mean 'p95'? There are: p50,"),
-        ("p50=0.02,", "here: '' is no percentile and no count. There are: p50,"),
+        ("p5=0.1", "here: 'p5' is no figure with a tolerance. Did you mean 'p95'? There are: p50,"),
+        ("p50=0.02,", "here: '' is no figure with a tolerance. There are: p50,"),
         ("p50=0.02,p50=0.1", "here: p50 is given twice: give it once."),
         ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice: give it once."),
         ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice: give it once."),

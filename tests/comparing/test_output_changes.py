@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.comparing.output_changes import compare_outputs
+from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.records import OutputChange, Verdict
+from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.profiler.outputs import Sent
 
 
@@ -79,3 +81,36 @@ def test_outputs_that_were_all_renamed_are_compared_by_place() -> None:
 def test_nothing_at_all_has_no_direction() -> None:
     (change,) = compare_outputs({"y": sent([0, 0])}, {"y": sent([0, 0])})
     assert change.cosine is None
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict"),
+    [
+        ([100.9, 0.0], Verdict.PASSED),
+        ([101.1, 0.0], Verdict.REGRESSED),
+        # Beside the largest value, a value near 0 may be anything small.
+        ([100.0, 0.9], Verdict.PASSED),
+        ([100.0, 1.1], Verdict.REGRESSED),
+        ([np.nan, 0.0], Verdict.REGRESSED),
+        ([100.0], Verdict.REGRESSED),
+    ],
+)
+def test_outputs_may_differ_by_a_share_of_their_largest_value(
+    now: list[float], verdict: Verdict
+) -> None:
+    changes = compare_outputs({"y": sent([100.0, 0.0])}, {"y": sent(now)})
+    assert judge_outputs(changes, 0.01).verdict is verdict
+
+
+def test_outputs_that_were_not_compared_leave_it_open_and_lost_ones_do_not() -> None:
+    equal = compare_outputs({"y": sent([1.0])}, {"y": sent([1.0])})
+    too_large = OutputChange(name="z", difference="not compared: more than 64 MiB")
+    assert judge_outputs((*equal, too_large), 0.01).verdict is Verdict.INCONCLUSIVE
+    assert judge_outputs((), 0.01).verdict is Verdict.INCONCLUSIVE
+    lost = compare_outputs({"y": sent([1.0]), "z": sent([1.0])}, {"y": sent([1.0])})
+    assert judge_outputs(lost, 0.01).verdict is Verdict.REGRESSED
+
+
+def test_the_difference_of_outputs_is_said_as_a_share() -> None:
+    found = judge_outputs(compare_outputs({"y": sent([8.0])}, {"y": sent([10.0])}), 0.01)
+    assert describe_metric(found, None) == "outputs differ by 25 %, allowed +1 %"

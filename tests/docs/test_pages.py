@@ -19,11 +19,18 @@ from msgspec.structs import replace
 import pytest_modelperf.testing.checking  # noqa: F401  # as said above
 from pytest_modelperf import extensions
 from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.figures import LAYERS_ON
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
     DEFAULT_TAIL_TOLERANCE,
     DEFAULT_TOLERANCE,
     FIGURES,
+    FIRST,
+    LEAST_MEMORY_BYTES,
+    LOAD,
+    MEMORY,
+    OUTPUTS,
+    Tolerances,
     read_budgets,
 )
 from pytest_modelperf.comparing.records import (
@@ -237,7 +244,7 @@ def test_the_report_of_a_failure_is_laid_out_as_the_page_shows(project: pytest.P
     for pattern in (
         r"^(regressed|inconclusive): .*p\d\d latency",
         r"^MACs +349.2 M +349.2 M +0 % .*passed$",
-        r"^elementwise.* \+137.3 %",
+        r"^elementwis.* \+137.3 %",
         r"^why: .*Elu added",
         r"^how: \d+ rounds? as a duet, ",
     ):
@@ -401,12 +408,13 @@ def test_every_budget_has_a_row_and_its_unit() -> None:
         for word in quoted(row[0]):
             figure = FIGURES[word]
             assert figure.is_count == (row[2] == "a count")
-            assert (row[2] == "MB") == (figure.scale > 1)
+            assert {"MB": 1e6, "KB": 1e3}.get(row[2], 1.0) == figure.scale
             assert figure.is_least == ("least" in row[1])
             assert figure.is_change == (row[2] == "a share")
     assert "1 MB is 1,000,000 bytes" in plain("budgets")
     (size,) = read_budgets({"size_mb": 1}, "here")
     assert size.limit == 1_000_000
+    assert "1 KB is 1,000" in plain("budgets")
     assert '`"4.1G"` is 4,100,000,000' in plain("budgets")
     (macs,) = read_budgets({"macs": "4.1G"}, "here")
     assert macs.limit == 4_100_000_000
@@ -556,4 +564,16 @@ def test_the_page_on_json_has_every_metric() -> None:
         | {f"latency_p{percent:g}" for percent in PERCENTS}
         | counted
         | {"elementwise_ops", "weight_bytes", "activation_bytes", "peak_activation_bytes"}
+        | {"memory_bytes", OUTPUTS, f"{LAYERS_ON}<provider>"}
     )
+
+
+def test_the_tolerances_of_other_figures_are_those_of_the_code() -> None:
+    rows = table("memory", "# Memory, loading and outputs")
+    default = Tolerances()
+    told = {quoted(row[0])[0]: row[2] for row in rows}
+    assert sorted(told) == sorted((LOAD, FIRST, MEMORY, OUTPUTS))
+    for name in (LOAD, FIRST, MEMORY):
+        assert told[name].startswith(f"{100 * default.of_figure(name):g} %")
+    assert f"{LEAST_MEMORY_BYTES >> 20} MiB" in told[MEMORY]
+    assert default.outputs is None

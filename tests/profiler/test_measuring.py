@@ -8,7 +8,7 @@ import pytest
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measuring import measure_case, measure_model
-from pytest_modelperf.profiler.pair_run import Pair, run_pair
+from pytest_modelperf.profiler.pair_run import Pair, Wanted, run_pair
 from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -56,7 +56,7 @@ def test_a_measured_model_is_returned_complete_and_stays_as_it_was(
 @pytest.mark.parametrize("is_detailed", [True, False])
 def test_both_sides_of_a_pair_are_returned_complete(model: Model, *, is_detailed: bool) -> None:
     pair = Pair(model, model, SETUP, SETUP)
-    ran = run_pair(pair, Gate(), place_of(model), lambda _: is_detailed)
+    ran = run_pair(pair, Gate(), place_of(model), Wanted(lambda _: is_detailed))
     assert model.static.graph_alone is None
     for side in (ran.before, ran.after):
         assert side.model.static.coverage == side.profile.static.coverage == 1.0

@@ -39,7 +39,7 @@ def half_width(rounds: Sequence[Round]) -> float:
     return found
 
 
-def never_decided(_: Sequence[tuple[Block, Block]]) -> bool:
+def never_decided(_: Sequence[DuetRound]) -> bool:
     return False
 
 
@@ -419,7 +419,7 @@ def duet(after_ns: int, **noise: float) -> FakeDuetBench:
 
 def run_duet(
     bench: FakeDuetBench,
-    is_decided: Callable[[Sequence[tuple[Block, Block]]], bool],
+    is_decided: Callable[[Sequence[DuetRound]], bool],
     policy: SamplingPolicy = DUET_POLICY,
 ) -> tuple[DuetRound, ...]:
     rounds = sample_duet(bench, policy, bench.before.clock, lambda _: None, is_decided)
@@ -439,9 +439,9 @@ def test_a_coarse_figure_takes_no_more_rounds_than_a_duet(asked: float, rounds: 
 def test_a_duet_stops_when_it_is_decided() -> None:
     asked: list[int] = []
 
-    def is_decided(pairs: Sequence[tuple[Block, Block]]) -> bool:
-        asked.append(len(pairs))
-        return len(pairs) == 9
+    def is_decided(rounds: Sequence[DuetRound]) -> bool:
+        asked.append(len(rounds))
+        return len(rounds) == 9
 
     rounds = run_duet(duet(11 * MS, jitter=0.02), is_decided)
 
@@ -567,7 +567,7 @@ def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
 def test_an_error_in_a_duet_closes_both_sides() -> None:
     bench = duet(11 * MS)
 
-    def fail(_: Sequence[tuple[Block, Block]]) -> bool:
+    def fail(_: Sequence[DuetRound]) -> bool:
         raise RuntimeError("undecidable")
 
     with pytest.raises(RuntimeError, match="undecidable"):

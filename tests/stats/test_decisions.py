@@ -26,11 +26,13 @@ from pytest_modelperf.stats.duet import (
     find_bounds,
     has_modes,
     judge_duet,
+    judge_once_a_round,
     judge_sequence,
     looks_worse,
 )
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
+from pytest_modelperf.stats.processes import KINDS, MOST_PAIRS, judge_processes, plan_processes
 from pytest_modelperf.stats.quantiles import tolerance_factor
 from pytest_modelperf.stats.records import Turns
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
@@ -142,6 +144,84 @@ def test_errors_of_a_tail_keep_the_level() -> None:
     assert judge(values, 1.0, schedule).worse <= 0.001
     assert at_boundary.worse <= most_by_chance(RULE.level)
     assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
+
+
+def test_errors_of_a_figure_of_each_round_keep_the_level() -> None:
+    """Times to load, as they are on a busy machine: heavy tails, and the second side is faster.
+
+    The sides are loaded in turn, so the other one is faster in every other round.
+    """
+    # One of the figures that share a tenth of the level of a case, in a run of five.
+    rule = DuetRule(tolerance=0.15, level=share_level(4, 0.1 * share_level(5)))
+    random = np.random.default_rng(5)
+    noise = 0.15 * random.standard_t(3, size=(2 * COMPARISONS, 35))
+    values = noise + 0.05 * (-1.0) ** np.arange(35)
+    schedule = schedule_of(rule)
+
+    def judged(ratio: float) -> npt.NDArray[np.int_]:
+        return judge_sequence(values + math.log(ratio), schedule, rule.margin).answer
+
+    assert np.mean(judged(1.0) > 0) == 0
+    assert np.mean(judged(1.15) > 0) <= scipy.stats.binom.ppf(0.999, len(values), rule.level) / len(
+        values
+    )
+    assert np.mean(judged(1.15) < 0) <= most_by_chance(rule.pass_level)
+    assert np.mean(judged(2.0) > 0) >= 0.99
+
+
+@pytest.mark.parametrize("kinds", [0.0, 0.2])
+def test_errors_of_a_figure_of_processes_keep_the_level(kinds: float) -> None:
+    """Memory varies by some thousandths, or comes in two kinds of processes a fifth apart."""
+    rule = DuetRule(tolerance=0.05, level=share_level(4, 0.1 * share_level(5)))
+    random = np.random.default_rng(6)
+    shape = (2 * COMPARISONS, MOST_PAIRS)
+    sides = [
+        0.003 * random.standard_t(3, size=shape) + kinds * random.integers(2, size=shape)
+        for _ in range(2)
+    ]
+    values, schedule = sides[1] - sides[0], plan_processes(rule)
+
+    def judged(ratio: float) -> npt.NDArray[np.int_]:
+        return judge_sequence(values + math.log(ratio), schedule, rule.margin).answer
+
+    by_chance = scipy.stats.binom.ppf(0.999, len(values), rule.level) / len(values)
+    assert np.mean(judged(1.0) > 0) <= by_chance
+    assert np.mean(judged(1.05) > 0) <= by_chance
+    if not kinds:
+        assert np.mean(judged(1.05) < 0) <= most_by_chance(rule.pass_level)
+        assert np.mean(judged(1.0) < 0) >= 0.99
+        assert np.mean(judged(1.1) > 0) >= 0.99
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1.0, 1.0 + KINDS), st.floats(1.0, 1.0 + KINDS)), min_size=2, max_size=4
+    ),
+    st.floats(1.0, 3.0),
+)
+def test_large_growth_is_never_what_processes_of_one_model_differ_by(
+    kinds: list[tuple[float, float]], growth: float
+) -> None:
+    rule = DuetRule(tolerance=0.05, level=1e-4)
+    found = judge_processes([(1e8 * a, 1e8 * growth * b) for a, b in kinds], rule)
+    if found.answer is RatioAnswer.WORSE:
+        assert growth > 1.05
+    assert (growth < 1.05 * (1 + KINDS) ** 3) or found.answer is RatioAnswer.WORSE
+
+
+@given(st.lists(st.tuples(st.floats(1e5, 1e9), st.floats(1e5, 1e9)), min_size=2, max_size=35))
+def test_a_figure_of_each_round_is_judged_as_the_median_of_blocks_of_one(
+    pairs: list[tuple[float, float]],
+) -> None:
+    blocks = [
+        (Turns(times_ns=(round(before),)), Turns(times_ns=(round(after),)))
+        for before, after in pairs
+    ]
+    rounded = [(float(round(before)), float(round(after))) for before, after in pairs]
+    found = judge_once_a_round(rounded, RULE, len(pairs), is_last=True)
+    # Modes are a matter of blocks.
+    if not has_modes(blocks, RULE.tolerance):
+        assert found.answer is judge_duet(blocks, RULE, is_last=True).answer
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class NoisyJudge:
         rounds: list[DuetRound] = []
         while len(rounds) < most:
             rounds.append(DuetRound(before=self._round(before), after=self._round(after)))
-            if gate.is_decided([(each.before.block, each.after.block) for each in rounds]):
+            if gate.is_decided(rounds):
                 break
         metric = latency_metrics(rounds, gate)[0]
         return Judged(metric.verdict, metric)

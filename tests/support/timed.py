@@ -1,7 +1,8 @@
 """An engine whose inference takes as long as the name of the model says: `slow_400us.onnx`.
 
 Otherwise its `doc_string` may say it: `takes 400 us`. A model without a time takes 200 µs, or up to
-a hundredth more. The option `times` has the times of models by their whole name, as in
+a hundredth more. Loading takes 1 ms, or as long as the name says: `heavy_load9000us.onnx`. The
+option `times` has the times of models by their whole name, as in
 `times=pruned-0.5=100 int8-dynamic=300`; one that is called as the option `crash` says does not
 load. Where the installed ONNX Runtime has the version of the option `slow_since` or a later one,
 all take half as long again. They pass on a clock of its own, so what is measured is the same on a
@@ -51,7 +52,8 @@ def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa
     name = os.path.splitext(name)[0]  # noqa: PTH122  # likewise
     if "crash" in name or name == options.get("crash"):
         raise RuntimeError("it does not load")
-    _time.now_ns += _LOAD_NS
+    load = re.search(r"_load(\d+)us", name)
+    _time.now_ns += int(load[1]) * 1000 if load else _LOAD_NS
     times = dict(each.split("=") for each in options.get("times", "").split())
     match = re.search(r"_(\d+)us", name) or _told(model.path)
     microseconds = int(times.get(name) or (match[1] if match else DEFAULT_US))

@@ -526,7 +526,7 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
         ("engine_option", ["=a"], "takes KEY=VALUE, not '=a'."),
         ("engine_option", ["a=1", "a=2"], ": a is given twice: give it once."),
         ("engine_option", ["a="], ": a takes a text, not ''."),
-        ("tolerance", "p5=1", ": 'p5' is no percentile and no count. Did you mean 'p95'?"),
+        ("tolerance", "p5=1", ": 'p5' is no figure with a tolerance. Did you mean 'p95'?"),
     ],
 )
 def test_a_wrong_text_is_refused_by_the_name_it_was_given_by(
@@ -723,8 +723,8 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers 
     more, not -1.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
-    p99_9_ms, items_per_second, load_ms, first_inference_ms, peak_memory_mb, macs, flops,
-    params, size_mb, drift.
+    p99_9_ms, items_per_second, load_ms, first_inference_ms, peak_memory_mb,
+    growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
     engine, engine_options, gateway, max_seconds, warmup_seconds, min_seconds, baseline,

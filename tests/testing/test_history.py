@@ -12,10 +12,10 @@ from msgspec.structs import replace
 import pytest_modelperf.history.store
 import pytest_modelperf.testing.history_lines  # noqa: F401  # a run inside of this process needs it
 from pytest_modelperf.baselines.records import BaselineRecording
-from pytest_modelperf.comparing.gates import BlockPair
 from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.testing.linking import LinkGate
 from tests.support.profiles import make_round
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
@@ -107,11 +107,11 @@ def test_the_link_of_a_slower_model_is_its_ratio(
     assert line.verdict == "recorded"
 
 
-def make_pair(index: int, ratio: float, spread: float) -> BlockPair:
+def make_pair(index: int, ratio: float, spread: float) -> DuetRound:
     """A round whose second side takes `ratio` as long, by more or less in every other round."""
     factor = ratio * (1 + spread if index % 2 else 1 - spread)
-    before, after = (make_round([round(part * 1e6)] * 20).block for part in (1.0, factor))
-    return before, after
+    before, after = (make_round([round(part * 1e6)] * 20) for part in (1.0, factor))
+    return DuetRound(before=before, after=after)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])

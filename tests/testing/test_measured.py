@@ -184,6 +184,59 @@ def test_what_did_not_improve_is_not_recorded_as_such(recorded: pytest.Pytester)
     assert (recorded.path / "baselines/base/model.json").read_bytes() == before
 
 
+def test_a_model_that_only_loads_more_slowly_regressed(recorded: pytest.Pytester) -> None:
+    write_timed(recorded.path / "heavy_load9000us.onnx", weight=9)
+    result = measured(recorded, test_of("heavy_load9000us.onnx"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["regressed: load +* %*, allowed +15 %", "load *ms *ms *regressed"])
+    metrics = case_of(recorded)["metrics"]
+    assert names_of(metrics, "regressed") == {"load_ms"}
+    assert "latency_p50" in names_of(metrics, "passed")
+
+
+def test_memory_is_measured_where_it_is_named_or_the_model_changed(
+    recorded: pytest.Pytester,
+) -> None:
+    def names() -> set[str]:
+        return {metric["name"] for metric in case_of(recorded)["metrics"]}
+
+    measured(recorded, test_of("equal_200us.onnx")).assert_outcomes(passed=1)
+    assert "memory_bytes" not in names()
+    measured(recorded, test_of("equal_200us.onnx", tolerance={"memory": 0.05}))
+    assert "memory_bytes" in names()
+    write_timed(recorded.path / "wide.onnx", width=9)
+    measured(recorded, test_of("wide.onnx"))
+    assert "memory_bytes" in names()
+
+
+def test_the_growth_of_memory_has_a_budget(recorded: pytest.Pytester) -> None:
+    source = with_budgets(test_of("equal_200us.onnx"), {"growth_kb_per_inference": 100})
+    measured(recorded, source).assert_outcomes(passed=1)
+    metrics = case_of(recorded)["metrics"]
+    (growth,) = (m for m in metrics if m["name"] == "growth_bytes_per_inference")
+    assert (growth["verdict"], growth["limit"]) == ("passed", 100_000)
+    low, high = growth["after_interval"]
+    assert low <= growth["after"] <= high < 100_000
+
+
+def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester) -> None:
+    tolerance = {"p50": 9.0, "outputs": 0.01}
+    shares = {name: f"{100 * share:g} %" for name, share in tolerance.items()}
+    measured(recorded, test_of("equal_200us.onnx", tolerance=shares)).assert_outcomes(passed=1)
+    case = case_of(recorded)
+    assert any(note.startswith("outputs are not judged: ") for note in case["notes"])
+    assert "outputs" not in {metric["name"] for metric in case["metrics"]}
+
+    recorded.makepyfile(test_of("slow_400us.onnx", tolerance=shares))
+    options = ("--modelperf", "--modelperf-max-seconds=1", JSON)
+    result = recorded.runpytest_inprocess(*options, "--modelperf-against=base.onnx")
+    result.assert_outcomes(failed=1)
+    (outputs,) = (m for m in case_of(recorded)["metrics"] if m["name"] == "outputs")
+    # The weights of the new model are three times as large.
+    assert (outputs["verdict"], outputs["allowed"]) == ("regressed", 0.01)
+    assert outputs["after"] == pytest.approx(2.0, rel=1e-3)
+
+
 def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("slow_400us.onnx"), "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -828,6 +881,18 @@ def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) 
     over = outcome("latency_ms=0.0001")
     over.assert_outcomes(failed=1)
     over.stdout.fnmatch_lines(["E * over budget: p50 latency *"])
+
+
+def test_the_growth_of_a_function_is_refused(models: pytest.Pytester) -> None:
+    models.makepyfile("""
+        import pytest
+
+        @pytest.mark.perf_budget(growth_kb_per_inference=1)
+        def test_function(modelperf):
+            modelperf(lambda: sum(range(1000)))
+    """)
+    result = models.runpytest_inprocess("--modelperf")
+    result.stdout.fnmatch_lines(["*growth_kb_per_inference is for models*leave it out*"])
 
 
 def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(

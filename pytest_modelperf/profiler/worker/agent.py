@@ -22,7 +22,12 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_modelperf.profiler.worker.meter import Meter, available_bytes, peak_rss_bytes
+from pytest_modelperf.profiler.worker.meter import (
+    Meter,
+    available_bytes,
+    peak_rss_bytes,
+    rss_bytes,
+)
 from pytest_modelperf.profiler.worker.process import (
     become_group_leader,
     describe_platform,
@@ -380,6 +385,7 @@ class Agent:
         peaks = [p for s in self._sessions.values() if (p := s.peak_bytes()) is not None]
         return {
             "peak_rss_bytes": peak_rss_bytes(),
+            "rss_bytes": rss_bytes(),
             "engine_peak_bytes": max(peaks, default=None),
             "available_bytes": available_bytes(),
         }

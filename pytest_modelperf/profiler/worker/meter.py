@@ -95,18 +95,31 @@ def peak_rss_bytes() -> int:
     On Linux a process inherits `ru_maxrss` from its parent, so the peak is read from a file that
     starts anew (proc_pid_status(5)). On macOS `ru_maxrss` is in bytes.
     """
-    with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * _KIB
+    told = _status_bytes(b"VmHWM:")
+    if told is not None:
+        return told
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) if sys.platform == "darwin" else int(peak) * _KIB
 
 
+def rss_bytes() -> int | None:
+    """The memory that this process has now; None if the platform does not tell."""
+    return _status_bytes(b"VmRSS:")
+
+
 def available_bytes() -> int | None:
     """The memory that is available without swapping (proc_meminfo(5))."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", "rb") as file:  # noqa: PTH123
+    return _kib_after(b"MemAvailable:", "/proc/meminfo")
+
+
+def _status_bytes(field: bytes) -> int | None:
+    return _kib_after(field, "/proc/self/status")
+
+
+def _kib_after(field: bytes, path: str) -> int | None:
+    """The bytes on the line of a system file that begins with `field`."""
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123
         for line in file:
-            if line.startswith(b"MemAvailable:"):
+            if line.startswith(field):
                 return int(line.split()[1]) * _KIB
     return None

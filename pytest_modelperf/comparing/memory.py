@@ -1,0 +1,77 @@
+"""The memory that a model takes, on both sides: fresh processes in turn, until they decide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.gates import Gate, judged_metric
+from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
+from pytest_modelperf.comparing.records import Metric
+from pytest_modelperf.profiler.footprint import measure_footprint
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.preparation import CasePlace, alone_at, unchanged
+from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
+from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
+
+_NAME = "memory_bytes"
+# The pairs that an open figure gets whatever they take, and those that it gets if it is named.
+_USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
+
+
+def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = True) -> Metric:
+    """The memory of both sides, with a verdict, alone on this machine.
+
+    Without `goes_on` only the usual processes run: another figure has decided the case.
+    """
+    begun = time.monotonic()
+    most_seconds = pair.after_setup.policy.max_seconds
+
+    def measure(number: int) -> tuple[float, float]:
+        place.tell("measuring memory")
+        sides = [(pair.before, pair.before_setup), (pair.after, pair.after_setup)]
+        # Whatever the first of two processes does to the machine, both sides meet it.
+        order = (0, 1) if number % 2 else (1, 0)
+        taken = {side: measure_footprint(*sides[side], place) for side in order}
+        return float(taken[0]), float(taken[1])
+
+    with unchanged(pair.before, pair.after), alone_at(place):
+        return judge_memory(
+            measure, gate, lambda: time.monotonic() - begun < most_seconds, goes_on=goes_on
+        )
+
+
+def judge_memory(
+    measure: Callable[[int], tuple[float, float]],
+    gate: Gate,
+    has_time: Callable[[], bool],
+    *,
+    goes_on: bool = True,
+) -> Metric:
+    """The metric of as many pairs of processes as it takes; `measure` takes one by its number."""
+    pairs: list[tuple[float, float]] = []
+    is_named = gate.tolerances.names(MEMORY)
+    least = _NAMED_PAIRS if is_named and goes_on else _USUAL_PAIRS
+    while True:
+        pairs.append(measure(len(pairs) + 1))
+        if len(pairs) < FEWEST_PAIRS:
+            continue
+        rule = _rule(pairs, gate)
+        decision = judge_processes(pairs, rule)
+        may_go_on = goes_on and has_time() and (is_named or once_a_round_looks_worse(pairs, rule))
+        is_last = len(pairs) >= (MOST_PAIRS if may_go_on else least)
+        if is_last or not decision.is_open:
+            before, after = (median(each[side] for each in pairs) for side in (0, 1))
+            return judged_metric(
+                _NAME, (before, after), decision, rule.tolerance, is_awaited=is_named
+            )
+
+
+def _rule(pairs: Sequence[tuple[float, float]], gate: Gate) -> DuetRule:
+    """The rule for memory; a small model may grow by what an allocator takes at once."""
+    rule = gate.figure_rule(MEMORY)
+    before = max(median(old for old, _ in pairs), 1.0)
+    return replace(rule, tolerance=max(rule.tolerance, LEAST_MEMORY_BYTES / before))
