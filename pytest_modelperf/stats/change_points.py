@@ -24,6 +24,10 @@ _LEAST_STEP = 0.01
 _LEAST_POINTS = 2
 # The least standard error of a point: an unchanged model has none of its own.
 _LEAST_ERROR = 0.001
+# A split this close to the penalty, as a share, is left to the search.
+_ROUNDING = 1e-9
+# Few enough that their pairs with all splits stay in the cache of a core.
+_ENDS_AT_ONCE = 48
 
 
 class LevelChange(Struct, frozen=True):
@@ -70,17 +74,21 @@ def find_starts(
     That is the weighted sum of squares around the mean of each segment, and the penalty for each
     start. Optimal partitioning (Jackson et al., 2005): the best segmentation of the first points
     follows from those of fewer points, by the place of the last start. All places are tried at
-    once, so a thousand points take some 10 ms.
+    once, so a thousand points take some 10 ms. The ends before which no start can be are left out,
+    so a thousand points of noise mostly take less than 1 ms.
     """
     count = len(values)
     # Around the mean of all, so that the differences below lose no digits.
     centred = values - np.average(values, weights=weights)
     powers = (weights, weights * centred, weights * centred**2)
     weight, first, second = (np.concatenate(([0.0], np.cumsum(each))) for each in powers)
+    whole = _count_unsplit(weight, first, penalty)
     best = np.full(count + 1, np.inf)
     best[0] = -penalty
+    unsplit = slice(_LEAST_POINTS, whole + 1)
+    best[unsplit] = second[unsplit] - first[unsplit] ** 2 / weight[unsplit]
     last = np.zeros(count + 1, dtype=int)
-    for end in range(_LEAST_POINTS, count + 1):
+    for end in range(whole + 1, count + 1):
         begins = end - _LEAST_POINTS + 1
         moments = first[end] - first[:begins]
         costs = best[:begins] - second[:begins] - moments**2 / (weight[end] - weight[:begins])
@@ -92,6 +100,36 @@ def find_starts(
         end = int(last[end])
         starts.append(end)
     return starts[::-1]
+
+
+def _count_unsplit(
+    weight: npt.NDArray[np.float64], first: npt.NDArray[np.float64], penalty: float
+) -> int:
+    """A number of points such that so many first points, and any fewer, are one segment.
+
+    `weight` and `first` are the sums of the weights and of the weighted values of the first points.
+    If the first s points are one segment, splitting the first e at s lowers the cost by
+    (mean(s) - mean(e))**2 / (1 / weight(s) - 1 / weight(e)). No start pays as long as this is below
+    the penalty for all s before e. Multiplied out it is a product of matrices, which tries
+    all pairs in the time that the search takes for a few ends.
+    """
+    ends = np.arange(_LEAST_POINTS, len(weight))
+    means = first[ends] / weight[ends]
+    limits = penalty / weight[ends]
+    # The rounding errors of both ways are far smaller than this share.
+    left = np.stack([means**2 - limits * (1.0 - _ROUNDING), np.ones_like(means), -2.0 * means])
+    right = np.stack([np.ones_like(means), means**2 + limits, means])
+    # A segment has several points, so no split is closer to an end, or after it.
+    places = np.arange(_ENDS_AT_ONCE)
+    too_close = np.where(places > places[:, None] - _LEAST_POINTS, -np.inf, 0.0)
+    for begin in range(0, len(ends), _ENDS_AT_ONCE):
+        after = min(begin + _ENDS_AT_ONCE, len(ends))
+        excess = right[:, begin:after].T @ left[:, :after]
+        excess[:, begin:] += too_close[: after - begin, : after - begin]
+        # Not the other way round, so that the search has what is no number.
+        if not excess.max() < 0.0:
+            return int(ends[begin]) - 1
+    return len(weight) - 1
 
 
 def _fit_changes(

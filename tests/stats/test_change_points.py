@@ -120,6 +120,51 @@ def test_no_segmentation_costs_less(points: list[tuple[int, int]], penalty: floa
     assert total_cost(values, weights, found, penalty) == pytest.approx(least, abs=1e-9)
 
 
+def search_all_ends(values: Floats, weights: Floats, penalty: float) -> list[int]:
+    """Optimal partitioning with a search at each end, one segment after the other."""
+    centred = values - np.average(values, weights=weights)
+    powers = (weights, weights * centred, weights * centred**2)
+    weight, first, second = (np.concatenate(([0.0], np.cumsum(each))) for each in powers)
+
+    def cost(begin: int, end: int) -> float:
+        moment = first[end] - first[begin]
+        return float(second[end] - second[begin] - moment**2 / (weight[end] - weight[begin]))
+
+    best: dict[int, tuple[float, list[int]]] = {0: (-penalty, [])}
+    for end in range(2, len(values) + 1):
+        possible = [
+            (total + cost(begin, end) + penalty, [*starts, begin])
+            for begin, (total, starts) in best.items()
+            if begin <= end - 2
+        ]
+        best[end] = min(possible, key=lambda each: each[0])
+    return best[len(values)][1][1:]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    points=st.integers(4, 80),
+    step=st.sampled_from([0.0, 0.0, 0.5, 2.0]),
+    spread=st.sampled_from([0.0, 1.0, 5.0]),
+    penalty=st.floats(min_value=2.0, max_value=25.0),
+)
+def test_the_ends_that_are_left_out_change_nothing(
+    seed: int, points: int, step: float, spread: float, penalty: float
+) -> None:
+    """Held against the search at each end, in noise and with a step, with weights of any size."""
+    drawn = np.random.default_rng(seed)
+    weights = np.exp(drawn.normal(0.0, spread, points))
+    values = drawn.normal(0.0, 1.0, points) / np.sqrt(weights)
+    values[drawn.integers(points) :] += step
+    found = find_starts(values, weights, penalty)
+    assert found == search_all_ends(values, weights, penalty)
+
+
+def test_noise_that_is_one_segment_up_to_an_early_step_is_searched_from_there() -> None:
+    values = np.array(noise(3, 400, 1.0)) + np.repeat([0.0, 8.0, 0.0], [200, 2, 198])
+    assert find_starts(values, np.ones(400), 15.0) == [200, 202]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_ruptures_finds_the_same(seed: int) -> None:
     ruptures = pytest.importorskip("ruptures")
