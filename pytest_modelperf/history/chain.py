@@ -46,10 +46,13 @@ class ChainOfCase(Struct):
     problems: dict[str, str] = field(default_factory=dict)
 
     def add(self, line: ChainedLine) -> None:
-        if self.metric.is_exact:
-            self._add_exact(line)
+        metric = self.metric
+        if metric is HistoryMetric.P50:
+            self._add_ratio(line, line.p50)
+        elif metric is HistoryMetric.P95:
+            self._add_ratio(line, line.p95)
         else:
-            self._add_ratio(line)
+            self._add_exact(line)
 
     def followed_by(self, line: ChainedLine) -> ChainOfCase:
         """A chain with one more line; this one stays as it is."""
@@ -69,10 +72,9 @@ class ChainOfCase(Struct):
         if value:
             self.points.append(_point(line, math.log(value)))
 
-    def _add_ratio(self, line: ChainedLine) -> None:
+    def _add_ratio(self, line: ChainedLine, ratio: StoredRatio | None) -> None:
         if line.unlinked is not None and line.digest is not None:
             self.problems[line.digest] = line.unlinked
-        ratio = line.p50 if self.metric is HistoryMetric.P50 else line.p95
         if ratio is None or line.baseline is None:
             return
         base = self.levels.get(line.baseline)
@@ -106,9 +108,10 @@ def chain_cases(
     chains: dict[tuple[str, str | None], ChainOfCase] = {}
     for line in lines:
         key = (line.case, line.engine)
-        if key not in chains:
-            chains[key] = ChainOfCase(metric)
-        chains[key].add(line)
+        chain = chains.get(key)
+        if chain is None:
+            chain = chains[key] = ChainOfCase(metric)
+        chain.add(line)
     return chains
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
@@ -18,6 +19,9 @@ from pytest_modelperf.history.records import CaseHistory
 from pytest_modelperf.history.store import HistoryFile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
 
 # Counts up when the same lines and query shall list something else, or in another form.
 _FORMAT = 1
@@ -48,24 +52,25 @@ class HistoryIndex(Struct):
     problems: list[str] = field(default_factory=list)
 
     def look_up(
-        self, file: HistoryFile, query: Struct, read: Callable[[], FoundCases]
+        self, file: HistoryFile, query: Struct, read: Callable[[HASH | None], FoundCases]
     ) -> FoundCases:
-        """What `read` returns for the file and the query, from the entry if there is one."""
+        """What `read` returns for the file and the query, from the entry if there is one.
+
+        `read` adds the bytes that it reads to the hash, so a first listing reads a file once, and
+        what another run adds meanwhile does not count.
+        """
         if not file.has_bytes(self.least_bytes):
-            return read()
-        content = file.digest()
+            return read(None)
         conditions = msgspec.json.encode((_FORMAT, __version__, str(file.path), query))
-        key = hashlib.sha256(content + conditions).digest()
         # One entry for each file, so that the folder does not grow with each content and query.
         name = hashlib.sha256(bytes(file.path.absolute())).hexdigest()
         path = self.folder / f"{name}.msgpack"
         entry = _read_entry(path)
-        if entry is not None and entry.key == key:
+        if entry is not None and entry.key == _key(file.digest(), conditions):
             return entry.found
-        found = read()
-        # Another run may have added lines meanwhile.
-        if file.digest() == content:
-            self._keep(path, _Entry(key, found))
+        hasher = hashlib.sha256()
+        found = read(hasher)
+        self._keep(path, _Entry(_key(hasher.digest(), conditions), found))
         return found
 
     def _keep(self, path: Path, entry: _Entry) -> None:
@@ -80,6 +85,11 @@ class HistoryIndex(Struct):
                 f"the next listing takes as long as this one, because "
                 f"{printable(str(self.folder))} cannot be written: {error.strerror or error}"
             )
+
+
+def _key(content: bytes, conditions: bytes) -> bytes:
+    """The key of what content with this digest lists under the conditions."""
+    return hashlib.sha256(content + conditions).digest()
 
 
 def _read_entry(path: Path) -> _Entry | None:

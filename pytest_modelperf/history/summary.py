@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +29,9 @@ from pytest_modelperf.history.records import (
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
 
 # An error names at most so many cases.
 _MOST_NAMED = 8
@@ -96,8 +100,8 @@ def read_history(
     return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
 
 
-def _read_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
-    chains = chain_cases(file.read(), query.metric)
+def _read_file(file: HistoryFile, query: HistoryQuery, hasher: HASH | None = None) -> FoundCases:
+    chains = chain_cases(file.read(hasher), query.metric)
     made = (
         summarize_case(file, case, engine, chain, query)
         for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
@@ -110,8 +114,8 @@ def _read_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
     )
 
 
-def _list_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
-    found = _read_file(file, query)
+def _list_file(file: HistoryFile, query: HistoryQuery, hasher: HASH | None) -> FoundCases:
+    found = _read_file(file, query, hasher)
     listed = tuple(replace(case, points=case.points[-LISTED_POINTS:]) for case in found.cases)
     return replace(found, cases=listed)
 

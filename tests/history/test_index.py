@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from pytest_modelperf.history.summary import HistoryQuery, read_history
 from pytest_modelperf.history.text import render_history
 from pytest_modelperf.report.page import TextStyle
 from tests.history.lines import make_line
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
 
 RUNS = 60
 
@@ -34,9 +38,9 @@ def listed(file: HistoryFile, query: HistoryQuery | None = None) -> tuple[Histor
     read: list[Path] = []
 
     class CountingFile(HistoryFile):
-        def read(self) -> Iterator[HistoryLine]:
+        def read(self, hasher: HASH | None = None) -> Iterator[HistoryLine]:
             read.append(self.path)
-            return super().read()
+            return super().read(hasher)
 
     class CountingStore(HistoryStore, frozen=True):
         def files(self, model: str | None = None) -> list[HistoryFile]:
@@ -44,6 +48,31 @@ def listed(file: HistoryFile, query: HistoryQuery | None = None) -> tuple[Histor
 
     found = read_history(CountingStore(root), query or HistoryQuery(), index)
     return found, bool(read)
+
+
+def test_the_first_listing_reads_a_file_for_its_lines_alone(
+    file: HistoryFile, tmp_path: Path
+) -> None:
+    digested: list[Path] = []
+
+    class CountingFile(HistoryFile):
+        def digest(self) -> bytes:
+            digested.append(self.path)
+            return super().digest()
+
+    def read(hasher: HASH | None) -> FoundCases:
+        assert list(counting.read(hasher))
+        return FoundCases(ids=("first",), cases=(), notes=())
+
+    def read_again(_: HASH | None) -> FoundCases:
+        raise AssertionError("the entry was not used")
+
+    counting = CountingFile(file.path)
+    index = HistoryIndex(tmp_path / "index", least_bytes=1)
+    found = index.look_up(counting, HistoryQuery(), read)
+    assert digested == []
+    assert index.look_up(counting, HistoryQuery(), read_again) == found
+    assert digested == [file.path]
 
 
 def text_of(history: History) -> str:
@@ -133,7 +162,8 @@ def test_an_entry_that_is_broken_is_made_again(file: HistoryFile, content: bytes
 def test_an_answer_is_not_kept_if_lines_were_added_while_it_was_made(file: HistoryFile) -> None:
     index = HistoryIndex(file.path.parent.parent.parent / "index", least_bytes=1)
 
-    def read_while_a_run_writes() -> FoundCases:
+    def read_while_a_run_writes(hasher: HASH | None) -> FoundCases:
+        assert list(file.read(hasher))
         append(file)
         return FoundCases(ids=(), cases=(), notes=("too early",))
 

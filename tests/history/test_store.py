@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -152,3 +153,16 @@ def test_every_field_of_a_line_but_the_explanations_is_required() -> None:
         without = {name: value for name, value in whole.items() if name != key}
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(without, HistoryLine)
+
+
+@pytest.mark.parametrize("lines", [0, 1, 700])
+def test_reading_the_lines_hashes_the_whole_content(tmp_path: Path, lines: int) -> None:
+    """Also a torn last line, and a file that is larger than what is read at once."""
+    file = file_in(tmp_path)
+    file.append(make_line(day) for day in range(lines))
+    with file.path.open("ab") as opened:
+        opened.write(b'{"schema":1')
+    hasher = hashlib.sha256()
+    assert len(list(file.read(hasher))) == lines
+    assert hasher.digest() == file.digest() == hashlib.sha256(file.path.read_bytes()).digest()
+    assert file.has_bytes(1 << 18) == (lines == 700)
