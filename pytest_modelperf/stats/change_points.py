@@ -24,7 +24,7 @@ _LEAST_STEP = 0.01
 _LEAST_POINTS = 2
 # The least standard error of a point: an unchanged model has none of its own.
 _LEAST_ERROR = 0.001
-# A split this close to the penalty, as a share, is left to the search.
+# What is decided by so small a share of the largest term is left to the search.
 _ROUNDING = 1e-9
 # Few enough that their pairs with all splits stay in the cache of a core.
 _ENDS_AT_ONCE = 48
@@ -116,9 +116,10 @@ def _count_unsplit(
     ends = np.arange(_LEAST_POINTS, len(weight))
     means = first[ends] / weight[ends]
     limits = penalty / weight[ends]
-    # The rounding errors of both ways are far smaller than this share.
-    left = np.stack([means**2 - limits * (1.0 - _ROUNDING), np.ones_like(means), -2.0 * means])
-    right = np.stack([np.ones_like(means), means**2 + limits, means])
+    # More than the terms of both ways are rounded.
+    squares = means**2 * (1.0 + _ROUNDING)
+    left = np.stack([squares - limits * (1.0 - _ROUNDING), np.ones_like(means), -2.0 * means])
+    right = np.stack([np.ones_like(means), squares + limits, means])
     # A segment has several points, so no split is closer to an end, or after it.
     places = np.arange(_ENDS_AT_ONCE)
     too_close = np.where(places > places[:, None] - _LEAST_POINTS, -np.inf, 0.0)
