@@ -23,7 +23,7 @@ from pytest_modelperf.history.records import (
 )
 
 
-class ModelLevel(Struct, frozen=True):
+class ModelLevel(Struct, frozen=True, gc=False):
     """The logarithm of the cost of a model relative to the start of a chain, with its variance."""
 
     value: float
@@ -83,7 +83,8 @@ class ChainOfCase(Struct):
             base = self.levels[line.baseline]
         value, variance = base.value + math.log(ratio.ratio), variance_of(ratio)
         self.points.append(_point(line, value, variance, base.variance))
-        self._learn(line.digest, ModelLevel(value, base.variance + variance))
+        if line.digest is not None:
+            self._learn(line.digest, value, base.variance + variance)
 
     def _begin(self, baseline: str) -> None:
         """Begins a new chain at a baseline that nothing links to the points so far."""
@@ -92,13 +93,11 @@ class ChainOfCase(Struct):
         self.unlinked = self.problems.get(baseline)
         self.levels = {baseline: ModelLevel(0.0, 0.0)}
 
-    def _learn(self, digest: str | None, level: ModelLevel) -> None:
+    def _learn(self, digest: str, value: float, variance: float) -> None:
         """Keeps the most certain level of each model; the choice does not look at its value."""
-        if digest is None:
-            return
         known = self.levels.get(digest)
-        if known is None or level.variance < known.variance:
-            self.levels[digest] = level
+        if known is None or variance < known.variance:
+            self.levels[digest] = ModelLevel(value, variance)
 
 
 def chain_cases(

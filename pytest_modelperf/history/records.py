@@ -14,6 +14,9 @@ LINE_SCHEMA = 1
 # The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
 INTERVAL_QUANTILE = 2.576
 
+# There are millions of the smallest records, none of which can refer to itself, so the garbage
+# collector need not follow them: `gc=False`.
+
 # A listing shows the last points of each case.
 LISTED_POINTS = 24
 
@@ -37,7 +40,7 @@ class HistoryMetric(str, Enum):
         return self not in (HistoryMetric.P50, HistoryMetric.P95)
 
 
-class StoredRatio(Struct, frozen=True, kw_only=True):
+class StoredRatio(Struct, frozen=True, kw_only=True, gc=False):
     """The time of a model relative to its baseline, with its interval at `confidence`."""
 
     ratio: _Factor
@@ -46,7 +49,7 @@ class StoredRatio(Struct, frozen=True, kw_only=True):
     confidence: Annotated[float, Meta(gt=0, lt=1)]
 
 
-class StoredFigures(Struct, frozen=True, kw_only=True):
+class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
     """The exact figures of a case; None if unknown."""
 
     macs: int | None = None
@@ -97,7 +100,7 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     seconds: float | None
 
 
-class HistoryPoint(Struct, frozen=True, kw_only=True):
+class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
     """One point of a chain: the logarithm of a cost, and how sure it is.
 
     `level` counts from the first baseline of the chain. `variance` is the error of this point
