@@ -75,7 +75,7 @@ def find_starts(
     start. Optimal partitioning (Jackson et al., 2005): the best segmentation of the first points
     follows from those of fewer points, by the place of the last start. All places are tried at
     once, so a thousand points take some 10 ms. The ends before which no start can be are left out,
-    so a thousand points of noise mostly take less than 1 ms.
+    so a thousand points of noise mostly take some 1 ms.
     """
     count = len(values)
     # Around the mean of all, so that the differences below lose no digits.
