@@ -17,7 +17,7 @@ from tests.support.small_models import ones, parse
 # The newest that all supported Pythons can install, and that is surely not the one in use.
 OTHER = "1.20.1"
 # The versions differ by what they differ, in time and in memory.
-TOLERANCES = "p50=9,p95=9,load=9,first=9,memory=9"
+TOLERANCES = "p50=900 %,p95=900 %,load=900 %,first=900 %,memory=900 %"
 
 
 @pytest.fixture(scope="module")
