@@ -28,7 +28,7 @@ from pytest_modelperf.errors import (
     Wording,
 )
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
+from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.pruned import UnprunedWeight, write_pruned, write_stored
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -165,9 +165,7 @@ class _Trial(Struct):
         all the same. A variant stores its weights, so a comparison with generated ones would
         measure more than the variant.
         """
-        size = model.file.size_bytes + sum(
-            path.stat().st_size for path in external_files(model.file).values()
-        )
+        size = model.file.total_bytes
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
             return _Original(model, size)
         self._place(case, None).tell("storing its weights")

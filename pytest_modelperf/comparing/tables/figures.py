@@ -10,6 +10,7 @@ from pytest_modelperf.comparing.figures import (
     format_change,
     format_interval,
     format_value,
+    is_sampled,
     metric_title,
 )
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
@@ -63,8 +64,9 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str,
 def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
     """All figures before and now, with their verdicts if they are judged; and without intervals.
 
-    Beside times, exact figures that decide nothing are left out where they are the same, and so is
-    a tail that was not asked for and has too few samples. Columns without content are left out too.
+    Beside times, exact figures that decide nothing or that nobody named are left out where they are
+    the same, and so is a tail that was not asked for and has too few samples. Columns without
+    content are left out too.
     """
     shown = case.metrics
     if is_measured(case):
@@ -110,7 +112,8 @@ def is_measured(case: CaseComparison) -> bool:
 
 def _is_shown(metric: Metric) -> bool:
     if metric.gated:
-        return metric.awaited or metric.after is not None
+        is_same = metric.before == metric.after and not is_sampled(metric.name)
+        return metric.awaited or (metric.after is not None and not is_same)
     return metric.interval is not None or metric.before != metric.after
 
 
