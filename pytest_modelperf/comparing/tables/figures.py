@@ -77,7 +77,9 @@ def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
 
 def _metric_table(case: CaseComparison, metrics: Sequence[Metric]) -> Table:
     has_before = any(metric.before is not None for metric in metrics)
-    has_allowed = is_measured(case) or any(metric.limit is not None for metric in metrics)
+    has_allowed = is_measured(case) or any(
+        m.limit is not None or (m.gated and m.allowed and m.before != m.after) for m in metrics
+    )
     columns = (
         Column("metric", is_text=True, least=_LEAST_TITLE),
         Column("before"),
