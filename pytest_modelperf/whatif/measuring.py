@@ -52,7 +52,7 @@ from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
     check_variants,
@@ -67,8 +67,6 @@ _MEDIAN = 50.0
 _CALIBRATIONS = 8
 # Variants with other weights, and so with a file of their own.
 _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
-# Variants whose outputs should be those of the model.
-_FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
 # The errors that end one variant, such as a precision that this machine lacks. A missing engine
 # ends the whole command.
 _FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
@@ -233,7 +231,7 @@ class _Trial(Struct):
         )
         before, after = ran.before, ran.after
         outputs: tuple[OutputChange, ...] = ()
-        if variant.kind in _FAITHFUL and before.outputs is not None and after.outputs is not None:
+        if variant.kind in FAITHFUL and before.outputs is not None and after.outputs is not None:
             outputs = compare_outputs(before.outputs, after.outputs)
         known = () if before.profile.measured is None else before.profile.measured.notes
         own = () if after.profile.measured is None else after.profile.measured.notes
