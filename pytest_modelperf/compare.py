@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_modelperf.comparing.by_counts import EXACT, compare_cases
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.text.escaping import printable
@@ -19,10 +20,13 @@ def compare_profiles(before: Profile, after: Profile, tolerances: Tolerances = E
             f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared.",
             Remedy("Give both the same with {batch} and {dims}."),
         )
+    sizes = before.model.total_bytes, after.model.total_bytes
     return Comparison(
         before.model,
         after.model,
-        tuple(compare_cases(old, new, tolerances) for old, new in pairs),
+        tuple(
+            with_size(compare_cases(old, new, tolerances), *sizes, tolerances) for old, new in pairs
+        ),
     )
 
 

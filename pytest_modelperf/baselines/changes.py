@@ -47,7 +47,10 @@ def _model_changes(old: ModelBaseline, new: ModelBaseline) -> Iterator[BaselineC
     before, after = _short(old.model), _short(new.model)
     if before != after:
         yield BaselineChange(case=None, name="model", before=before, after=after)
-    elif old.model != new.model:
+    sizes = old.model.total_bytes, new.model.total_bytes
+    if sizes[0] != sizes[1]:
+        yield BaselineChange(case=None, name="size_bytes", before=sizes[0], after=sizes[1])
+    elif before == after and old.model != new.model:
         yield BaselineChange(case=None, name="model facts", before=None, after=None)
     if old.twin != new.twin:
         twins = _short_twin(old), _short_twin(new)

@@ -65,6 +65,7 @@ class ModelPart(_Part):
     name: str
     sha256: Digest | None
     size_bytes: Count | None = field(name="bytes")
+    total_bytes: Count | None
     opsets: Mapping[str, Count]
     producer: str
 
@@ -363,6 +364,7 @@ def write_model(stored: ModelBaseline) -> bytes:
                 size_bytes=model.size_bytes,
                 opsets=model.opsets,
                 producer=model.producer,
+                total_bytes=model.total_bytes,
             ),
             twin=None if twin is None else TwinPart(**asdict(twin)),
             cases={case.id: _case_part(case) for case in stored.cases},

@@ -19,6 +19,7 @@ _TITLES = {
     "activation_bytes": "activations",
     "peak_activation_bytes": "peak activations",
     "peak_rss_bytes": "peak memory",
+    "size_bytes": "file size",
     "latency_p50_ns": "p50 latency",
     "latency_p95_ns": "p95 latency",
     "twin_ratio": "twin / model",

@@ -161,6 +161,12 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
     def case(self, case_id: str) -> StoredCase | None:
         return next((case for case in self.cases if case.id == case_id), None)
 
+    def size_of(self, case_id: str) -> int | None:
+        """The size on disk of the model that this case was recorded of; None if not stored."""
+        case = self.case(case_id)
+        is_last = case is not None and case.model_sha256 == self.model.sha256 is not None
+        return self.model.total_bytes if is_last else None
+
     def has_twin_of(self, case_id: str) -> bool:
         """Whether the twin belongs to the model that this case was recorded of."""
         case = self.case(case_id)

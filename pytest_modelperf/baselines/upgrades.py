@@ -125,6 +125,11 @@ def _case_3_to_4(case: Part) -> Part:
     return {**upgraded, **nothing, "observed": observed, "fidelity": fidelity}
 
 
+def _model_4_to_5(root: Part) -> Part:
+    """Nobody stored the size of a model with its external data yet."""
+    return {**root, "schema": 5, "model": {**root["model"], "total_bytes": None}}
+
+
 def _each(cases: Part, upgrade: Any) -> Part:  # noqa: ANN401  # a step for one case
     return {case_id: upgrade(case) for case_id, case in cases.items()}
 
@@ -133,5 +138,5 @@ def _without(part: Mapping[str, Any], *keys: str) -> Part:
     return {key: value for key, value in part.items() if key not in keys}
 
 
-MODEL_SCHEMA = Schema(4, {1: _model_1_to_2, 2: _model_2_to_3, 3: _model_3_to_4})
+MODEL_SCHEMA = Schema(5, {1: _model_1_to_2, 2: _model_2_to_3, 3: _model_3_to_4, 4: _model_4_to_5})
 MACHINE_SCHEMA = Schema(1)

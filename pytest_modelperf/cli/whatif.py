@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
     from pytest_modelperf.whatif.text import WhatIfView
 
-_NOT_MEASURED = 3
+_OTHER_OUTPUTS, _NOT_MEASURED = 1, 3
 _QUANTIZATIONS = {
     "int8": ("dynamic", "static"),
     "int8-dynamic": ("dynamic",),
@@ -96,6 +96,12 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
     metavar="SHARE[,SHARE...]",
     help="Estimate these shares of pruning from the measured ones around them: 0.7.",
 )
+@click.option(
+    "--tolerance",
+    metavar="outputs=SHARE",
+    help="Mark variants whose outputs differ by more: outputs=0.01 is 1 % of the largest value. "
+    "Not for pruned and narrowed variants.",
+)
 @size_options
 @model_options
 @input_file_option(
@@ -129,6 +135,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     model: str,
     named: VariantOptions,
     estimate: str | None,
+    tolerance: str | None,
     plugins: tuple[str, ...],
     cases: CaseOptions,
     measuring: MeasuringOptions,
@@ -149,6 +156,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     modelperf whatif model.onnx --prune-channels 0.25,0.5 --batch 1,8 --cores 2
     modelperf whatif model.onnx --engine openvino --precision bf16 --quantize int8-static
     modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
+    modelperf whatif model.onnx --quantize int8 --input-file samples.npz --tolerance outputs=0.05
     modelperf whatif model.onnx --quantize int8 --cluster tcp://scheduler:8786 --machine board
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
@@ -165,6 +173,11 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.whatif.speedups import check_variants
 
     check_variants(variants, estimates)
+    from pytest_modelperf.whatif.outputs import read_outputs_tolerance, with_outputs_judged
+
+    allowed = None
+    if tolerance is not None:
+        allowed = read_outputs_tolerance(tolerance, variants, "--tolerance")
     extensions = load_extensions(plugins)
     request = cases.request()
     setup = measuring.model_setup(extensions, "a what-if")
@@ -192,8 +205,11 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
             result = (ask or ask_what_if)(
                 model, request, setup, variants, estimates, extensions, progress
             )
+    if allowed is not None:
+        result = with_outputs_judged(result, allowed)
     _show_whatif(result, WhatIfView(top or None, View(view)), outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
+    _end_if_other_outputs(result, is_shown=is_shown)
 
 
 def _with_shares(kind: VariantKind, option: str, text: str | None) -> list[Variant]:
@@ -252,3 +268,18 @@ def _end_unless_measured(result: WhatIf, *, is_shown: bool) -> None:
             for line in failed_lines(case):
                 click.echo(f"{case.id}: {line}", err=True)
     raise SystemExit(_NOT_MEASURED)
+
+
+def _end_if_other_outputs(result: WhatIf, *, is_shown: bool) -> None:
+    """Exit status 1 if the outputs of a variant differ by more than is allowed.
+
+    The report says which. If no report is shown, this function does.
+    """
+    from pytest_modelperf.whatif.outputs import judged_lines
+
+    if not is_shown:
+        for case in result.cases:
+            for line in judged_lines(case):
+                click.echo(f"{case.id}: {line}", err=True)
+    if any(level.has_other_outputs for case in result.cases for level in case.levels):
+        raise SystemExit(_OTHER_OUTPUTS)

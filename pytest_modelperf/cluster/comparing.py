@@ -25,6 +25,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.graph.twin import write_twin_bytes
@@ -211,7 +212,10 @@ def _count_both(
     """The counts of both models at every case, without a run."""
     old, new = profile_both(before.source, after.source, request, extensions.operators)
     pairs = zip(old.cases, new.cases, strict=True)
-    cases = tuple(compare_cases(then, now, tolerances) for then, now in pairs)
+    sizes = old.model.total_bytes, new.model.total_bytes
+    cases = tuple(
+        with_size(compare_cases(then, now, tolerances), *sizes, tolerances) for then, now in pairs
+    )
     return Comparison(old.model, new.model, cases)
 
 

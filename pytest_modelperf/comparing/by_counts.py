@@ -25,6 +25,7 @@ from pytest_modelperf.comparing.records import (
     Metric,
     Verdict,
 )
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
@@ -146,7 +147,9 @@ def compare_with_baseline(
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
             continue
         is_same = stored.inputs == given and stored.model_sha256 == after.model.sha256 is not None
-        cases.append(compare_with_stored(now.case, stored, now.static, tolerances, is_same=is_same))
+        found = compare_with_stored(now.case, stored, now.static, tolerances, is_same=is_same)
+        sizes = before.size_of(stored.id), after.model.total_bytes
+        cases.append(with_size(found, *sizes, tolerances))
     return Comparison(before.model, after.model, tuple(cases))
 
 

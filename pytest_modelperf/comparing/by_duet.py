@@ -26,6 +26,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import (
     as_unchanged,
     cannot_run_apart,
@@ -48,6 +49,7 @@ from pytest_modelperf.profiler.request import (
     ProfileRequest,
     request_of_each,
     require_equal_batches,
+    size_on_disk,
 )
 
 
@@ -140,9 +142,23 @@ def compare_case(
 
     Nothing runs where there is nothing to judge; the comparison says so.
     """
-    settled, refusal = settle(before, pair.after, pair.after_setup, gate, place), None
+    settled = settle(before, pair.after, pair.after_setup, gate, place)
     if settled is not None:
         return settled
+    judged = _compare_unsettled(pair, before, gate, place, details)
+    if not gate.judges_starts:
+        return judged
+    stored = before.baseline
+    old = size_on_disk(pair.before.file) if stored is None else stored.size_of(place.case.id)
+    sizes = old, size_on_disk(pair.after.file)
+    return replace(judged, comparison=with_size(judged.comparison, *sizes, gate.tolerances))
+
+
+def _compare_unsettled(
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details
+) -> JudgedCase:
+    """The case judged by what runs, or by what is stored where nothing can."""
+    refusal = None
     if before.baseline is not None:
         refusal = before.baseline.twin_refusal(place.case.id)
     elif pair.shares_a_worker and _is_one_model(pair, place):

@@ -14,6 +14,9 @@ from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
+# From here on, seconds are shown without decimals.
+_WHOLE_SECONDS = 9.5
+
 
 def describe_duet(
     pair: Pair, before: Side, ran: PairRun, gate: Gate, case: Case
@@ -73,9 +76,17 @@ def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[st
     first, last = rounds[0].before.begun_ns, rounds[-1].before.begun_ns
     if setup.stretch_seconds is None or first is None or last is None:
         return
-    seconds = (last - first) / 1e9
-    if seconds > setup.policy.max_seconds:
-        yield (
-            f"its rounds are slow, so it was measured for {seconds:.0f} s instead of "
-            f"{setup.policy.max_seconds:g} s: no time was given"
-        )
+    note = describe_stretch((last - first) / 1e9, setup.policy.max_seconds)
+    yield from () if note is None else (note,)
+
+
+def describe_stretch(seconds: float, usual_seconds: float) -> str | None:
+    """A note if measuring took longer than usual; None if both would be shown as the same."""
+    # The last round can begin a moment late, however fast a model is.
+    shown = f"{seconds:.0f}" if seconds >= _WHOLE_SECONDS else f"{seconds:.1f}"
+    if float(shown) <= usual_seconds:
+        return None
+    return (
+        f"its rounds are slow, so it was measured for {shown} s instead of {usual_seconds:g} s: "
+        "no time was given"
+    )

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pytest_modelperf.comparing.limits import FIGURES, LEAST_MEMORY_BYTES, OUTPUTS
+from pytest_modelperf.comparing.limits import (
+    FIGURES,
+    LEAST_MEMORY_BYTES,
+    LEAST_SIZE_BYTES,
+    OUTPUTS,
+)
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
@@ -39,6 +44,8 @@ _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second"})
 # Figures of processes, which differ a little.
 _OF_PROCESSES = frozenset({"memory_bytes"})
+# These figures may grow by so many bytes, if that is more than the share.
+_LEAST_BYTES = {"memory_bytes": LEAST_MEMORY_BYTES, "size_bytes": LEAST_SIZE_BYTES}
 _BYTES_PER_KB = 1000
 # These figures are ratios, and shown as changes.
 _CHANGES = frozenset(figure.metric for figure in FIGURES.values() if figure.is_change)
@@ -156,10 +163,9 @@ def format_allowed(metric: Metric) -> str:
         return f"{sign} {format_value(metric, metric.limit)}"
     if metric.allowed is None:
         return ""
-    if metric.name in _OF_PROCESSES and metric.before:
-        bytes_allowed = metric.allowed * metric.before
-        if math.isclose(bytes_allowed, LEAST_MEMORY_BYTES):
-            return f"+{LEAST_MEMORY_BYTES >> 20} MiB"
+    least = _LEAST_BYTES.get(metric.name)
+    if least and metric.before and math.isclose(metric.allowed * metric.before, least):
+        return f"+{least >> 20} MiB"
     return f"{100 * metric.allowed:+.4g} %" if metric.allowed else "0 %"
 
 

@@ -79,7 +79,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
     its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is
     the largest number of rounds of a duet. Without `judges_starts` the latency alone is judged,
-    neither load, first inference nor memory, and has the whole level.
+    neither load, first inference, memory nor size, and has the whole level.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)

@@ -31,12 +31,14 @@ _PERCENT_NAMES = {
 # The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
-LOAD, FIRST, MEMORY, OUTPUTS = "load", "first", "memory", "outputs"
-_FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05}
+LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs"
+_FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05, SIZE: 0.05}
 # The difference of outputs is judged where it is named, for it follows from the weights.
 _NAMED = (*_FIGURE_SHARES, OUTPUTS)
 # Memory may grow by this much in any case: the allocator of the system grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
+# Unless a tolerance names the size, a file may grow by this much: exporters write notes into it.
+LEAST_SIZE_BYTES = 1 << 20
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
 _BYTES_PER_KB = 1_000
 _BYTES_PER_MB = 1_000_000
@@ -172,7 +174,7 @@ class Tolerances(Struct, frozen=True):
         return dict(self.counts).get(name, 0.0)
 
     def of_figure(self, name: str) -> float:
-        """The tolerance of `load`, `first` or `memory`.
+        """The tolerance of `load`, `first`, `memory` or `size`.
 
         A first inference is an inference, so by default it may be as much slower as the median.
         """

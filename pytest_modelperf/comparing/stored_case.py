@@ -11,9 +11,11 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.text.escaping import printable
@@ -38,6 +40,8 @@ def settle(
     if not is_same or not stored.is_counted:
         return None
     static = compare_with_stored(place.case, stored, after.static, gate.tolerances, is_same=True)
+    sizes = before.baseline.size_of(stored.id), size_on_disk(after.file)
+    static = with_size(static, *sizes, gate.tolerances)
     return JudgedCase(as_unchanged(static), observed=stored.observed)
 
 

@@ -101,6 +101,14 @@ class ModelFile(Struct, frozen=True, eq=False):
         return len(self.data)
 
     @property
+    def total_bytes(self) -> int:
+        """The size of the file and of those beside it that hold some of its weights.
+
+        Raises ModelError if one of them is missing or must not be read.
+        """
+        return self.size_bytes + sum(seen.size_bytes for seen in self.beside().values())
+
+    @property
     def folder(self) -> Path | None:
         return None if self.path is None else self.path.parent
 

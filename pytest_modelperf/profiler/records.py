@@ -25,7 +25,11 @@ Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
 
 
 class ModelFacts(Struct, frozen=True):
-    """Which file a profile is of; a Python function has no size."""
+    """Which file a profile is of; a Python function has no size.
+
+    `total_bytes` is the size with external data; None if that is missing, or if an older version
+    wrote the facts.
+    """
 
     name: str
     path: str | None
@@ -33,6 +37,7 @@ class ModelFacts(Struct, frozen=True):
     size_bytes: int | None
     opsets: Mapping[str, int] = field(default_factory=dict)
     producer: str = ""
+    total_bytes: int | None = None
 
 
 class Sparsity(Struct, frozen=True):

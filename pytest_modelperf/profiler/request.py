@@ -206,16 +206,20 @@ def model_facts(
         size_bytes=file.size_bytes,
         opsets={e.domain or "ai.onnx": e.version for e in file.proto.opset_import},
         producer=file.producer,
+        total_bytes=size_on_disk(file),
     )
+
+
+def size_on_disk(file: ModelFile) -> int | None:
+    """The size of all files of a model; None where external data is missing."""
+    try:
+        return file.total_bytes
+    except ModelError:
+        # The graph can be counted without it, and an engine says what is missing.
+        return None
 
 
 def _is_small(file: ModelFile) -> bool:
     """Whether all files of a model exist and are small enough to hash at any time."""
-    if file.size_bytes > MAX_HASHED_BYTES:
-        return False
-    try:
-        beside = file.beside().values()
-    except ModelError:
-        # The graph can be counted even if external data is missing.
-        return False
-    return file.size_bytes + sum(seen.size_bytes for seen in beside) <= MAX_HASHED_BYTES
+    total = size_on_disk(file)
+    return total is not None and total <= MAX_HASHED_BYTES

@@ -7,9 +7,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.model_file import external_files
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
@@ -63,7 +61,7 @@ def _judge_budgets(
     """The metrics of the budgets that counts decide, and of those that a run decides."""
     figures = LimitedFigures(
         result.profile.counted,
-        _size_bytes(bound.model),
+        bound.file.total_bytes,
         bound.case.batch_size,
         result.profile.measured,
         growth,
@@ -104,9 +102,3 @@ def _without_reason(comparison: CaseComparison) -> CaseComparison:
     if comparison.outcome is not Verdict.NEW:
         return comparison
     return replace(comparison, reasons=(), notes=(*comparison.reasons, *comparison.notes))
-
-
-def _size_bytes(model: Model) -> int:
-    """The size of the file, and of those beside it that hold some of its weights."""
-    beside = sum(path.stat().st_size for path in external_files(model.file).values())
-    return model.file.size_bytes + beside

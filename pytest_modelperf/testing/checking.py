@@ -12,11 +12,14 @@ from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.measuring import measure_case
 from pytest_modelperf.profiler.preparation import Watch, check_cores
 from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.testing.case_budgets import with_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.drift import require_history
@@ -114,10 +117,16 @@ class Checker(Struct, frozen=True):
         """Two models side by side, by the gate of the second one."""
         context, gate = self.context, after.gate
         if context.is_static:
-            return compare_cases(self.count(before), self.count(after), gate.tolerances)
+            counted = compare_cases(self.count(before), self.count(after), gate.tolerances)
+            return with_size(counted, _size_of(before), _size_of(after), gate.tolerances)
         old, new = (Side(check.graph, check.setup) for check in (before, after))
         extensions = context.extensions
         return compare_models(old, new, after.request, gate, extensions, context.watch).cases[0]
+
+
+def _size_of(check: CaseCheck) -> int | None:
+    """The size of a model on disk; a function has none."""
+    return None if check.is_function else size_on_disk(open_model(check.graph))
 
 
 def _judge_or_record(bound: BoundCheck) -> CaseResult:

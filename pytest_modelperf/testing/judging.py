@@ -14,6 +14,7 @@ from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import (
     cannot_run_apart,
     find_missing,
@@ -25,6 +26,7 @@ from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.testing.against import older_version
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.measuring import measure_for_budgets
@@ -90,7 +92,8 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     )
     tolerances = bound.check.gate.tolerances
     found = compare_with_stored(bound.case, case, bound.model.static, tolerances, is_same=is_same)
-    found = _with_layers(bound, found, stored)
+    sizes = stored.model.size_of(case.id), size_on_disk(bound.file)
+    found = _with_layers(bound, with_size(found, *sizes, tolerances), stored)
     return JudgedCase(found, observed=case.observed if is_same else None)
 
 
@@ -137,7 +140,11 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
     old = _bind_older(bound, before.source)
     if bound.context.is_static:
         then = CaseProfile(bound.case, old.static)
-        return JudgedCase(compare_cases(then, bound.counted, bound.check.gate.tolerances))
+        tolerances = bound.check.gate.tolerances
+        counted = compare_cases(then, bound.counted, tolerances)
+        known = before.baseline
+        size = size_on_disk(old.file) if known is None else known.size_of(bound.case.id)
+        return JudgedCase(with_size(counted, size, size_on_disk(bound.file), tolerances))
     pair = Pair(old, bound.model, before.setup, bound.check.setup)
     return compare_case(pair, before, bound.gate, bound.place, Details.WHEN_WORSE)
 

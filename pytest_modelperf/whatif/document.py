@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from pytest_modelperf.comparing.document import Interval, OutputJson, output_to_json, ratio_interval
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.facts_document import (
     EngineJson,
     MachineJson,
@@ -55,6 +56,7 @@ class LevelJson(Struct, frozen=True, kw_only=True):
     layers: Mapping[str, float | None]
     outside: tuple[str, ...]
     outputs: tuple[OutputJson, ...]
+    outputs_verdict: Verdict | None
     notes: tuple[str, ...]
     failure: str | None
 
@@ -80,6 +82,7 @@ class WhatIfJson(Struct, frozen=True, kw_only=True):
     engine: EngineJson
     confidence: float | None
     seconds: float | None
+    outputs_tolerance: float | None
     cases: tuple[WhatIfCaseJson, ...]
 
 
@@ -96,6 +99,7 @@ def whatif_to_json(whatif: WhatIf) -> WhatIfJson:
         engine=engine_to_json(whatif.engine),
         confidence=number(whatif.confidence),
         seconds=number(whatif.seconds),
+        outputs_tolerance=number(whatif.outputs_tolerance),
         cases=tuple(map(_case, whatif.cases)),
     )
 
@@ -147,6 +151,7 @@ def _level(case: WhatIfCase, level: Level) -> LevelJson:
         layers={layer: number(ms) for layer, ms in level.layers.items()},
         outside=level.outside,
         outputs=tuple(map(output_to_json, level.outputs)),
+        outputs_verdict=None if level.judged_outputs is None else level.judged_outputs.verdict,
         notes=level.notes,
         failure=level.failure,
     )

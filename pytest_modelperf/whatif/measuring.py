@@ -28,7 +28,7 @@ from pytest_modelperf.errors import (
     Wording,
 )
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
+from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.pruned import UnprunedWeight, write_pruned, write_stored
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -52,7 +52,7 @@ from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
     check_variants,
@@ -67,8 +67,6 @@ _MEDIAN = 50.0
 _CALIBRATIONS = 8
 # Variants with other weights, and so with a file of their own.
 _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
-# Variants whose outputs should be those of the model.
-_FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
 # The errors that end one variant, such as a precision that this machine lacks. A missing engine
 # ends the whole command.
 _FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
@@ -165,9 +163,7 @@ class _Trial(Struct):
         all the same. A variant stores its weights, so a comparison with generated ones would
         measure more than the variant.
         """
-        size = model.file.size_bytes + sum(
-            path.stat().st_size for path in external_files(model.file).values()
-        )
+        size = model.file.total_bytes
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
             return _Original(model, size)
         self._place(case, None).tell("storing its weights")
@@ -235,7 +231,7 @@ class _Trial(Struct):
         )
         before, after = ran.before, ran.after
         outputs: tuple[OutputChange, ...] = ()
-        if variant.kind in _FAITHFUL and before.outputs is not None and after.outputs is not None:
+        if variant.kind in FAITHFUL and before.outputs is not None and after.outputs is not None:
             outputs = compare_outputs(before.outputs, after.outputs)
         known = () if before.profile.measured is None else before.profile.measured.notes
         own = () if after.profile.measured is None else after.profile.measured.notes

@@ -27,6 +27,7 @@ from pytest_modelperf.text.units import (
     ms_decimals,
 )
 from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.whatif.outputs import judged_lines
 from pytest_modelperf.whatif.page_data import operators_of, whatif_data
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.tables import (
@@ -88,9 +89,10 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
     An estimate has no interval, so it is never the fastest.
     """
     name = f"{case.id}: " if len(whatif.cases) > 1 else ""
-    faster = [level for level in case.levels if level.is_faster]
+    faster = [level for level in case.levels if level.is_gain]
     if not faster:
-        return f"{name}no variant is shown to be faster"
+        kept = " with outputs within the tolerance" if whatif.outputs_tolerance is not None else ""
+        return f"{name}no variant is shown to be faster{kept}"
     best = max(faster, key=lambda level: level.speedup.value if level.speedup else 0.0)
     interval = format_speedup_interval(best.speedup)
     return f"{name}{best.title} is the fastest, {format_speedup(best.speedup)} ({interval})"
@@ -141,9 +143,9 @@ def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:
 
 
 def _tone(level: Level) -> Tone:
-    if level.failure is not None or level.is_slower:
+    if level.failure is not None or level.is_slower or level.has_other_outputs:
         return Tone.BAD
-    return Tone.GOOD if level.is_faster else Tone.PLAIN
+    return Tone.GOOD if level.is_gain else Tone.PLAIN
 
 
 # -- a case
@@ -165,6 +167,7 @@ def _section(case: WhatIfCase, *, is_open: bool) -> CaseSection:
 
 def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
     yield from (("note", note) for note in case.notes)
+    yield from (("outputs", line) for line in judged_lines(case))
     for level in case.levels:
         yield from ((level.title, note) for note in level.notes)
         yield from (

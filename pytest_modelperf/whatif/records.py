@@ -12,7 +12,7 @@ from enum import Enum
 
 from msgspec import Struct, field
 
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
@@ -32,6 +32,8 @@ class VariantKind(str, Enum):
     PRECISION = "precision"
 
 
+# Variants whose outputs should be those of the model.
+FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
 _TITLES = {VariantKind.PRUNED: "Pruned", VariantKind.NARROWED: "Channels"}
 
 
@@ -64,7 +66,8 @@ class Level(Struct, frozen=True, kw_only=True):
     `ms` is the median for a batch. `speedup` compares it with the unchanged model. `layer_types`
     and `layers` are milliseconds, by operator and by the id of the unchanged model's layer.
     `outside` are the layers that ran outside the accelerated engine. `zeros` is the share of zero
-    weights. `failure` says why there is no time.
+    weights. `judged_outputs` is the largest difference of outputs with its verdict; None if a
+    tolerance does not judge it. `failure` says why there is no time.
     """
 
     title: str
@@ -80,6 +83,7 @@ class Level(Struct, frozen=True, kw_only=True):
     layers: Mapping[str, float] = field(default_factory=dict)
     outside: tuple[str, ...] = ()
     outputs: tuple[OutputChange, ...] = ()
+    judged_outputs: Metric | None = None
     rounds: int | None = None
     notes: tuple[str, ...] = ()
     failure: str | None = None
@@ -89,6 +93,18 @@ class Level(Struct, frozen=True, kw_only=True):
         """Whether it was shown to be faster than the unchanged model."""
         ratio = self.speedup
         return ratio is not None and ratio.low is not None and ratio.low > 1.0
+
+    @property
+    def has_other_outputs(self) -> bool:
+        """Whether its outputs differ by more than is allowed."""
+        judged = self.judged_outputs
+        return judged is not None and judged.verdict is Verdict.REGRESSED
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it was shown to be faster, with outputs that are known to be near if judged."""
+        judged = self.judged_outputs
+        return self.is_faster and (judged is None or judged.verdict is Verdict.PASSED)
 
     @property
     def is_slower(self) -> bool:
@@ -127,7 +143,11 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """A model and its variants, at every case."""
+    """A model and its variants, at every case.
+
+    `outputs_tolerance` is how far outputs may differ, as a share of their largest value; None if
+    they are not judged.
+    """
 
     model: ModelFacts
     machine: MachineFacts | None
@@ -135,3 +155,4 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     cases: tuple[WhatIfCase, ...]
     confidence: float
     seconds: float
+    outputs_tolerance: float | None = None

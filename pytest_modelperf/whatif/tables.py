@@ -147,14 +147,22 @@ def _size_row(level: Level) -> tuple[str, ...]:
     )
 
 
+OTHER_OUTPUTS = "other outputs"
+
+
 def verdict_of(level: Level) -> str:
-    """`faster`, `slower`, `neither` if neither was shown, `failed`; or empty if not measured."""
+    """`faster`, `slower`, `neither` if neither was shown, `failed`; or empty if not measured.
+
+    `other outputs` stands for all speeds, `outputs unknown` for a gain that may be wrong.
+    """
     if level.failure is not None:
         return "failed"
     if level.variant is None or level.is_estimate or level.ms is None:
         return ""
+    if level.has_other_outputs:
+        return OTHER_OUTPUTS
     if level.is_faster:
-        return "faster"
+        return "faster" if level.is_gain else "outputs unknown"
     return "slower" if level.is_slower else _NEITHER
 
 

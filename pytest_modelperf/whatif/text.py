@@ -12,8 +12,10 @@ from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.whatif.outputs import judged_lines
 from pytest_modelperf.whatif.records import VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.tables import (
+    OTHER_OUTPUTS,
     View,
     layer_level_tables,
     layer_type_level_tables,
@@ -23,7 +25,7 @@ from pytest_modelperf.whatif.tables import (
 )
 
 SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"
-_STYLES = {"faster": "green", "slower": "red", "failed": "red"}
+_STYLES = {"faster": "green", "slower": "red", "failed": "red", OTHER_OUTPUTS: "red"}
 _CHANGED = {
     VariantKind.PRUNED: "pruned weights",
     VariantKind.NARROWED: "removed channels",
@@ -60,7 +62,7 @@ def _write_case(page: Page, whatif: WhatIf, case: WhatIfCase, view: WhatIfView) 
     styles = [_STYLES.get(verdict_of(level), "") for level in case.levels]
     for table in level_tables(case, whatif.confidence, page.width):
         page.table(table, row_styles=styles)
-    lines = list(failed_lines(case))
+    lines = [*failed_lines(case), *judged_lines(case)]
     if lines:
         page.line("")
     for line in lines:

@@ -267,6 +267,7 @@ _MODELS = st.builds(
         size_bytes=_MAYBE,
         opsets=_COUNTS,
         producer=_TEXT,
+        total_bytes=_MAYBE,
     ),
     cases=st.lists(_CASE, max_size=2).map(_by_id),
     twin=st.none()
@@ -334,7 +335,7 @@ def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = write_model(stored)
     assert read_model(data, _MODEL) == stored
     assert write_model(read_model(data, _MODEL)) == data
-    assert json.loads(data)["schema"] == 4
+    assert json.loads(data)["schema"] == 5
 
 
 @given(_MACHINES)
@@ -396,9 +397,10 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "name": "encoder.onnx",
   "opsets": {"ai.onnx": 17},
   "producer": "torch",
-  "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+  "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+  "total_bytes": null
  },
- "schema": 4,
+ "schema": 5,
  "twin": {"bytes": 68, "left_out_bytes": null, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
@@ -597,9 +599,9 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', '"macs": -1,\n'), r"\[...\].static.macs: expected int >= 0"),
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), f"expected int <= {2**63 - 1}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
-        (_replace('"schema": 4', '"schema": 5'), "schema: this file has schema 5.*pip install"),
-        (_replace('"schema": 4', '"schema": "4"'), "schema: expected a whole number"),
-        (_replace('"schema": 4', '"scheme": 4'), 'the key "schema" is missing'),
+        (_replace('"schema": 5', '"schema": 6'), "schema: this file has schema 6.*pip install"),
+        (_replace('"schema": 5', '"schema": "5"'), "schema: expected a whole number"),
+        (_replace('"schema": 5', '"scheme": 4'), 'the key "schema" is missing'),
         (_replace("a note", "?").replace(b"?", b"\xff"), "line 36: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "provenance.date: invalid RFC3339 encoded date"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
@@ -676,7 +678,7 @@ def of_schema_3(notes: list[str]) -> tuple[StoredCase, dict[str, Any]]:
     """A case as schema 3 stored it, read now, and its figures as they stood there."""
     document = json.loads(MODEL_BYTES)
     document["schema"] = 3
-    del document["twin"]["left_out_bytes"]
+    del document["twin"]["left_out_bytes"], document["model"]["total_bytes"]
     for case in document["cases"].values():
         del case["inputs"], case["observed"], case["options"]
     known = document["cases"]["b1-c1"]["static"]
@@ -696,6 +698,25 @@ def test_counts_of_schema_3_are_those_of_the_graph_unless_a_run_completed_them()
     assert case.fidelity is not None
     assert not case.fidelity.is_trusted
     assert "record it again" in (case.fidelity.reason or "")
+
+
+def test_schema_4_stored_no_size_with_external_data_and_says_the_rest() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 4
+    del document["model"]["total_bytes"]
+    older = read_model(json.dumps(document).encode(), _MODEL)
+    assert older.model.total_bytes is None
+    assert older == read_model(MODEL_BYTES, _MODEL)
+
+
+def test_only_a_case_of_the_last_recorded_model_has_its_size() -> None:
+    stored = read_model(MODEL_BYTES, _MODEL)
+    sized = replace(stored, model=replace(stored.model, total_bytes=2000))
+    other = replace(sized, model=replace(sized.model, sha256="f" * 64))
+    unknown = replace(sized, model=replace(sized.model, sha256=None))
+    sizes = [each.size_of("b1-c1") for each in (stored, sized, other, unknown)]
+    assert sizes == [None, 2000, None, None]
+    assert sized.size_of("b9-c9") is None
 
 
 def fidelity_of_schema_2(interval: list[float] | None, *, is_trusted: bool) -> Fidelity:

@@ -129,12 +129,12 @@ def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
 
 
 def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> None:
-    gate = Gate(tolerances=read_tolerances("macs=0.02,params=0.05", "here"))
+    gate = Gate(tolerances=read_tolerances("macs=0.02,params=0.05,size=0.1", "here"))
     found = settled(run_case(USUAL.bind(path), USUAL), USUAL.bind(path), USUAL, gate)
     assert found is not None
     assert found.comparison.verdict is Verdict.UNCHANGED
     allowed = {metric.name: metric.allowed for metric in found.comparison.metrics if metric.gated}
-    assert allowed == {"macs": 0.02, "params": 0.05}
+    assert allowed == {"macs": 0.02, "params": 0.05, "size_bytes": 0.1}
 
 
 @pytest.mark.parametrize("unknown", ["inputs", "options", "provenance"])

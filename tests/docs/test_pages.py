@@ -27,9 +27,11 @@ from pytest_modelperf.comparing.limits import (
     FIGURES,
     FIRST,
     LEAST_MEMORY_BYTES,
+    LEAST_SIZE_BYTES,
     LOAD,
     MEMORY,
     OUTPUTS,
+    SIZE,
     Tolerances,
     read_budgets,
 )
@@ -572,8 +574,9 @@ def test_the_tolerances_of_other_figures_are_those_of_the_code() -> None:
     rows = table("memory", "# Memory, loading and outputs")
     default = Tolerances()
     told = {quoted(row[0])[0]: row[2] for row in rows}
-    assert sorted(told) == sorted((LOAD, FIRST, MEMORY, OUTPUTS))
-    for name in (LOAD, FIRST, MEMORY):
+    assert sorted(told) == sorted((LOAD, FIRST, MEMORY, SIZE, OUTPUTS))
+    for name in (LOAD, FIRST, MEMORY, SIZE):
         assert told[name].startswith(f"{100 * default.of_figure(name):g} %")
     assert f"{LEAST_MEMORY_BYTES >> 20} MiB" in told[MEMORY]
+    assert f"{LEAST_SIZE_BYTES >> 20} MiB" in told[SIZE]
     assert default.outputs is None

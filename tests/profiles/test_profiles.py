@@ -402,7 +402,7 @@ OPTIONAL = {
     *("items_per_second", "flops", "coverage", "elementwise_ops", "backward_macs"),
     *("effective_macs", "activation_bytes", "ratio", "roofline", "least_ms", "gain_ms", "share"),
     *("intensity", "achieved_per_second", "attainable_per_second", "achieved_bytes_per_second"),
-    *("bytes_per_second", "balance", "given_dims"),
+    *("bytes_per_second", "balance", "given_dims", "total_bytes"),
     *Noise.__struct_fields__[1:],
 }
 

@@ -209,6 +209,19 @@ def test_memory_is_measured_where_it_is_named_or_the_model_changed(
     assert "memory_bytes" in names()
 
 
+def test_a_model_that_takes_more_room_regressed(recorded: pytest.Pytester) -> None:
+    model = onnx.load(recorded.path / "equal_200us.onnx")
+    model.doc_string = "a trace of the source" * 100_000
+    onnx.save(model, str(recorded.path / "equal_200us.onnx"))
+    wide = {"p50": WIDE, "p95": WIDE, "load": WIDE, "first": WIDE}
+    result = measured(recorded, test_of("equal_200us.onnx", tolerance=wide))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["regressed: file size +*, allowed +1 MiB"])
+    assert names_of(case_of(recorded)["metrics"], "regressed") == {"size_bytes"}
+    measured(recorded, test_of("equal_200us.onnx", tolerance={**wide, "size": "99999999 %"}))
+    assert "size_bytes" in names_of(case_of(recorded)["metrics"], "passed")
+
+
 def test_the_growth_of_memory_has_a_budget(recorded: pytest.Pytester) -> None:
     source = with_budgets(test_of("equal_200us.onnx"), {"growth_kb_per_inference": 100})
     measured(recorded, source).assert_outcomes(passed=1)

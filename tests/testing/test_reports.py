@@ -1276,6 +1276,7 @@ def test_a_run_as_json() -> None:
                 "bytes": 97,
                 "opsets": {},
                 "producer": "",
+                "total_bytes": None,
             },
             "batch_size": 8,
             "cores": 2,

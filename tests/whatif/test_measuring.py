@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
@@ -437,6 +438,24 @@ def test_a_level_that_failed_is_told_by_the_exit_code(asked: FakeAsking) -> None
     silent = asked.run("whatif", "model.onnx", "--prune", "0.5", "--json", "-")
     assert silent.exit_code == 3
     assert silent.err.startswith("b1-c1: INT8 static: INT8 static needs an operator")
+
+
+def test_other_outputs_are_told_by_the_exit_code(asked: FakeAsking) -> None:
+    case = asked.result.cases[0]
+    near = OutputChange(name="y", max_absolute=0.5, largest=10.0)
+    levels = [replace(level, outputs=(near,)) for level in case.levels]
+    asked.result = make_whatif(replace(case, levels=tuple(levels)))
+    command = ("whatif", "model.onnx", "--quantize", "int8-dynamic")
+    assert asked.run(*command, "--tolerance", "outputs=0.05").exit_code == 0
+    done = asked.run(*command, "--tolerance", "outputs=0.04")
+    assert (done.exit_code, done.err) == (1, "")
+    assert "outputs differ by 5 % of their largest value, allowed 4 %" in done.out
+    silent = asked.run(*command, "--tolerance", "outputs=0.04", "--json", "-")
+    assert silent.exit_code == 1
+    assert silent.err.startswith("b1-c1: INT8 dynamic: outputs differ by 5 %")
+    refused = asked.run("whatif", "model.onnx", "--prune", "0.5", "--tolerance", "outputs=0.04")
+    assert refused.exit_code == 2
+    assert "would judge nothing" in refused.err
 
 
 # -- the page

@@ -431,6 +431,7 @@ def test_the_json_of_a_what_if() -> None:
             "zeros": 0.9,
             "outside": ["stage5/softmax_output_0", "stage11/softmax_output_0"],
             "outputs": [],
+            "outputs_verdict": None,
             "notes": [],
             "failure": None,
         }

@@ -10,6 +10,7 @@ from pytest_modelperf.comparing.figures import (
     format_change,
     format_interval,
     format_value,
+    is_sampled,
     metric_title,
 )
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
@@ -63,8 +64,9 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str,
 def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
     """All figures before and now, with their verdicts if they are judged; and without intervals.
 
-    Beside times, exact figures that decide nothing are left out where they are the same, and so is
-    a tail that was not asked for and has too few samples. Columns without content are left out too.
+    Beside times, exact figures that decide nothing or that nobody named are left out where they are
+    the same, and so is a tail that was not asked for and has too few samples. Columns without
+    content are left out too.
     """
     shown = case.metrics
     if is_measured(case):
@@ -75,7 +77,9 @@ def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
 
 def _metric_table(case: CaseComparison, metrics: Sequence[Metric]) -> Table:
     has_before = any(metric.before is not None for metric in metrics)
-    has_allowed = is_measured(case) or any(metric.limit is not None for metric in metrics)
+    has_allowed = is_measured(case) or any(
+        m.limit is not None or (m.gated and m.allowed and m.before != m.after) for m in metrics
+    )
     columns = (
         Column("metric", is_text=True, least=_LEAST_TITLE),
         Column("before"),
@@ -110,7 +114,8 @@ def is_measured(case: CaseComparison) -> bool:
 
 def _is_shown(metric: Metric) -> bool:
     if metric.gated:
-        return metric.awaited or metric.after is not None
+        is_same = metric.before == metric.after and not is_sampled(metric.name)
+        return metric.awaited or (metric.after is not None and not is_same)
     return metric.interval is not None or metric.before != metric.after
 
 

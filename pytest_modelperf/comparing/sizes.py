@@ -1,0 +1,59 @@
+"""The size of a model on disk, on both sides: its file and those of its external data.
+
+The size is exact. Names, notes and versions that exporters write differ by some KB and say nothing
+of a model, so it may grow by a little in any case, unless a tolerance names it.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, SIZE, Tolerances
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+
+_NAME = "size_bytes"
+_LAST_COUNT = "params"
+
+
+def with_size(
+    case: CaseComparison, before: int | None, after: int | None, tolerances: Tolerances
+) -> CaseComparison:
+    """The comparison with the sizes of both models beside its counts; None is an unknown size.
+
+    With an unknown size it is left as it is, with a note if a tolerance names the size. So is a
+    case that has no metrics, for there is nothing before it.
+    """
+    if not case.metrics:
+        return case
+    if before is None or after is None:
+        if not tolerances.names(SIZE):
+            return case
+        return replace(case, notes=(*case.notes, _why_unknown(before)))
+    names = [metric.name for metric in case.metrics]
+    place = names.index(_LAST_COUNT) + 1 if _LAST_COUNT in names else len(names)
+    metric = judge_size(before, after, tolerances)
+    return replace(case, metrics=(*case.metrics[:place], metric, *case.metrics[place:]))
+
+
+def judge_size(before: int, after: int, tolerances: Tolerances) -> Metric:
+    """The metric of both sizes: worse beyond the tolerance, and better where B to A would be."""
+    is_named = tolerances.names(SIZE)
+    share = tolerances.of_figure(SIZE)
+    least = 0 if is_named else LEAST_SIZE_BYTES
+    verdict = Verdict.PASSED
+    if after - before > max(share * before, least):
+        verdict = Verdict.REGRESSED
+    elif before - after > max(share * after, least):
+        verdict = Verdict.IMPROVED
+    allowed = max(share, least / before) if before else share
+    return Metric(_NAME, before, after, verdict, allowed=allowed, awaited=is_named)
+
+
+def _why_unknown(before: int | None) -> str:
+    if before is None:
+        return (
+            "the file size is not judged: the size before is not known. A baseline lacks it if an "
+            "older version recorded it, or if other cases were recorded with another model since: "
+            "record it again"
+        )
+    return "the file size is not judged: a file of external data is missing"

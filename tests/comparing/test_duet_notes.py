@@ -1,0 +1,38 @@
+"""Notes on a duet: what is worth a line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.comparing.duet_notes import describe_stretch
+
+
+@pytest.mark.parametrize(
+    ("seconds", "usual", "shown"),
+    [
+        (10.3, 10.0, None),
+        (10.6, 10.0, "11"),
+        (0.7, 0.5, "0.7"),
+        (0.52, 0.5, None),
+        (29.6, 10.0, "30"),
+    ],
+)
+def test_a_longer_time_is_noted_where_it_is_shown_as_longer(
+    seconds: float, usual: float, shown: str | None
+) -> None:
+    note = describe_stretch(seconds, usual)
+    assert (note is None) == (shown is None)
+    if shown is not None:
+        assert f"measured for {shown} s instead of {usual:g} s" in (note or "")
+
+
+@given(st.floats(min_value=0, max_value=1e4), st.sampled_from([0.5, 2.0, 10.0, 60.0]))
+def test_no_note_compares_a_time_with_itself(seconds: float, usual: float) -> None:
+    found = re.search(
+        r"for ([0-9.]+) s instead of ([0-9.]+) s", describe_stretch(seconds, usual) or ""
+    )
+    assert found is None or float(found[1]) > float(found[2])

@@ -1,0 +1,112 @@
+"""The outputs of variants against a tolerance: which are judged, marked, and told."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.records import OutputChange, Verdict
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.whatif.document import whatif_to_json
+from pytest_modelperf.whatif.outputs import (
+    judged_lines,
+    read_outputs_tolerance,
+    with_outputs_judged,
+)
+from pytest_modelperf.whatif.page import render_whatif_page
+from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf
+from pytest_modelperf.whatif.tables import verdict_of
+from pytest_modelperf.whatif.text import WhatIfView, render_whatif
+from tests.support.whatifs import make_case, make_speedup, make_whatif
+
+MADE = dt.datetime(2026, 1, 31, tzinfo=dt.timezone.utc)
+INT8 = Variant(VariantKind.QUANTIZED, form="dynamic")
+NEAR = OutputChange(name="y", max_absolute=0.5, largest=10.0)
+FAR = OutputChange(name="z", max_absolute=2.0, largest=10.0)
+OTHER = OutputChange(name="y", difference="other shapes", is_other=True)
+UNKNOWN = OutputChange(name="y", difference="not compared: more than 64 MiB")
+
+
+def whatif_with(*outputs: OutputChange) -> WhatIf:
+    """A what-if whose INT8 variant is twice as fast and has such outputs."""
+    case = make_case()
+    levels = tuple(
+        replace(level, outputs=outputs, speedup=make_speedup(2.0))
+        if level.variant == INT8
+        else level
+        for level in case.levels
+    )
+    return make_whatif(replace(case, levels=levels))
+
+
+def judged(*outputs: OutputChange, allowed: float = 0.1) -> tuple[WhatIf, Level]:
+    found = with_outputs_judged(whatif_with(*outputs), allowed)
+    (level,) = (level for level in found.cases[0].levels if level.variant == INT8)
+    return found, level
+
+
+@pytest.mark.parametrize(
+    ("outputs", "word", "line"),
+    [
+        ((NEAR,), "faster", None),
+        ((NEAR, FAR), "other outputs", "differ by 20 % of their largest value, allowed 10 %"),
+        ((OTHER,), "other outputs", "differ in more than their values, allowed 10 %"),
+        ((NEAR, UNKNOWN), "outputs unknown", "could not be compared, allowed 10 %"),
+        ((), "outputs unknown", "could not be compared, allowed 10 %"),
+    ],
+)
+def test_a_variant_is_faster_only_with_outputs_that_are_known_to_be_near(
+    outputs: tuple[OutputChange, ...], word: str, line: str | None
+) -> None:
+    found, level = judged(*outputs)
+    assert verdict_of(level) == word
+    assert level.is_gain == (word == "faster")
+    lines = [] if line is None else [f"INT8 dynamic: outputs {line}"]
+    assert list(judged_lines(found.cases[0])) == lines
+    shown = render_whatif(found, WhatIfView(), TextStyle(100))
+    assert all(each in shown for each in [word, *lines])
+
+
+def test_a_difference_of_just_the_tolerance_is_allowed() -> None:
+    assert verdict_of(judged(FAR, allowed=0.2)[1]) == "faster"
+    assert verdict_of(judged(FAR, allowed=0.1999)[1]) == "other outputs"
+
+
+def test_pruned_estimated_and_failed_levels_are_not_judged() -> None:
+    found, _ = judged(FAR)
+    verdicts = {level.title for level in found.cases[0].levels if level.judged_outputs is not None}
+    assert verdicts == {"INT8 dynamic"}
+
+
+def test_without_a_tolerance_nothing_is_judged() -> None:
+    (case,) = whatif_with(FAR).cases
+    assert not any(level.judged_outputs for level in case.levels)
+    assert not list(judged_lines(case))
+
+
+def test_the_page_and_the_document_tell_the_verdict() -> None:
+    found, _ = judged(FAR)
+    document = whatif_to_json(found)
+    assert document.outputs_tolerance == 0.1
+    verdicts = {level.id: level.outputs_verdict for level in document.cases[0].levels}
+    assert verdicts.pop("int8-dynamic") is Verdict.REGRESSED
+    assert set(verdicts.values()) == {None}
+    page = render_whatif_page(found, made=MADE)
+    assert "INT8 dynamic is the fastest" not in page
+    assert "other outputs" in page
+    assert "INT8 dynamic is the fastest" in render_whatif_page(judged(NEAR)[0], made=MADE)
+
+
+@pytest.mark.parametrize("text", ["0.01", "p50=0.1", "outputs", "outputs=", "outputs=0.1,p50=1"])
+def test_a_what_if_judges_outputs_alone(text: str) -> None:
+    with pytest.raises(UsageError, match="--tolerance"):
+        read_outputs_tolerance(text, [INT8], "--tolerance")
+
+
+def test_a_tolerance_that_would_judge_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"judge nothing.*Add --quantize"):
+        read_outputs_tolerance("outputs=0.1", [Variant(VariantKind.PRUNED, 0.5)], "--tolerance")
+    assert read_outputs_tolerance("outputs = 1 %", [INT8], "--tolerance") == 0.01
