@@ -29,8 +29,9 @@ from pytest_modelperf.testing.config_values import (
     read_sizes,
     read_text,
     read_texts,
+    read_tolerance,
 )
-from pytest_modelperf.testing.options import OPTIONS, PREFIX, Option, UpdateMode, read_tolerance
+from pytest_modelperf.testing.options import OPTIONS, PREFIX, Option, UpdateMode
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown
 
