@@ -24,7 +24,13 @@ import results
 from onnx import TensorProto, helper, numpy_helper
 from results import Expectation, Result, Start, conclude, markdown
 
-from pytest_modelperf.bisect.measuring import BisectRequest, OpenSide, release_sides, run_bisect
+from pytest_modelperf.bisect.measuring import (
+    BisectRequest,
+    OpenSide,
+    compare_here,
+    release_sides,
+    run_bisect,
+)
 from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
 from pytest_modelperf.bisect.search import SearchRule
 from pytest_modelperf.comparing.by_duet import Details, compare_models
@@ -165,7 +171,8 @@ def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving
         rule=SearchRule(tolerance=TOLERANCE),
         extensions=Extensions(),
     )
-    found = run_bisect(asked, _timed(release_sides(model, PACKAGE, setup), spent))
+    timed = _timed(release_sides(model, PACKAGE, setup), spent)
+    found = run_bisect(asked, compare_here(asked, timed))
     return _halving(found, spent[0])
 
 

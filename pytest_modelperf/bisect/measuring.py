@@ -16,7 +16,7 @@ from pytest_modelperf.bisect.search import Question, SearchRule, find_regression
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
-from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import MeasureError, UsageError
@@ -33,6 +33,9 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 _MORE_TIME = 4.0
 _MEDIAN, _METRIC = 50.0, "latency_p50"
 
+# Compares two versions in the way that a question asks for.
+CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
+
 # The side of a version; its files last as long as the context. The second argument is told steps.
 OpenSide: TypeAlias = Callable[[Version, Callable[[str], None]], AbstractContextManager[Side]]
 
@@ -48,10 +51,12 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
     extensions: Extensions
 
 
-def run_bisect(asked: BisectRequest, open_side: OpenSide, watch: Watch = lambda _: None) -> Bisect:
+def run_bisect(
+    asked: BisectRequest, compare: CompareVersions, watch: Watch = lambda _: None
+) -> Bisect:
     """Finds the versions between both ends that made the model slower."""
     begun = time.monotonic()
-    judge = _DuetJudge(asked, open_side, watch)
+    judge = _DuetJudge(compare, watch)
     search = find_regressions(asked.range.versions, judge, asked.rule)
     return Bisect(
         model=asked.model,
@@ -91,11 +96,37 @@ def commit_sides(model: str, setup: Setup, option: RefOption) -> OpenSide:
     return open_side
 
 
-class _DuetJudge(Struct):
-    """Answers each question by a duet; only the last one of a search times layers as well."""
+def compare_here(asked: BisectRequest, open_side: OpenSide) -> CompareVersions:
+    """Compares two versions by a duet on this machine."""
 
-    asked: BisectRequest
-    open_side: OpenSide
+    def compare(question: Question, watch: Watch) -> Comparison:
+        tell = telling(watch)
+        with open_side(question.good, tell) as good, open_side(question.other, tell) as other:
+            before, after = (
+                replace(side, setup=setup_at(side.setup, question.attempt))
+                for side in (good, other)
+            )
+            gate, details = gate_for(question, after.setup), details_of(question)
+            return compare_models(
+                before, after, asked.request, gate, asked.extensions, watch, details
+            )
+
+    return compare
+
+
+def telling(watch: Watch) -> Callable[[str], None]:
+    """Tells a step before a comparison."""
+
+    def tell(step: str) -> None:
+        watch(Progress(case_id="", case_number=0, cases=0, step=step))
+
+    return tell
+
+
+class _DuetJudge(Struct):
+    """Answers each question by a duet."""
+
+    compare: CompareVersions
     watch: Watch
     # As the comparisons name it: the model of a commit need not lie in the work tree.
     case_id: str = ""
@@ -111,47 +142,34 @@ class _DuetJudge(Struct):
                 )
             )
 
-        def tell(step: str) -> None:
-            see(Progress(case_id="", case_number=0, cases=0, step=step))
-
-        with (
-            self.open_side(question.good, tell) as good,
-            self.open_side(question.other, tell) as other,
-        ):
-            before, after = (_at_attempt(side, question.attempt) for side in (good, other))
-            comparison = compare_models(
-                before,
-                after,
-                self.asked.request,
-                gate_for(question, rounds_within(after.setup.policy.max_seconds)),
-                self.asked.extensions,
-                see,
-                Details.ALWAYS if question.has_details else Details.NEVER,
-            )
-        (case,) = comparison.cases
+        (case,) = self.compare(question, see).cases
         self.case_id = case.id
         return _judged(case, question)
 
 
-def _at_attempt(side: Side, attempt: int) -> Side:
-    """The side, with more time after the first attempt."""
+def setup_at(setup: Setup, attempt: int) -> Setup:
+    """The setup, with more time after the first attempt."""
     if not attempt:
-        return side
-    setup = side.setup
+        return setup
     policy = replace(setup.policy, max_seconds=_MORE_TIME * setup.policy.max_seconds)
     stretch = setup.stretch_seconds
     if stretch is not None:
         stretch *= _MORE_TIME
-    return replace(side, setup=replace(setup, policy=policy, stretch_seconds=stretch))
+    return replace(setup, policy=policy, stretch_seconds=stretch)
 
 
-def gate_for(question: Question, rounds: int) -> Gate:
+def details_of(question: Question) -> Details:
+    """Only the last comparison of a search times layers as well."""
+    return Details.ALWAYS if question.has_details else Details.NEVER
+
+
+def gate_for(question: Question, setup: Setup) -> Gate:
     """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
     return Gate(
         tolerances=Tolerances(shares=((_MEDIAN, question.allowed),)),
         level=question.level,
         pass_level=question.level,
-        rounds=rounds,
+        rounds=rounds_within(setup.policy.max_seconds),
         judges_starts=False,
     )
 

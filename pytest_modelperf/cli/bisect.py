@@ -5,13 +5,14 @@ A test may give click's context a function that bisects in place of `run_bisect`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -29,7 +30,7 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_modelperf.bisect.measuring import OpenSide
+    from pytest_modelperf.bisect.measuring import BisectRequest
     from pytest_modelperf.bisect.records import Bisect, VersionRange
     from pytest_modelperf.profiler.rig import Setup
 
@@ -96,9 +97,14 @@ class RangeOptions(Struct, frozen=True):
 @one_size_options
 @input_file_option("Run MODEL on these arrays, named as its inputs.")
 @bisecting_options
+@cluster_options
 @json_option
 @takes_records(
-    searched=RangeOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
+    searched=RangeOptions,
+    cases=CaseOptions,
+    measuring=MeasuringOptions,
+    place=ClusterOptions,
+    outputs=OutputOptions,
 )
 @click.pass_obj
 def bisect(  # noqa: PLR0913  # one parameter per group of options
@@ -111,6 +117,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     plugins: tuple[str, ...],
     cases: CaseOptions,
     measuring: MeasuringOptions,
+    place: ClusterOptions,
     outputs: OutputOptions,
 ) -> None:
     """Find the release of the engine, or the commit of MODEL, since which it is slower.
@@ -123,10 +130,12 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1
     modelperf bisect model.onnx --engine openvino --good 2024.6.0 --bad 2025.3.0 --all
     modelperf bisect model.onnx --commits v1.0..HEAD --json bisect.json
+    modelperf bisect model.onnx --commits v1.0..HEAD --cluster tcp://scheduler:8786
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
-    from pytest_modelperf.bisect.measuring import BisectRequest, require_one_case, run_bisect
+    place.check()
+    from pytest_modelperf.bisect.measuring import BisectRequest, require_one_case
     from pytest_modelperf.bisect.search import SearchRule
     from pytest_modelperf.comparing.limits import read_share
 
@@ -135,12 +144,14 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     request = cases.request()
     require_one_case(request)
     setup = _setup(measuring.model_setup(extensions, "a bisect"))
-    with shown_progress() as progress:
-        found, open_side = _find_range(model, searched, setup)
-        asked = BisectRequest(
-            model=model, request=request, range=found, setup=setup, rule=rule, extensions=extensions
-        )
-        result = (run or run_bisect)(asked, open_side, progress)
+    found, package = _find_range(model, searched, setup)
+    asked = BisectRequest(
+        model=model, request=request, range=found, setup=setup, rule=rule, extensions=extensions
+    )
+    if place.is_given:
+        result = _bisect_on_cluster(asked, package, place, plugins)
+    else:
+        result = _bisect_here(asked, package, run)
     _show(result, outputs, is_shown=is_shown)
     if result.search.regressions:
         raise SystemExit(_WORSE)
@@ -153,14 +164,14 @@ def _setup(setup: Setup) -> Setup:
     return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
 
 
-def _find_range(model: str, searched: RangeOptions, setup: Setup) -> tuple[VersionRange, OpenSide]:
-    """The versions to search, and how to run each."""
-    from pytest_modelperf.bisect.measuring import commit_sides, release_sides
-
+def _find_range(
+    model: str, searched: RangeOptions, setup: Setup
+) -> tuple[VersionRange, str | None]:
+    """The versions to search, and the package that they are releases of; None for commits."""
     if searched.commits is not None:
-        from pytest_modelperf.bisect.commits import OPTION, commits_between
+        from pytest_modelperf.bisect.commits import commits_between
 
-        return commits_between(model, searched.commits), commit_sides(model, setup, OPTION)
+        return commits_between(model, searched.commits), None
     from pytest_modelperf.bisect.releases import PACKAGES, releases_between
 
     if is_given("gateway"):
@@ -174,10 +185,55 @@ def _find_range(model: str, searched: RangeOptions, setup: Setup) -> tuple[Versi
             f"the engine {setup.engine.name} comes from a plugin: give --package with the name of "
             "the package whose releases are tried."
         )
-    found = releases_between(
-        package, searched.good or "", searched.bad or "", takes_pre_releases=searched.pre
+    with shown_progress():
+        found = releases_between(
+            package, searched.good or "", searched.bad or "", takes_pre_releases=searched.pre
+        )
+    return found, package
+
+
+def _bisect_here(
+    asked: BisectRequest, package: str | None, run: Callable[..., Bisect] | None
+) -> Bisect:
+    from pytest_modelperf.bisect.commits import OPTION
+    from pytest_modelperf.bisect.measuring import (
+        commit_sides,
+        compare_here,
+        release_sides,
+        run_bisect,
     )
-    return found, release_sides(model, package, setup)
+
+    open_side = (
+        commit_sides(asked.model, asked.setup, OPTION)
+        if package is None
+        else release_sides(asked.model, package, asked.setup)
+    )
+    with shown_progress() as progress:
+        return (run or run_bisect)(asked, compare_here(asked, open_side), progress)
+
+
+def _bisect_on_cluster(
+    asked: BisectRequest, package: str | None, place: ClusterOptions, plugins: Sequence[str]
+) -> Bisect:
+    from pytest_modelperf.bisect.commits import OPTION
+    from pytest_modelperf.bisect.measuring import commit_sides, run_bisect
+
+    with place.opened(asked.setup) as cluster:
+        from pytest_modelperf.cluster.bisecting import (
+            commits_on_cluster,
+            compare_versions_on_cluster,
+            releases_on_cluster,
+        )
+
+        open_side = (
+            commits_on_cluster(commit_sides(asked.model, asked.setup, OPTION))
+            if package is None
+            else releases_on_cluster(asked.model, package, asked.setup)
+        )
+        compare = compare_versions_on_cluster(
+            cluster, asked, open_side, plugins=plugins, machines=place.machines
+        )
+        return run_bisect(asked, compare)
 
 
 def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:

@@ -25,6 +25,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.graph.twin import write_twin_bytes
 from pytest_modelperf.profiler.conditions import describe_machine_line
@@ -33,15 +34,26 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.preparation import Model, machine_of
 from pytest_modelperf.profiler.request import ProfileRequest, profile_both, profile_model
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.worker.gateway import is_local
+from pytest_modelperf.profiler.worker.gateway import interpreter_spec, is_local
 from pytest_modelperf.profiler.working_folder import working_folder
 
 
 class ComparedModel(Struct, frozen=True):
-    """A side of a comparison: the model by its digest, and how it runs."""
+    """A side of a comparison: the model by its digest, and how it runs.
+
+    With `requirements` it runs in an environment of the machine, which has these packages.
+    """
 
     model: str
     setup: SetupRequest
+    requirements: tuple[str, ...] = ()
+
+    def to_side(self, context: JobContext, extensions: Extensions) -> Side:
+        setup = self.setup.to_setup(extensions)
+        if self.requirements:
+            made = make_environment(self.requirements, on_progress=context.tell)
+            setup = replace(setup, spec=interpreter_spec(str(made.python), "the environment"))
+        return Side(context.paths[self.model], setup)
 
 
 class ComparisonOrder(Struct, frozen=True, kw_only=True):
@@ -60,10 +72,14 @@ class ComparisonOrder(Struct, frozen=True, kw_only=True):
 
 
 class ClusterSide(Struct, frozen=True):
-    """A model that is compared, by its content, and how it runs."""
+    """A model that is compared, by its content, and how it runs: a `ComparedModel` is sent."""
 
     content: ModelContent
     setup: Setup
+    requirements: tuple[str, ...] = ()
+
+    def to_order(self) -> ComparedModel:
+        return ComparedModel(self.content.digest, SetupRequest.of(self.setup), self.requirements)
 
 
 def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule, with what, where
@@ -73,6 +89,7 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
     gate: Gate,
     *,
     baseline: Baseline | None = None,
+    details: Details = Details.ALWAYS,
     plugins: Sequence[str] = (),
     machines: Sequence[str] = (),
 ) -> tuple[Job, ...]:
@@ -80,11 +97,12 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
     cases = split_request(request)
     orders = [
         ComparisonOrder(
-            before=ComparedModel(before.content.digest, SetupRequest.of(before.setup)),
-            after=ComparedModel(after.content.digest, SetupRequest.of(after.setup)),
+            before=before.to_order(),
+            after=after.to_order(),
             case=case,
             gate=gate.divided(len(cases)),
             baseline=baseline,
+            details=details,
             plugins=tuple(plugins),
         )
         for case in cases
@@ -107,10 +125,7 @@ def compare_case_models(request: str, context: JobContext) -> str:
     order = from_text(request, ComparisonOrder)
     extensions = load_plugins(order.plugins)
     case = order.case.to_request()
-    before, after = (
-        Side(context.paths[side.model], side.setup.to_setup(extensions))
-        for side in (order.before, order.after)
-    )
+    before, after = (side.to_side(context, extensions) for side in (order.before, order.after))
     with ExitStack() as stack:
         if order.baseline is not None:
             key = machine_of(after.setup).key

@@ -10,13 +10,21 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.baselines.recording import record_baseline
+from pytest_modelperf.cluster.comparing import ComparedModel
+from pytest_modelperf.cluster.records import JobContext
+from pytest_modelperf.cluster.requests import SetupRequest
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from tests.bisect.test_commits import Repository, repository  # noqa: F401  # a fixture
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.command import run
+from tests.support.installers import FakeInstaller
+from tests.support.repository import git
 from tests.support.timed_models import store, write_timed
 
 TIMED = ("--engine", "timed", "--plugin", "tests.support.faulty_plugin", "--max-seconds", "30")
@@ -179,3 +187,32 @@ def test_a_python_that_a_machine_lacks_is_told_by_the_machine(
     result = run("compare", before, after, "--python-a", "/no/such/python", *TIMED, *place)
     assert result.exit_code == 3, result.out
     assert "no worker could be started" in result.out + result.err
+
+
+def test_a_bisect_takes_commits_from_git_and_sends_their_models(
+    place: tuple[str, ...],
+    repository: Repository,  # noqa: F811  # a fixture
+) -> None:
+    repository.change("first", 200)
+    git(repository.path, "tag", "v1")
+    repository.change("other weights", 200, 2.0)
+    slow = repository.change("slow", 300, 3.0)
+    repository.change("slow as before", 300, 4.0)
+    result = run("bisect", "models/m.onnx", *TIMED, *place, "--commits", "v1..HEAD", "--json", "-")
+    assert result.exit_code == 1, result.err
+    found = json.loads(result.out)
+    (regression,) = found["regressions"]
+    assert regression["first_bad"]["name"] == slow
+
+
+def test_a_release_runs_in_an_environment_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path))
+    made = make_environment(["engine==1.0"], installer=FakeInstaller())
+    model = tmp_path / "model.onnx"
+    side = ComparedModel("digest", SetupRequest.of(Setup()), ("engine==1.0",)).to_side(
+        JobContext({"digest": model}, lambda _: None), Extensions()
+    )
+    assert side.source == model
+    assert side.setup.spec == f"popen//python={made.python}"

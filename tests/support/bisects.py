@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_modelperf.bisect.measuring import gate_for
 from pytest_modelperf.bisect.records import Judged, Version
@@ -14,6 +15,7 @@ from pytest_modelperf.comparing.gates import latency_metrics
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
+from pytest_modelperf.profiler.rig import Setup
 
 _TURNS = 9
 _WIDTH = 0.005
@@ -90,7 +92,7 @@ class NoisyJudge:
             self.times[self.versions.index(each)] for each in (question.good, question.other)
         )
         most = self.most_rounds * (4 if question.attempt else 1)
-        gate = gate_for(question, most)
+        gate = replace(gate_for(question, Setup()), rounds=most)
         rounds: list[DuetRound] = []
         while len(rounds) < most:
             rounds.append(DuetRound(before=self._round(before), after=self._round(after)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -129,7 +130,8 @@ def test_an_update_counts_its_own_step(
     write_test(models, "slow_400us.onnx")
     result = models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "over budget: drift +9" in told(result)
+    # The old model takes 200 us, or up to a hundredth more.
+    assert re.search(r"over budget: drift \+(9[89]|100)\.\d %", told(result))
     assert "wrote the baselines of base" in told(result)
 
 

@@ -472,7 +472,7 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
         (("--modelperf-cluster=host:8786",), "host:8786 does not say how to reach *"),
         (
             ("--modelperf-cluster=local:2", f"--modelperf-baseline-python={sys.executable}"),
-            "--modelperf-baseline-python names a Python of this machine, and *",
+            "--modelperf-baseline-python needs a Python of this machine, and *",
         ),
         (
             ("--modelperf-cluster=local:2", "--modelperf-static-only"),
