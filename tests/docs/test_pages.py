@@ -58,9 +58,10 @@ from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
-from pytest_modelperf.testing.config import MODEL_KEYS, Settings, Terms, read_settings
+from pytest_modelperf.testing.config import Settings, read_settings
 from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
+from pytest_modelperf.testing.model_tables import MODEL_KEYS, Terms
 from pytest_modelperf.testing.options import OPTIONS, Option
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT

@@ -20,15 +20,8 @@ from msgspec import structs
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.testing.config import (
-    MODEL_KEYS,
-    ModelTable,
-    ModelTables,
-    Settings,
-    Terms,
-    check_ini_keys,
-    read_settings,
-)
+from pytest_modelperf.testing.config import Settings, check_ini_keys, read_settings
+from pytest_modelperf.testing.model_tables import MODEL_KEYS, ModelTable, ModelTables, Terms
 from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode
 
 _ROOT = Path("/project")
