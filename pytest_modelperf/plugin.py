@@ -1,44 +1,37 @@
 """The pytest plugin: its options and markers, and the run that it starts when asked to.
 
 Every pytest run of every user loads it, so it imports only what a run without `--modelperf` needs.
+It has few names of its own, because pytest looks at each of them for hooks and fixtures.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
-from pytest_modelperf.testing.current_run import run_of
-from pytest_modelperf.testing.names import FLAG, SUFFIX, SWITCHED_OFF, has_markers, named_tests
-from pytest_modelperf.testing.pytest_options import add_options, check_mode, missed_options
+from pytest_modelperf.testing import current_run, names, pytest_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_modelperf.testing.items import OnnxFile
 
 __all__ = ["_modelperf_case", "modelperf"]
-
-_MARKERS = """
-perf_case(model, batch_size=1, cores=1, dims={}, ...): run the test once for each case of an ONNX \
-model, and hold it against its baseline
-perf_budget(latency_ms=..., p99_ms=..., macs=..., flops=..., params=..., ...): what the \
-cases of the test may cost
-"""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     config = pluginmanager.get_plugin("pytestconfig")
     if config is not None:
-        check_mode(config.invocation_params.args)
-    add_options(parser)
+        pytest_options.check_mode(config.invocation_params.args)
+    pytest_options.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for line in _MARKERS.strip().splitlines():
+    for line in names.MARKERS:
         config.addinivalue_line("markers", line)
-    if config.getoption(FLAG):
+    if config.getoption(names.FLAG):
         # Imported here: only a run that profiles pays for it.
         from pytest_modelperf.testing.hooks import start
 
@@ -46,35 +39,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return _missed(config)
+    return pytest_options.missed_line(config)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    line = _missed(config)
+    line = pytest_options.missed_line(config)
     if line is not None:
         terminalreporter.write_line(line, yellow=True)
 
 
-def _missed(config: pytest.Config) -> str | None:
-    """A line that names the options without effect; None if models are profiled.
-
-    It is no error: `addopts` may hold them.
-    """
-    missed = [] if config.getoption(FLAG) else missed_options(config)
-    if not missed:
-        return None
-    does = "does" if len(missed) == 1 else "do"
-    flags = ", ".join(missed)
-    return f"modelperf: without --modelperf no model is profiled, so {flags} {does} nothing"
-
-
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
     """Make a named model a skipped test in a run that profiles none."""
-    if file_path.suffix != SUFFIX or run_of(parent.config) is not None:
+    if file_path.suffix != names.SUFFIX or current_run.run_of(parent.config) is not None:
         return None
-    if all(path != file_path for path, _ in named_tests(parent.config)):
+    if all(path != file_path for path, _ in names.named_tests(parent.config)):
         return None
     from pytest_modelperf.testing.items import OnnxFile
 
@@ -82,5 +62,5 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile |
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if run_of(item.config) is None and has_markers(item):
-        pytest.skip(SWITCHED_OFF)
+    if current_run.run_of(item.config) is None and names.has_markers(item):
+        pytest.skip(names.SWITCHED_OFF)

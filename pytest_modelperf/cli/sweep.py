@@ -44,8 +44,8 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.rig import Setup
-    from pytest_modelperf.sweep.measuring import SweepSource
     from pytest_modelperf.sweep.records import Sweep
+    from pytest_modelperf.sweep.sides import SweepSource
 
 _NOT_MEASURED = 3
 
@@ -68,7 +68,7 @@ class AgainstOptions(Struct, frozen=True):
 
         On a cluster, the Python is one of the machine.
         """
-        from pytest_modelperf.sweep.measuring import SweepSource
+        from pytest_modelperf.sweep.sides import SweepSource
 
         now = SweepSource(model, setup)
         if self.against is None:
@@ -211,7 +211,8 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     request = cases.request()
     setup = measuring.model_setup(extensions, "a sweep")
 
-    from pytest_modelperf.sweep.measuring import SweepSource, sweep_models
+    from pytest_modelperf.sweep.measuring import sweep_models
+    from pytest_modelperf.sweep.sides import SweepSource
 
     sources = before.sources(model, setup, are_here=not place.is_given)
     if second is not None:

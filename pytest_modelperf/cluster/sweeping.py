@@ -15,8 +15,9 @@ from pytest_modelperf.cluster.requests import SetupRequest, WholeRequest, load_p
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
-from pytest_modelperf.sweep.measuring import SweepSource, sweep_models
+from pytest_modelperf.sweep.measuring import sweep_models
 from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.sides import SweepSource
 
 
 class SweepOrder(Struct, frozen=True, kw_only=True):

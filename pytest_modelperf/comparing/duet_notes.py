@@ -16,6 +16,8 @@ from pytest_modelperf.text.units import format_shape
 
 # From here on, seconds are shown without decimals.
 _WHOLE_SECONDS = 9.5
+# From here on a ratio reads better than a percentage.
+_MANY_TIMES = 2
 
 
 def describe_duet(
@@ -52,15 +54,25 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
 
 
 def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> list[str]:
-    """How fast this machine runs the baseline, compared with when it was recorded."""
+    """How long the baseline takes on this machine, compared with when it was recorded."""
     stored = None if before.machine is None else before.machine.case(case.id)
     if stored is None:
         return []
     now = summarize([each.before.times_ns for each in rounds], 1).median_ns
     factor = now / stored.percentile_ns(50.0)
     date = max(process.date for process in stored.processes)
-    speed = f"{factor:.2f}x as slow" if factor >= 1 else f"{1 / factor:.2f}x as fast"
-    return [f"this machine runs the baseline {speed} as when it was recorded ({date})"]
+    return [f"the baseline takes {describe_factor(factor)} when it was recorded ({date})"]
+
+
+def describe_factor(factor: float) -> str:
+    """How long something takes on this machine: `5 % longer on this machine than`."""
+    percent = round(100 * (factor - 1))
+    if percent == 0:
+        return "as long on this machine as"
+    if factor >= _MANY_TIMES:
+        return f"{factor:.1f} times as long on this machine as"
+    change = f"{percent} % longer" if percent > 0 else f"{-percent} % less time"
+    return f"{change} on this machine than"
 
 
 def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:

@@ -20,7 +20,7 @@ _TITLES = {
     "macs": "MACs",
     "flops": "FLOPs",
     "params": "params",
-    "elementwise_ops": "elementwise ops",
+    "elementwise_ops": "elementwise",
     "weight_bytes": "weights",
     "activation_bytes": "activations",
     "peak_activation_bytes": "peak activations",

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.dim_sizes import pair_sizes
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import shown
+from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
+from pytest_modelperf.text.words import shown, suggestion
 
 _T = TypeVar("_T")
 
@@ -100,9 +103,6 @@ def read_flag(value: object, where: str) -> bool:
 
 
 def read_seconds(value: object, where: str) -> float:
-    # Imported here, as below: what reads values is loaded in every pytest run of every user.
-    from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
-
     seconds = as_seconds(value)
     if seconds is None:
         raise _wrong(value, where, SECONDS)
@@ -111,6 +111,10 @@ def read_seconds(value: object, where: str) -> float:
 
 def read_optional_seconds(value: object, where: str) -> float | None:
     return None if value is None else read_seconds(value, where)
+
+
+def read_tolerance(value: object, where: str) -> Tolerances:
+    return read_tolerances(value, where)
 
 
 def read_pairs(value: object, where: str) -> Mapping[str, str]:
@@ -143,6 +147,11 @@ def read_texts(value: object, where: str) -> tuple[str, ...]:
     return _read_list(value, where, read_text)
 
 
+def read_optional_texts(value: object, where: str) -> tuple[str, ...]:
+    """No texts for None."""
+    return () if value is None else read_texts(value, where)
+
+
 def read_names(value: object, where: str) -> tuple[str, ...]:
     """Names in a list, or in a text with commas between them."""
     if value is None:
@@ -168,8 +177,6 @@ def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str, tuple[int, ...]]:
-    from pytest_modelperf.profiler.dim_sizes import pair_sizes
-
     cases = [
         {name: _read_dim(size, f"{where}: {printable(name)}") for name, size in table.items()}
         for table in tables
@@ -215,8 +222,6 @@ def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, o
 
 
 def _unknown_key(key: str, value: object, known: Iterable[str]) -> str:
-    from pytest_modelperf.text.words import suggestion
-
     hint = suggestion(key.replace("-", "_"), known)
     if not hint and isinstance(value, Mapping):
         hint = (

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
-from pytest_modelperf.testing.config import ModelTable, Terms
 from pytest_modelperf.testing.config_values import (
     read_dims,
     read_gateway,
@@ -25,6 +24,7 @@ from pytest_modelperf.testing.config_values import (
     read_text,
     read_texts,
 )
+from pytest_modelperf.testing.model_tables import ModelTable, Terms
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 

@@ -20,6 +20,17 @@ FIXTURE = "modelperf"
 # The argument that parametrizes a test by its cases.
 CASE_ARGUMENT = "_modelperf_case"
 SUFFIX = ".onnx"
+# As `pytest --markers` shows them.
+MARKERS = (
+    (
+        f"{CASE}(model, batch_size=1, cores=1, dims={{}}, ...): run the test once for each case of "
+        "an ONNX model, and hold it against its baseline"
+    ),
+    (
+        f"{BUDGET}(latency_ms=..., p99_ms=..., macs=..., flops=..., params=..., ...): what the "
+        "cases of the test may cost"
+    ),
+)
 
 
 def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:

@@ -1,6 +1,7 @@
 """The options of a test run: their names, their help, and how their values are read.
 
-The plugin imports this in every run of every user, so it defines next to nothing.
+The plugin imports this in every run of every user, so it imports next to nothing: the modules that
+read values are imported when a value is read.
 """
 
 from __future__ import annotations
@@ -9,27 +10,23 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.testing.config_values import (
-    keep,
-    parse_flag,
-    parse_number,
-    parse_pairs,
-    read_flag,
-    read_names,
-    read_optional_gateway,
-    read_optional_seconds,
-    read_optional_text,
-    read_pairs,
-    read_path,
-    read_seconds,
-    read_text,
-    read_texts,
-)
-from pytest_modelperf.text.words import shown
-
 if TYPE_CHECKING:
-    from pytest_modelperf.comparing.limits import Tolerances
+    from pytest_modelperf.errors import UsageError
+    from pytest_modelperf.testing import config_values
+else:
+
+    class _ConfigValues:
+        """Stands for the module `config_values`, and imports it when a function is called."""
+
+        def __getattr__(self, name: str) -> Callable[[object, str], object]:
+            def call(value: object, where: str) -> object:
+                from pytest_modelperf.testing import config_values
+
+                return getattr(config_values, name)(value, where)
+
+            return call
+
+    config_values = _ConfigValues()
 
 PREFIX = "modelperf"
 # The requirement for the version of the engine that a baseline was recorded with.
@@ -64,7 +61,7 @@ class Option(Generic[_T_co]):
         read: Callable[[object, str], _T_co],
         metavar: str | None = None,
         default: object = None,
-        parse: Callable[[object, str], object] = keep,
+        parse: Callable[[object, str], object] = config_values.keep,
         is_repeatable: bool = False,
         is_in_files: bool = True,
         implied: str | None = None,
@@ -104,6 +101,8 @@ class Option(Generic[_T_co]):
 
     def refusal(self, where: str) -> UsageError:
         """The error for a file with a setting that can only be typed."""
+        from pytest_modelperf.errors import UsageError
+
         return UsageError(
             f"{where} can only be typed, so that no run changes baselines unasked: "
             f"pytest --modelperf {self.flag}"
@@ -116,20 +115,13 @@ def _read_update(value: object, where: str) -> UpdateMode | None:
     for mode in UpdateMode:
         if value == mode.value:
             return mode
+    from pytest_modelperf.errors import UsageError
+    from pytest_modelperf.text.words import shown
+
     raise UsageError(
         f"{where} takes all, new or improved, not {shown(value)}. "
         f"In front of a file or a test, write {where}=all."
     )
-
-
-def _read_requirements(value: object, where: str) -> tuple[str, ...]:
-    return () if value is None else read_texts(value, where)
-
-
-def read_tolerance(value: object, where: str) -> Tolerances:
-    from pytest_modelperf.comparing.limits import read_tolerances
-
-    return read_tolerances(value, where)
 
 
 TOLERANCE = Option(
@@ -137,7 +129,7 @@ TOLERANCE = Option(
     help="how much slower a model may be, as a share: 0.03, or p50=0.02,macs=0.01,load=0.2",
     metavar="SHARE",
     default=0.03,
-    read=read_tolerance,
+    read=config_values.read_tolerance,
 )
 MAX_SECONDS = Option(
     key="max_seconds",
@@ -145,47 +137,47 @@ MAX_SECONDS = Option(
     "up to 60",
     metavar="S",
     default=10,
-    parse=parse_number,
-    read=read_seconds,
+    parse=config_values.parse_number,
+    read=config_values.read_seconds,
 )
 WARMUP_SECONDS = Option(
     key="warmup_seconds",
     help="warm up each session for at least so many seconds, within the longest time of a case; "
     "where nobody says, until it is steady",
     metavar="S",
-    parse=parse_number,
-    read=read_optional_seconds,
+    parse=config_values.parse_number,
+    read=config_values.read_optional_seconds,
 )
 MIN_SECONDS = Option(
     key="min_seconds",
     help="the least that the rounds of a case may take that is measured alone; a comparison ends "
     "when it is decided",
     metavar="S",
-    parse=parse_number,
-    read=read_optional_seconds,
+    parse=config_values.parse_number,
+    read=config_values.read_optional_seconds,
 )
 TIMEOUT = Option(
     key="timeout",
     help="give a case up when its worker is silent for so many seconds",
     metavar="S",
     default=300,
-    parse=parse_number,
-    read=read_seconds,
+    parse=config_values.parse_number,
+    read=config_values.read_seconds,
 )
 ENGINE = Option(
     key="engine",
     help="what runs the models: onnxruntime, openvino, or one of an extension",
     metavar="NAME",
     default="onnxruntime",
-    read=read_text,
+    read=config_values.read_text,
 )
 ENGINE_OPTION = Option(
     key="engine_option",
     help="an option of the engine; repeatable",
     metavar="KEY=VALUE",
     default={},
-    parse=parse_pairs,
-    read=read_pairs,
+    parse=config_values.parse_pairs,
+    read=config_values.read_pairs,
     is_repeatable=True,
 )
 GATEWAY = Option(
@@ -193,33 +185,33 @@ GATEWAY = Option(
     help="where the models run: a name of [tool.modelperf.machines], popen//python=PATH for "
     "another interpreter, ssh=HOST or socket=HOST:PORT for another machine",
     metavar="NAME|SPEC",
-    read=read_optional_gateway,
+    read=config_values.read_optional_gateway,
 )
 STATIC_ONLY = Option(
     key="static_only",
     help="count only: no engine runs, and nothing is said of latency",
     default=False,
-    parse=parse_flag,
-    read=read_flag,
+    parse=config_values.parse_flag,
+    read=config_values.read_flag,
 )
 AGAINST = Option(
     key="against",
     help="compare with the model at this path, or with the same path in this git revision",
     metavar="PATH|REF",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 BASELINE_PYTHON = Option(
     key="baseline_python",
     help="run the baseline's side in this Python",
     metavar="PATH",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 BASELINE_REQUIREMENT = Option(
     key="baseline_requirement",
     help="run the baseline's side with this package, as in onnxruntime==1.22.0, or with the "
     "recorded version of the engine: recorded; repeatable",
     metavar="REQ",
-    read=_read_requirements,
+    read=config_values.read_optional_texts,
     is_repeatable=True,
 )
 JUDGE_UPGRADES = Option(
@@ -228,15 +220,15 @@ JUDGE_UPGRADES = Option(
     help="where the engine changed since a baseline was recorded, judge also the engine: the twin "
     "on both versions",
     default=False,
-    parse=parse_flag,
-    read=read_flag,
+    parse=config_values.parse_flag,
+    read=config_values.read_flag,
 )
 BASELINE_DIR = Option(
     key="baseline_dir",
     help="the folder of the baselines, relative to the project",
     metavar="DIR",
     default="baselines",
-    read=read_path,
+    read=config_values.read_path,
 )
 UPDATE_BASELINE = Option(
     key="update_baseline",
@@ -250,70 +242,70 @@ STRICT = Option(
     key="strict",
     help="fail what is inconclusive or has no baseline",
     default=False,
-    parse=parse_flag,
-    read=read_flag,
+    parse=config_values.parse_flag,
+    read=config_values.read_flag,
 )
 PRUNE = Option(
     key="prune",
     help="delete the baselines that no test uses any more",
     default=False,
-    parse=parse_flag,
-    read=read_flag,
+    parse=config_values.parse_flag,
+    read=config_values.read_flag,
     is_in_files=False,
 )
 JSON = Option(
     key="json",
     help="write everything about the run as JSON",
     metavar="FILE",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 MARKDOWN = Option(
     key="markdown",
     help="write a report in Markdown",
     metavar="FILE",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 HTML = Option(
     key="html",
     help="write a page with charts and tables of layers, for a browser",
     metavar="FILE",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 BENCHMARK_JSON = Option(
     key="benchmark_json",
     help="write the samples in the JSON of pytest-benchmark",
     metavar="FILE",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 BENCHER_JSON = Option(
     key="bencher_json",
     help="write the figures of each case in the Bencher Metric Format",
     metavar="FILE",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 HISTORY = Option(
     key="history",
     help="add a line for each case to the history in this folder, relative to the project",
     metavar="DIR",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 TRACE = Option(
     key="trace",
     help="write a trace of each case into this folder",
     metavar="DIR",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 CLUSTER = Option(
     key="cluster",
     help="measure on the machines of a Dask cluster: tcp://host:8786, a scheduler file, or local:4",
     metavar="ADDRESS",
-    read=read_optional_text,
+    read=config_values.read_optional_text,
 )
 MACHINE = Option(
     key="machine",
     help="only on machines of the cluster with one of these keys or tags",
     metavar="NAME,...",
-    read=read_names,
+    read=config_values.read_names,
 )
 
 # Options with a visible result. Without --modelperf they have none, and a line says so.

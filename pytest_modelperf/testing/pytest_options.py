@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.testing.names import FLAG
 from pytest_modelperf.testing.options import MISSED, OPTIONS, UPDATE_BASELINE, Option, UpdateMode
 from pytest_modelperf.text.site import SITE
 
@@ -48,15 +48,27 @@ def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
     for argument in typed:
         option, separator, mode = str(argument).partition("=")
         if option == UPDATE_BASELINE.flag and separator:
+            from pytest_modelperf.errors import UsageError
+
             try:
                 UPDATE_BASELINE.read(mode, option)
             except UsageError as error:
                 raise pytest.UsageError(str(error)) from error
 
 
-def missed_options(config: pytest.Config) -> list[str]:
-    """The typed options that do nothing without --modelperf."""
-    return [option.flag for option in MISSED if config.getoption(option.ini) is not None]
+def missed_line(config: pytest.Config) -> str | None:
+    """A line that names the typed options without effect; None if models are profiled.
+
+    It is no error: `addopts` may hold them.
+    """
+    if config.getoption(FLAG):
+        return None
+    missed = [option.flag for option in MISSED if config.getoption(option.ini) is not None]
+    if not missed:
+        return None
+    does = "does" if len(missed) == 1 else "do"
+    flags = ", ".join(missed)
+    return f"modelperf: without --modelperf no model is profiled, so {flags} {does} nothing"
 
 
 def _add_update(group: pytest.OptionGroup, option: Option[object]) -> None:

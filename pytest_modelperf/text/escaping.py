@@ -34,7 +34,7 @@ def printable_lines(text: str) -> str:
 
 @cache
 def _runner_command() -> re.Pattern[str]:
-    """Compiled when it is first needed, for every pytest run imports this module."""
+    """Compiled when it is first needed, for every command imports this module."""
     return re.compile(_RUNNER_COMMAND, re.IGNORECASE)
 
 

@@ -24,7 +24,7 @@ def display_width(text: str) -> int:
     """The columns that a terminal needs: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
-    # Imported here: few texts need it, and every pytest run loads this module.
+    # Imported here: few texts need it, and every command loads this module.
     import unicodedata
 
     return sum(
@@ -41,7 +41,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that is nearest to a word; None if none is near."""
-    # Imported here: only errors need it, and every pytest run loads this module.
+    # Imported here: only errors need it, and every command loads this module.
     import difflib
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

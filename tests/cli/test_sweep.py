@@ -19,8 +19,8 @@ from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.sweep import measuring as sweeping
-from pytest_modelperf.sweep.measuring import SweepSource
 from pytest_modelperf.sweep.records import Sweep, SweepPoint
+from pytest_modelperf.sweep.sides import SweepSource
 from tests.support.checkout import ROOT
 from tests.support.command import Result, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep

@@ -328,7 +328,10 @@ def test_a_slower_model_regressed_against_the_twin(
     assert result.exit_code == 1
     assert metric(document, "latency_p50")["verdict"] == "regressed"
     assert document["before"]["name"] == "base.onnx"
-    assert any("this machine runs the baseline" in n for n in document["cases"][0]["notes"])
+    assert any(
+        "on this machine" in n and "when it was recorded" in n
+        for n in document["cases"][0]["notes"]
+    )
     assert document["cases"][0]["outputs"] == []
 
 

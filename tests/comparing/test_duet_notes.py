@@ -1,4 +1,4 @@
-"""Notes on a duet: what is worth a line."""
+"""The notes below the figures of a duet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.comparing.duet_notes import describe_stretch
+from pytest_modelperf.comparing.duet_notes import describe_factor, describe_stretch
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,20 @@ def test_no_note_compares_a_time_with_itself(seconds: float, usual: float) -> No
         r"for ([0-9.]+) s instead of ([0-9.]+) s", describe_stretch(seconds, usual) or ""
     )
     assert found is None or float(found[1]) > float(found[2])
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (0.3, "70 % less time on this machine than"),
+        (0.994, "1 % less time on this machine than"),
+        (0.996, "as long on this machine as"),
+        (1.004, "as long on this machine as"),
+        (1.05, "5 % longer on this machine than"),
+        (1.994, "99 % longer on this machine than"),
+        (2.0, "2.0 times as long on this machine as"),
+        (12.34, "12.3 times as long on this machine as"),
+    ],
+)
+def test_a_factor_is_a_percentage_until_it_is_twice(factor: float, words: str) -> None:
+    assert describe_factor(factor) == words

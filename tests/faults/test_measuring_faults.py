@@ -530,7 +530,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
         ("pytest_modelperf.profiler.rig.kernel_run_of", "profile m.onnx"),
         ("pytest_modelperf.profiler.text.render_profile", "profile m.onnx"),
         ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),
-        ("pytest_modelperf.sweep.measuring._sum_up", "sweep m.onnx"),
+        ("pytest_modelperf.sweep.measuring.sum_up", "sweep m.onnx"),
         ("pytest_modelperf.whatif.measuring._reopened", "whatif m.onnx --prune 0.5"),
     ],
 )

@@ -210,7 +210,7 @@ metric               before        now     change
 ───────────────────────────────────────────────────────────────
 MACs                442.5 k    663.8 k    +50.0 %  inconclusive
 params                  618        922    +49.2 %  regressed
-elementwise ops     49.23 k    860.3 k  +1647.6 %
+elementwise         49.23 k    860.3 k  +1647.6 %
 weights           2.414 KiB  3.602 KiB    +49.2 %
 activations       128.2 KiB  288.2 KiB   +124.9 %
 peak activations          ?  192.1 KiB
@@ -243,7 +243,7 @@ metric               before        now    change
 ──────────────────────────────────────────────────────────────
 MACs                663.8 k    442.5 k   -33.3 %  inconclusive
 params                  922        618   -33.0 %  improved
-elementwise ops     73.83 k    573.5 k  +676.8 %
+elementwise         73.83 k    573.5 k  +676.8 %
 weights           3.602 KiB  2.414 KiB   -33.0 %
 activations       192.2 KiB  192.2 KiB     -64 B
 peak activations          ?  128.1 KiB
@@ -277,7 +277,7 @@ metric               before        now  change
 ──────────────────────────────────────────────────────
 MACs                442.5 k    442.5 k     0 %  passed
 params                  618        618     0 %  passed
-elementwise ops     573.5 k    573.5 k     0 %
+elementwise         573.5 k    573.5 k     0 %
 weights           2.414 KiB  2.414 KiB     0 %
 activations       192.2 KiB  192.2 KiB     0 %
 peak activations  128.1 KiB  128.1 KiB     0 %

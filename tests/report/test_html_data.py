@@ -55,7 +55,9 @@ from pytest_modelperf.testing.outcomes import RunReport
 from pytest_modelperf.testing.page import render_run_page
 from pytest_modelperf.testing.page_data import run_data
 from pytest_modelperf.text.escaping import printable
-from tests.comparing.test_reports import (
+from tests.support.command import environment
+from tests.support.command import run as command
+from tests.support.comparisons import (
     BROKEN,
     BUDGET,
     FASTER,
@@ -68,8 +70,6 @@ from tests.comparing.test_reports import (
     row,
     with_names,
 )
-from tests.support.command import environment
-from tests.support.command import run as command
 from tests.support.light_models import light_model
 from tests.support.markup import EVIL, Markup, unpacked
 from tests.support.profiles import (
@@ -84,8 +84,7 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
-from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
-from tests.testing.test_reports import (
+from tests.support.run_reports import (
     ALL,
     EVERYWHERE,
     FRESH,
@@ -94,6 +93,7 @@ from tests.testing.test_reports import (
     outcome,
     run,
 )
+from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 
 MAX_BYTES = 6_000_000
 

@@ -28,8 +28,9 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.sweep.measuring import SweepSource, sweep_models
+from pytest_modelperf.sweep.measuring import sweep_models
 from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.sides import SweepSource
 from tests.support.small_models import ones, parse
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"

@@ -50,10 +50,10 @@ from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.text import MAX_LINES, render_summary
-from tests.comparing.test_reports import OPEN, SLOWER
+from tests.support.comparisons import OPEN, SLOWER
 from tests.support.project import write_dense, write_table
+from tests.support.run_reports import many, run
 from tests.support.small_models import ones, parse
-from tests.testing.test_reports import many, run
 
 PACKAGE = str(Path(pytest_modelperf.__file__).parent)
 STATIC = ("--modelperf", "--modelperf-static-only")

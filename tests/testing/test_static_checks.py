@@ -98,7 +98,7 @@ metric            before   now   change
 ──────────────────────────────────────────────────
 MACs                  15    21  +40.0 %  regressed
 params                15    21  +40.0 %  regressed
-elementwise ops        0     0
+elementwise            0     0
 weights             60 B  84 B  +40.0 %
 activations         20 B  28 B  +40.0 %
 peak activations    20 B  28 B  +40.0 %

@@ -32,7 +32,22 @@ SHOWS_MODULES = f"""
     def pytest_unconfigure():
         print("plugin:", "pytest_modelperf.plugin" in sys.modules)
         print("heavy:", sorted({HEAVY!r} & set(sys.modules)))
+        ours = sorted(name for name in sys.modules if name.split(".")[0] == "pytest_modelperf")
+        print("ours:", *ours)
 """
+# What every pytest run of every user waits for.
+LOADED = (
+    "pytest_modelperf",
+    "pytest_modelperf.fixtures",
+    "pytest_modelperf.plugin",
+    "pytest_modelperf.testing",
+    "pytest_modelperf.testing.current_run",
+    "pytest_modelperf.testing.names",
+    "pytest_modelperf.testing.options",
+    "pytest_modelperf.testing.pytest_options",
+    "pytest_modelperf.text",
+    "pytest_modelperf.text.site",
+)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +101,7 @@ def test_nothing_heavy_is_imported(run: pytest.Pytester, source: str) -> None:
     run.makeconftest(SHOWS_MODULES)
     run.makepyfile(test_it=source)
     result = run.runpytest_subprocess("-s", "test_it.py")
-    result.stdout.fnmatch_lines(["plugin: True", "heavy: [[][]]"])
+    result.stdout.fnmatch_lines(["plugin: True", "heavy: [[][]]", f"ours: {' '.join(LOADED)}"])
 
 
 def test_a_model_that_is_named_costs_no_more_than_the_records_of_its_test(

@@ -1,0 +1,201 @@
+"""Measures every configuration of the sides of a sweep in turn, pass by pass.
+
+Each pass runs all configurations once, in random order, so the noise of the machine affects all
+alike. Both sides of a configuration run right after one another, because they are compared.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError, TooFewCoresError
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
+from pytest_modelperf.profiler.preparation import (
+    CasePlace,
+    Model,
+    Watch,
+    adding_notes,
+    alone_at,
+    check_cores,
+    make_workload,
+    start_on,
+    unchanged,
+)
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.rig import Rig, Setup, set_up, step_of
+from pytest_modelperf.profiler.sampling import sample_in_turn
+from pytest_modelperf.profiler.trials import SamplingProgress
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.sweep.records import Configuration
+from pytest_modelperf.sweep.sides import BoundSide
+
+
+class SideConfiguration(Struct, frozen=True):
+    """One configuration of one side."""
+
+    side: int
+    configuration: Configuration
+
+
+class PassResults(Struct, frozen=True):
+    """The result of the passes: the rounds of each configuration, or why there are none."""
+
+    rounds: Mapping[SideConfiguration, tuple[Round, ...]]
+    refused: Mapping[SideConfiguration, MeasureError]
+    engines: Mapping[int, EngineFacts]
+    machine: MachineFacts
+
+
+def run_passes(
+    sides: Sequence[BoundSide], configurations: Sequence[Configuration], watch: Watch
+) -> PassResults:
+    keys = [SideConfiguration(side.index, each) for each in configurations for side in sides]
+    refused: dict[SideConfiguration, MeasureError] = {}
+    for key in keys:
+        error = _too_few_cores(key.configuration.case, sides[key.side].setup)
+        if error is not None:
+            refused[key] = error
+    numbers = {key: number for number, key in enumerate(keys, 1)}
+
+    def tell(key: SideConfiguration, at: SamplingProgress) -> None:
+        benches[key].step = step_of(at)
+        label = f"{'AB'[key.side]} " if len(sides) > 1 else ""
+        watch(
+            Progress(
+                case_id=f"{label}{key.configuration.id}",
+                case_number=numbers[key],
+                cases=len(keys),
+                step=at.step,
+                round=at.round,
+                estimate_ns=at.estimate_ns,
+                half_width=at.half_width,
+                seconds_left=at.seconds_left,
+            )
+        )
+
+    place = CasePlace(configurations[0].case, 1, len(keys), watch)
+    with alone_at(place), _Workers(sides).open() as workers:
+        benches = {key: _Bench(workers, key) for key in keys if key not in refused}
+        rounds, failed = sample_in_turn(
+            benches,
+            sides[-1].setup.policy,
+            time.perf_counter_ns,
+            tell,
+            random.Random(0),  # noqa: S311  # an order
+            lambda key: key.configuration,
+        )
+        machine = workers.machine or describe_machine()
+        return PassResults(rounds, {**refused, **failed}, workers.engines, machine)
+
+
+def _too_few_cores(case: Case, setup: Setup) -> TooFewCoresError | None:
+    try:
+        check_cores(case.cores, setup)
+    except TooFewCoresError as error:
+        return error
+    return None
+
+
+class _Workers(Struct):
+    """The workers of a sweep: one for each number of cores and each way to run a model.
+
+    An idle worker has no open session. A worker in which something failed is ended; the next
+    configuration that needs it starts a new one.
+    """
+
+    sides: Sequence[BoundSide]
+    engines: dict[int, EngineFacts] = field(default_factory=dict)
+    machine: MachineFacts | None = None
+    _workers: dict[tuple[int, int], tuple[ProcessWorker, ExitStack]] = field(default_factory=dict)
+    _rigs: dict[tuple[int, Case], Rig] = field(default_factory=dict)
+
+    @contextmanager
+    def open(self) -> Iterator[_Workers]:
+        try:
+            yield self
+        finally:
+            with ExitStack() as stack:
+                for _, own in self._workers.values():
+                    stack.push(own)
+
+    def rig(self, key: SideConfiguration) -> Rig:
+        """The model of a side at one case, in its worker."""
+        case = key.configuration.case
+        known = self._rigs.get((key.side, case))
+        if known is None:
+            side = self.sides[key.side]
+            worker = self._worker(key)
+            model = self.model(key)
+            name = f"{'ab'[key.side]}{side.models.index(model)}"
+            workload = make_workload(model, worker, name)
+            with adding_notes(workload.notes):
+                known = set_up(worker, side.setup, case.cores, workload, name)
+            self._rigs[key.side, case] = known
+            self.engines[key.side] = known.facts
+            self.machine = self.machine or worker.machine
+        return replace(known, streams=key.configuration.streams)
+
+    def model(self, key: SideConfiguration) -> Model:
+        return self.sides[key.side].model_at(key.configuration.case)
+
+    def _worker(self, key: SideConfiguration) -> ProcessWorker:
+        place = self._place(key)
+        if place not in self._workers:
+            stack = ExitStack()
+            started = start_on(self.sides[place[0]].setup, place[1])
+            self._workers[place] = stack.enter_context(started), stack
+        return self._workers[place][0]
+
+    def end(self, key: SideConfiguration) -> None:
+        """Ends the worker in which this configuration failed."""
+        place = self._place(key)
+        _, stack = self._workers.pop(place, (None, ExitStack()))
+        stack.close()
+        for side, case in list(self._rigs):
+            if self._place(SideConfiguration(side, Configuration(case))) == place:
+                del self._rigs[side, case]
+
+    def _place(self, key: SideConfiguration) -> tuple[int, int]:
+        """Sides with the same setup share a worker."""
+        setup = self.sides[key.side].setup
+        first = next(side.index for side in self.sides if side.setup == setup)
+        return first, key.configuration.case.cores
+
+
+class _Bench(Struct):
+    """One configuration as a bench to sample; its worker starts with its first round."""
+
+    workers: _Workers
+    key: SideConfiguration
+    step: str = ""
+    _rig: Rig | None = None
+
+    def open(self) -> Load:
+        try:
+            with unchanged(self.workers.model(self.key)):
+                self._rig = self.workers.rig(self.key)
+                return self._rig.open()
+        except MeasureError:
+            self.workers.end(self.key)
+            raise
+
+    def block(self, count: int, max_ns: int) -> Block:
+        assert self._rig is not None, "a round opens its session first"  # noqa: S101  # for mypy
+        self._rig.step = self.step
+        try:
+            return self._rig.blocks((self._rig.side,), count, max_ns)[0]
+        except MeasureError:
+            self.workers.end(self.key)
+            raise
+
+    def close(self) -> None:
+        if self._rig is not None:
+            self._rig.close()

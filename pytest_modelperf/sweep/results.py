@@ -1,0 +1,148 @@
+"""Sums up a sweep: its points, how two sides differ, and how throughput scales."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.errors import TooFewCoresError
+from pytest_modelperf.profiler.measurements import Round
+from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.stats.estimates import (
+    rate_of_rounds,
+    ratio_of_rounds,
+    spread_of_round,
+    summarize,
+)
+from pytest_modelperf.sweep.passes import PassResults, SideConfiguration
+from pytest_modelperf.sweep.records import (
+    BATCH,
+    CORES,
+    STREAMS,
+    Configuration,
+    PointChange,
+    Scaling,
+    Sweep,
+    SweepPoint,
+    SweepSide,
+    find_sweet_spot,
+)
+from pytest_modelperf.sweep.sides import BoundSide
+
+
+def sum_up(
+    found: PassResults,
+    sides: Sequence[BoundSide],
+    configurations: Sequence[Configuration],
+    threshold_ms: float | None,
+) -> Sweep:
+    confidence = sides[-1].setup.policy.confidence
+    swept = []
+    for side in sides:
+        points = tuple(_point(side, each, found) for each in configurations)
+        swept.append(
+            SweepSide(
+                model=side.facts,
+                engine=found.engines.get(side.index),
+                points=points,
+                spot=find_sweet_spot(points, threshold_ms),
+                scaling=tuple(_scaling(side.index, configurations, found, confidence)),
+            )
+        )
+    changes = tuple(_changes(configurations, found, confidence)) if len(sides) > 1 else ()
+    return Sweep(
+        sides=tuple(swept),
+        changes=changes,
+        threshold_ms=threshold_ms,
+        confidence=confidence,
+        passes=max(map(len, found.rounds.values()), default=0),
+        machine=found.machine,
+        notes=_notes(sides),
+    )
+
+
+def _notes(sides: Sequence[BoundSide]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n for side in sides for m in side.models for n in m.static.notes))
+
+
+def _point(side: BoundSide, configuration: Configuration, found: PassResults) -> SweepPoint:
+    key = SideConfiguration(side.index, configuration)
+    rounds = found.rounds.get(key, ())
+    if not rounds:
+        error = found.refused[key]
+        is_skipped = isinstance(error, TooFewCoresError)
+        outcome = Outcome.SKIPPED if is_skipped else Outcome.FAILED
+        reason = error.worded(side.setup.wording)
+        return SweepPoint(configuration=configuration, outcome=outcome, reason=reason)
+    size, confidence = configuration.case.batch_size, side.setup.policy.confidence
+    return SweepPoint(
+        configuration=configuration,
+        latency=summarize([made.times_ns for made in rounds], size, confidence),
+        throughput=rate_of_rounds(_rates(key, rounds), confidence),
+        rounds=tuple(spread_of_round(made.times_ns) for made in rounds),
+    )
+
+
+def _rates(key: SideConfiguration, rounds: Sequence[Round]) -> list[float]:
+    """Items a second, round by round."""
+    return [key.configuration.case.batch_size * made.block.per_second for made in rounds]
+
+
+def _changes(
+    configurations: Sequence[Configuration], found: PassResults, confidence: float
+) -> Iterator[PointChange]:
+    for each in configurations:
+        before, after = SideConfiguration(0, each), SideConfiguration(1, each)
+        old, new = found.rounds.get(before, ()), found.rounds.get(after, ())
+        # Rounds count only if both were measured in the same pass.
+        count = min(len(old), len(new))
+        if count:
+            old, new = old[:count], new[:count]
+            yield PointChange(
+                id=each.id,
+                latency=ratio_of_rounds(_medians(old), _medians(new), confidence),
+                throughput=ratio_of_rounds(_rates(before, old), _rates(after, new), confidence),
+            )
+
+
+def _medians(rounds: Sequence[Round]) -> list[float]:
+    return [statistics.median(made.times_ns) for made in rounds]
+
+
+def _scaling(
+    side: int, configurations: Sequence[Configuration], found: PassResults, confidence: float
+) -> Iterator[Scaling]:
+    """Compares each configuration with the one that has least of one thing and is else the same."""
+    for of in (BATCH, CORES, STREAMS):
+        bases: dict[object, Configuration] = {}
+        for each in sorted(configurations, key=lambda c: _amount(c, of)):
+            key = SideConfiguration(side, each)
+            if key not in found.rounds:
+                continue
+            base = bases.setdefault(_all_but(each, of), each)
+            if base is each:
+                continue
+            base_key = SideConfiguration(side, base)
+            old, new = found.rounds[base_key], found.rounds[key]
+            count = min(len(old), len(new))
+            yield Scaling(
+                of=of,
+                base=base.id,
+                id=each.id,
+                factor=_amount(each, of) / _amount(base, of),
+                gain=ratio_of_rounds(
+                    _rates(base_key, old[:count]), _rates(key, new[:count]), confidence
+                ),
+            )
+
+
+def _amount(configuration: Configuration, of: str) -> int:
+    case = configuration.case
+    return {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}[of]
+
+
+def _all_but(configuration: Configuration, of: str) -> object:
+    case = configuration.case
+    rest = {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}
+    del rest[of]
+    return case.dims, tuple(rest.items())

@@ -1,0 +1,49 @@
+"""The models of a sweep: as a caller gives them, and bound at every size."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.rig import Setup
+
+
+class SweepSource(Struct, frozen=True):
+    """One of the models of a sweep, and how to run it."""
+
+    source: ModelSource
+    setup: Setup
+
+
+class BoundSide(Struct, frozen=True):
+    """One model, at every set of dimensions."""
+
+    index: int
+    file: ModelFile
+    facts: ModelFacts
+    setup: Setup
+    models: tuple[Model, ...]
+
+    @classmethod
+    def bind(
+        cls,
+        index: int,
+        file: ModelFile,
+        setup: Setup,
+        request: ProfileRequest,
+        extensions: Extensions,
+    ) -> BoundSide:
+        facts = model_facts(file, reads_all=True)
+        models = tuple(Model.bind(file, b, request, extensions) for b in request.bindings())
+        return cls(index, file, facts, setup, models)
+
+    def model_at(self, case: Case) -> Model:
+        return next(
+            model
+            for model in self.models
+            if (model.bound.inputs.batch_size, model.dims) == (case.batch_size, case.dims)
+        )
