@@ -247,7 +247,20 @@ def tables(result: Result) -> dict[str, str]:
         ],
         "llrrr",
     )
-    return {"upgrade": upgrades, "upgrade bisect": halving}
+    return {"upgrade": upgrades, "upgrade bisect": halving, "upgrade short": _sentence(result)}
+
+
+def _sentence(result: Result) -> str:
+    last, (row,) = Upgrade(**result.rows["upgrades"][-1]), result.rows["bisect"]
+    found = Halving(**row)
+    low, high = (f"{100 * (bound - 1):+.1f}" for bound in (last.low, last.high))
+    text = (
+        f"From onnxruntime {result.rows['model'][0]['first']} to {last.version} a chain of "
+        f"convolutions takes {100 * (last.ratio - 1):+.1f} % ({low} … {high} %): {last.verdict}."
+    )
+    if found.first_bad is None:
+        return text
+    return f"{text} `modelperf bisect` finds {found.first_bad} in {found.seconds:.0f} s."
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
