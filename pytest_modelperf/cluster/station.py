@@ -39,6 +39,7 @@ TAGS_VARIABLE = "MODELPERF_TAGS"
 # A model that arrives piece by piece has stopped arriving after this.
 SILENCE_S = 120.0
 _NAME = "modelperf"
+_WATCHES = ("profile", "profile-cycle")
 
 
 class _Arrival(Struct):
@@ -71,6 +72,11 @@ class Station:
             self._worker.state.available_resources,
         ):
             resources[RESOURCE] = 1.0
+        # Dask would watch its own threads a hundred times a second, also while a case is measured.
+        for name in _WATCHES:
+            watch = self._worker.periodic_callbacks.pop(name, None)
+            if watch is not None:
+                watch.stop()
 
     def send(self, topic: str, message: Message) -> None:
         """Tell the client something, by way of the scheduler."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,12 @@ OURS = {"pytest-modelperf": __version__, "onnxruntime": "1.32.0"}
 def dask_worker(threads: int = 1) -> SimpleNamespace:
     state = SimpleNamespace(nthreads=threads, total_resources={}, available_resources={})
     return SimpleNamespace(
-        state=state, address="tcp://a:1", contact_address=None, extensions={}, handlers={}
+        state=state,
+        address="tcp://a:1",
+        contact_address=None,
+        extensions={},
+        handlers={},
+        periodic_callbacks={},
     )
 
 
@@ -41,6 +47,16 @@ def test_an_installed_station_offers_itself() -> None:
     assert found.address == "tcp://outside:2"
     assert found.tags == ("board", "quiet")
     assert found.versions["pytest-modelperf"] == __version__
+
+
+def test_a_machine_does_not_watch_itself_while_it_measures() -> None:
+    worker, stopped = dask_worker(), list[str]()
+    for name in ("heartbeat", "profile", "profile-cycle"):
+        stop = partial(stopped.append, name)
+        worker.periodic_callbacks[name] = SimpleNamespace(stop=stop)
+    make_station(worker).install()
+    assert stopped == ["profile", "profile-cycle"]
+    assert list(worker.periodic_callbacks) == ["heartbeat"]
 
 
 def test_a_worker_of_several_threads_is_refused() -> None:
