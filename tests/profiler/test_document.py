@@ -77,7 +77,8 @@ def test_a_profile_as_json(linear: Profile) -> None:
     "opsets": {
       "ai.onnx": 21
     },
-    "producer": ""
+    "producer": "",
+    "total_bytes": 131
   },
   "machine": {
     "key": "linux-x86_64-unknown-2c",

@@ -206,10 +206,11 @@ def test_a_comparison_in_a_pipe() -> None:
     assert render_comparison(comparison, PLAIN, COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: regressed
 
-metric               before        now     change
-───────────────────────────────────────────────────────────────
-MACs                442.5 k    663.8 k    +50.0 %  inconclusive
-params                  618        922    +49.2 %  regressed
+metric               before        now     change  allowed
+────────────────────────────────────────────────────────────────────────
+MACs                442.5 k    663.8 k    +50.0 %      0 %  inconclusive
+params                  618        922    +49.2 %      0 %  regressed
+file size         2.814 KiB  3.982 KiB    +41.5 %   +1 MiB  passed
 elementwise         49.23 k    860.3 k  +1647.6 %
 weights           2.414 KiB  3.602 KiB    +49.2 %
 activations       128.2 KiB  288.2 KiB   +124.9 %
@@ -239,10 +240,11 @@ def test_a_comparison_at_80_columns() -> None:
     assert render_comparison(comparison, TextStyle(80), COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: inconclusive
 
-metric               before        now    change
-──────────────────────────────────────────────────────────────
-MACs                663.8 k    442.5 k   -33.3 %  inconclusive
-params                  922        618   -33.0 %  improved
+metric               before        now    change  allowed
+───────────────────────────────────────────────────────────────────────
+MACs                663.8 k    442.5 k   -33.3 %      0 %  inconclusive
+params                  922        618   -33.0 %      0 %  improved
+file size         4.002 KiB  2.795 KiB   -30.2 %   +1 MiB  passed
 elementwise         73.83 k    573.5 k  +676.8 %
 weights           3.602 KiB  2.414 KiB   -33.0 %
 activations       192.2 KiB  192.2 KiB     -64 B
@@ -277,6 +279,7 @@ metric               before        now  change
 ──────────────────────────────────────────────────────
 MACs                442.5 k    442.5 k     0 %  passed
 params                  618        618     0 %  passed
+file size         2.795 KiB  2.795 KiB     0 %  passed
 elementwise         573.5 k    573.5 k     0 %
 weights           2.414 KiB  2.414 KiB     0 %
 activations       192.2 KiB  192.2 KiB     0 %
