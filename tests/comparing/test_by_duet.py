@@ -165,7 +165,7 @@ def test_the_second_side_can_have_options_of_its_own() -> None:
 
 
 def test_the_second_side_can_have_an_engine_of_its_own() -> None:
-    result, document = compared("base.onnx", "base.onnx", "--engine-b", "onnxruntime")
+    result, document = compared("base.onnx", "base.onnx", "--engine-b", "onnxruntime", *QUICK)
     assert result.exit_code in {0, 1}
     first, last = document["engines"]
     assert first == "timed 1"
