@@ -101,7 +101,7 @@ def _table(ranked: Sequence[ReadCase]) -> Iterator[str]:
 
 
 def _explanation(case: ReadCase) -> Iterator[str]:
-    """What is wrong with a case, its figures, and the reasons."""
+    """One case: its problem, its figures, and the reasons."""
     comparison = case.outcome.comparison
     yield f"**{code(case.name)} {escape_markdown(describe_outcome(case.outcome))}**"
     if comparison.failure is not None:

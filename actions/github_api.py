@@ -27,7 +27,7 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 class NotFoundError(StepError):
-    """What was asked for is not there, or hidden from the token."""
+    """GitHub has no such thing, or hides it from the token."""
 
 
 class GitHub:

@@ -90,7 +90,7 @@ def _culprit(found: Regression) -> str:
 
 
 def _describe(found: Regression, bisect: Bisect) -> Iterator[str]:
-    """What is known of a regression, and how surely."""
+    """A regression: where it is, how large, and how sure that is."""
     good = _name(found.after.against)
     before = (
         f"{_name(found.last_good)} is the good end"

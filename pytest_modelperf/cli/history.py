@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.history.records import History
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
-# Those of `history.exchange`, which a help text does not import.
+# Equal to the defaults of `history.exchange`, which a help text does not import.
 _FORMATS = ("otava", "github-action-benchmark", "bencher")
 _DRIFTED = 1
 

@@ -1,4 +1,4 @@
-"""What is stored beside an environment, and the list of environments as JSON."""
+"""The note stored beside an environment, and the list of environments as JSON."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def variance_of(ratio: StoredRatio) -> float:
 
 @lru_cache
 def _quantile_of(confidence: float) -> float:
-    """Of a normal distribution; the runs of a history have few different confidences."""
+    """A quantile of the normal distribution, cached: a history has few different confidences."""
     return NormalDist().inv_cdf((1.0 + confidence) / 2.0)
 
 

@@ -24,7 +24,7 @@ _LEAST_STEP = 0.01
 _LEAST_POINTS = 2
 # The least standard error of a point: an unchanged model has none of its own.
 _LEAST_ERROR = 0.001
-# What is decided by so small a share of the largest term is left to the search.
+# A difference below this share of the largest term may be rounding: then the search decides.
 _ROUNDING = 1e-9
 # Few enough that their pairs with all splits stay in the cache of a core.
 _ENDS_AT_ONCE = 48

@@ -396,7 +396,7 @@ Commit <c>012345678</code>, [all reports of the run](URL)
 
 
 def test_a_real_run_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Of a model without a baseline, and of one that is over its budget."""
+    """One model has no baseline, the other is over its budget."""
     for name in ("runner", "project"):
         (tmp_path / name).mkdir()
     first = Runner(tmp_path / "runner", tmp_path / "project")
