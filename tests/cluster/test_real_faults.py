@@ -64,8 +64,9 @@ def test_a_job_whose_machine_leaves_in_order_is_taken_back(
         held = Held(cluster, tmp_path, "board")
         held.wait_until_begun()
         machine.send_signal(signal.SIGTERM)
-        machine.wait()
         watched.wait_for(lambda: len(cluster.machines) == 1)
+        # It has left, and would wait some seconds for the job that it held.
+        kill_group(machine)
         own_processes.start_worker("board")
         wait_until(lambda: len(held.wait_until_begun()) == 2)
         assert held.let_go() == "done"
