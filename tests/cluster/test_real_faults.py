@@ -45,13 +45,23 @@ def test_a_job_that_ends_two_machines_fails_and_the_others_go_on(
     own_processes.start_worker()
     for _ in range(2):
         own_processes.start_dask_worker()
-    with joined(own_processes.file, machines=3) as (cluster, _):
-        note = tmp_path / "note"
-        deadly = cluster.submit(job(cluster_work.end_process, str(note)))
+    with joined(own_processes.file, machines=3) as (cluster, watched):
+        os.mkfifo(tmp_path / "go")
+        deadly = cluster.submit(job(cluster_work.end_process, str(tmp_path)))
         others = [cluster.submit(job(cluster_work.tell_process)) for _ in range(9)]
+        ended: set[str] = set()
+
+        def begun() -> set[str]:
+            running = cluster.status.running
+            return {each.machine.address for each in running if each.progress} - ended
+
+        for _ in range(2):
+            watched.wait_for(lambda: bool(begun()))
+            ended |= begun()
+            (tmp_path / "go").write_text("now")
         with pytest.raises(MeasureError, match=r"job was not measured: .* and then .* was lost"):
             result(deadly)
-        assert len(note.read_text().splitlines()) == 2
+        assert len((tmp_path / "begun").read_text().splitlines()) == 2
         assert all(map(result, others))
 
 
