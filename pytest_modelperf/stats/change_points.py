@@ -40,16 +40,16 @@ class LevelChange(Struct, frozen=True):
 
 
 def find_changes(
-    levels: Sequence[float], variances: Sequence[float], shared_variances: Sequence[float]
+    levels: npt.ArrayLike, variances: npt.ArrayLike, shared_variances: npt.ArrayLike
 ) -> list[LevelChange]:
     """The changes between levels that hold for at least two points.
 
     `variances` are the errors of the single points. `shared_variances` are those of the links to
     their baselines, which add up from each baseline to the next.
     """
-    if len(levels) < 2 * _LEAST_POINTS:
-        return []
     values = np.asarray(levels)
+    if len(values) < 2 * _LEAST_POINTS:
+        return []
     own = np.maximum(np.asarray(variances), _LEAST_ERROR**2)
     penalty = change_penalty(len(values))
     starts = find_starts(values, 1.0 / own, penalty)
