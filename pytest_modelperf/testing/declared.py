@@ -16,9 +16,11 @@ from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.testing.config_values import (
     read_dims,
     read_gateway,
+    read_lengths,
     read_names,
     read_pairs,
     read_path,
+    read_phases,
     read_seconds,
     read_sizes,
     read_text,
@@ -186,6 +188,10 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "cores": read_sizes,
     "dims": read_dims,
     "inputs": read_texts,
+    "prompt": read_lengths,
+    "generate": read_lengths,
+    "phase": read_phases,
+    "state": read_pairs,
     "input_file": read_path,
     "tolerance": read_tolerances,
     "engine": read_text,
@@ -197,4 +203,11 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "baseline": read_text,
     "machine": read_names,
 }
-_FIELDS = {"batch_size": "batch_sizes", "tolerance": "tolerances", "machine": "machines"}
+_FIELDS = {
+    "batch_size": "batch_sizes",
+    "prompt": "prompts",
+    "generate": "generates",
+    "phase": "phases",
+    "tolerance": "tolerances",
+    "machine": "machines",
+}
