@@ -142,6 +142,13 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
     )
 
 
+def declared_outputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
+    """The outputs, as the model declares them."""
+    return tuple(
+        DeclaredInput(info.name, *_declared_type(info.type)) for info in proto.graph.output
+    )
+
+
 def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]:
     if not kind.HasField("tensor_type"):
         return None, None
