@@ -353,7 +353,7 @@ class _Binder:
         name = _dim_name(declared, axis, dim)
         if name in self.sizes:
             return self.sizes[name]
-        return None if dim is None else _evaluate(dim, self.sizes)
+        return None if dim is None else evaluate(dim, self.sizes)
 
     def missing_dims(self, missing: Mapping[str, Sequence[str]]) -> BindingError:
         places = "; ".join(
@@ -424,7 +424,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def _evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
+def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
     """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
     if len(expression) > 200:
         return None

@@ -147,7 +147,7 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 
 
 def declared_outputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
-    """The outputs of a model, declared by the same facts as inputs."""
+    """The outputs, as the model declares them."""
     return tuple(
         DeclaredInput(info.name, *_declared_type(info.type)) for info in proto.graph.output
     )

@@ -11,7 +11,7 @@ from pytest_modelperf.errors import BindingError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, BoundInputs, DeclaredInput, bind_inputs
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
 from pytest_modelperf.graph.state import State, find_state
-from pytest_modelperf.graph.state_inputs import StateInputs, state_inputs
+from pytest_modelperf.graph.state_inputs import Span, StateInputs, state_inputs
 from pytest_modelperf.text.escaping import printable
 
 
@@ -106,29 +106,18 @@ def _missing(state: State, phase: GenerationPhase, model: str) -> str:
 
 
 def _made(phase: BoundPhase, step: int, batch_size: int) -> StateInputs:
+    asked, new = phase.phase, phase.new_tokens
+    capacity = asked.prompt + asked.generate * (phase.state.chunk or 1)
+    span = Span(asked.before(step, new), new, capacity)
     return state_inputs(
-        phase.state,
-        phase.inputs,
-        batch_size=batch_size,
-        before=phase.phase.before(step, phase.new_tokens),
-        new=phase.new_tokens,
-        capacity=phase.phase.prompt + phase.phase.generate,
-        dims=phase.binding.dims,
-        model=phase.model,
+        phase.state, phase.inputs, span, batch_size=batch_size, dims=phase.binding.dims
     )
 
 
 def _require_free(phase: BoundPhase, model: str) -> None:
-    """UsageError if the user gives a size or a value that follows from the phase."""
+    """BindingError if the user gives an input that follows from the phase."""
     made = _made(phase, 0, phase.batch_size)
     given = phase.binding
-    for name, size in made.dims.items():
-        if given.dims.get(name, size) != size:
-            raise BindingError(
-                f"the dimension {printable(name)!r} of {model} follows from the lengths of the "
-                "prompt and of what is generated.",
-                Remedy(f"Leave {printable(name)} out of {{dims}}."),
-            )
     own = {spec.name for spec in made.values} | {pair.past for pair in phase.state.pairs}
     own |= {each.name for each in phase.state.tokens}
     for spec in given.inputs:
