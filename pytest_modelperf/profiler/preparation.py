@@ -98,7 +98,8 @@ class Model(Struct, frozen=True):
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
         """The first case of a request."""
-        return cls.bind(open_model(source), next(request.bindings()), request, extensions)
+        file = open_model(source)
+        return cls.bind(file, request.bindings_of(file)[0], request, extensions)
 
     @classmethod
     def bind(
@@ -125,7 +126,11 @@ class Model(Struct, frozen=True):
     def case(self, cores: int) -> Case:
         """The case of this model on so many cores."""
         return Case(
-            self.bound.inputs.batch_size, cores, self.dims, given_dims=given_dims(self.binding)
+            self.bound.inputs.batch_size,
+            cores,
+            self.dims,
+            given_dims=given_dims(self.binding),
+            phase=self.binding.phase,
         )
 
 
