@@ -70,7 +70,30 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
     if stored is None:
         return f"there is no baseline of {case_id}"
     other = stored.other_dims(model.binding.dims) or stored.other_inputs(model.given_inputs())
-    return other or ""
+    return other or _other_generation(stored, model)
+
+
+def _other_generation(stored: StoredCase, model: Model) -> str:
+    """Why a case cannot be compared with a phase that was recorded otherwise; empty if it can.
+
+    The ids of both are the same. That of a prefill does not tell how much is generated, on which
+    a cache of a fixed size depends.
+    """
+    known, phase = stored.generation, model.bound.phase
+    if known is None or phase is None:
+        return ""
+    again = "Give the same or record it anew"
+    if dict(known.state) != dict(model.binding.state):
+        pairs = ", ".join(f"{printable(a)}={printable(b)}" for a, b in sorted(known.state.items()))
+        return f"the baseline of {stored.id} was recorded with the state {pairs or 'as found'}. {again}"
+    recorded = replace(phase, phase=replace(phase.phase, generate=known.generate))
+    if recorded.inputs_at(0).shapes != phase.inputs_at(0).shapes:
+        return (
+            f"the baseline of {stored.id} was recorded with a cache for a prompt of {known.prompt} "
+            f"and {known.generate} generated tokens, and now {phase.phase.generate} are "
+            f"generated. {again}"
+        )
+    return ""
 
 
 def is_same_input(stored: StoredCase, model: Model) -> bool:

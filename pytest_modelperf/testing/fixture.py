@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 # pytest indents the lines of an error by this much.
 _MARGIN = 8
+_PHASE = ", and phase='prefill' or phase='step'"
 
 
 class ModelPerf:
@@ -46,8 +47,8 @@ class ModelPerf:
         """The profile of a model at one case, held against the budgets of the test.
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
-        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options`,
-        `gateway`, `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With
+        whole inputs as `name:dtype:shape`, `input_file` arrays; `prompt`, `generate`, `phase` and
+        `state` name a phase of a generation; `engine`, `engine_options`, `gateway`, `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With
         `sparsity` the weights are read. The model runs when a figure is asked for that only a run
         tells.
         """
@@ -77,7 +78,7 @@ class ModelPerf:
 
     def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
         case = self._case(words, sparsity=sparsity)
-        if case.declared.budgets:
+        if case.budgets:
             return self._checked(case, has_baseline=False)
         check = self._run.case_check(self._item, case, has_baseline=False)
         return PerfProfile(self._run, check, self._run.checker.count(check))
@@ -128,7 +129,8 @@ class ModelPerf:
         if len(cases) > 1:
             raise UsageError(
                 f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "
-                "size of each, or mark the test with @pytest.mark.perf_case."
+                f"size of each{_PHASE if cases[0].phase else ''}, or mark the test with "
+                "@pytest.mark.perf_case."
             )
         return replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
 
