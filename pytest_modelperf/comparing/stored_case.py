@@ -84,8 +84,11 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
         return ""
     again = "Give the same or record it anew"
     if dict(known.state) != dict(model.binding.state):
-        pairs = ", ".join(f"{printable(a)}={printable(b)}" for a, b in sorted(known.state.items()))
-        return f"the baseline of {stored.id} was recorded with the state {pairs or 'as found'}. {again}"
+        pairs = ", ".join(f"{past}={present}" for past, present in sorted(known.state.items()))
+        return (
+            f"the baseline of {stored.id} was recorded with "
+            f"{f'the state {printable(pairs)}' if pairs else 'no state named'}. {again}"
+        )
     recorded = replace(phase, phase=replace(phase.phase, generate=known.generate))
     if recorded.inputs_at(0).shapes != phase.inputs_at(0).shapes:
         return (

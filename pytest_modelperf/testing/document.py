@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.document import (
     case_comparison_to_json,
 )
 from pytest_modelperf.comparing.records import RECORDED, Verdict
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.document import StaticJson
 from pytest_modelperf.profiler.facts_document import (
     LatencyJson,
@@ -49,6 +50,9 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     engine: str | None
     machine: str | None
     id: str
+    phase: Phase | None
+    prompt: int | None
+    generate: int | None
     verdict: Verdict | None
     failure: str | None
     seconds: float | None

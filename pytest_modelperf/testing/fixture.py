@@ -48,9 +48,9 @@ class ModelPerf:
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
         whole inputs as `name:dtype:shape`, `input_file` arrays; `prompt`, `generate`, `phase` and
-        `state` name a phase of a generation; `engine`, `engine_options`, `gateway`, `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With
-        `sparsity` the weights are read. The model runs when a figure is asked for that only a run
-        tells.
+        `state` name a phase of a generation; `engine`, `engine_options`, `gateway`, `max_seconds`,
+        `warmup_seconds` and `min_seconds` say how it is run. With `sparsity` the weights are read.
+        The model runs when a figure is asked for that only a run tells.
         """
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))

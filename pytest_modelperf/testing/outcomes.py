@@ -47,9 +47,10 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     report needs them. `recording` is what the run stores of the case, and `link` compares it with
     the baseline before if a history is written. `accept` is the command that records it, None if
     that would change nothing: then `advice` says what helps. `engine_options` are the options of
-    the command `modelperf` that choose the engine. `engine_change` is how the engine changed since
-    the baseline was recorded, if the run did not name the engine of the baseline. `is_upgrade`: it
-    is that change that was judged, by the baseline on both versions, and not the model.
+    the command `modelperf` that choose the engine, and `generation_options` those that ask for the
+    same generation. `engine_change` is how the engine changed since the baseline was recorded, if
+    the run did not name the engine of the baseline. `is_upgrade`: it is that change that was
+    judged, by the baseline on both versions, and not the model.
     """
 
     test: str
@@ -61,6 +62,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     baseline: str | None = None
     engine: str = ""
     engine_options: tuple[str, ...] = ()
+    generation_options: tuple[str, ...] = ()
     static: StoredStatic | None = None
     latency: Latency | None = None
     load_ms: float | None = None
