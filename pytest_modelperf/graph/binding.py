@@ -182,7 +182,11 @@ def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
     if by_name:
         return by_name[0]
-    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch.
+    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch. Nor is
+    # one that leads vectors alone, such as the positions of tokens, and stands further back elsewhere.
+    leads = {i.dims[0] for i in shaped if i.dims and len(i.dims) > 1}
+    behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
+    leading = [name for name in leading if name in leads or name not in behind]
     if leading:
         return max(leading, key=lambda d: (seen[d], -leading.index(d)))
     return None

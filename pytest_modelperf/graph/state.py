@@ -155,8 +155,8 @@ def _says_time(dim: Dim) -> bool:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """The words and numbers of a name, in lower case: `stateN` has `state` and `n`."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    """The words and numbers of a name, in lower case: `stateN` has `state` and `n`, `hn` `h`."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=\b[hcs])(?=n\b)", "_", name)
     return tuple(re.findall(r"[a-z]+|[0-9]+", parted.lower()))
 
 
