@@ -74,27 +74,18 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
 
 
 def _other_generation(stored: StoredCase, model: Model) -> str:
-    """Why a case cannot be compared with a phase that was recorded otherwise; empty if it can.
+    """Why a prefill cannot be compared with the recorded one; empty if it can.
 
-    The ids of both are the same. That of a prefill does not tell how much is generated, on which
-    a cache of a fixed size depends.
+    Its id does not tell how much is generated, on which the size of a static cache depends.
     """
     known, phase = stored.generation, model.bound.phase
     if known is None or phase is None:
         return ""
-    again = "Give the same or record it anew"
-    if dict(known.state) != dict(model.binding.state):
-        pairs = ", ".join(f"{past}={present}" for past, present in sorted(known.state.items()))
-        return (
-            f"the baseline of {stored.id} was recorded with "
-            f"{f'the state {printable(pairs)}' if pairs else 'no state named'}. {again}"
-        )
     recorded = replace(phase, phase=replace(phase.phase, generate=known.generate))
     if recorded.inputs_at(0).shapes != phase.inputs_at(0).shapes:
         return (
-            f"the baseline of {stored.id} was recorded with a cache for a prompt of {known.prompt} "
-            f"and {known.generate} generated tokens, and now {phase.phase.generate} are "
-            f"generated. {again}"
+            f"the baseline of {stored.id} was recorded with a cache for {known.generate} generated "
+            f"tokens. Now: {phase.phase.generate}. Give the same or record it anew"
         )
     return ""
 
