@@ -303,6 +303,7 @@ def read_machine(data: bytes, path: Path) -> MachineBaseline:
 
 
 def _read_case(case_id: str, case: CasePart) -> StoredCase:
+    known = case.generation
     return StoredCase(
         id=case_id,
         batch_size=case.batch_size,
@@ -312,7 +313,7 @@ def _read_case(case_id: str, case: CasePart) -> StoredCase:
         observed=None if case.observed is None else _read_counts(case.observed),
         provenance=None if case.provenance is None else Provenance(**asdict(case.provenance)),
         dims=case.dims,
-        generation=case.generation and StoredGeneration(**asdict(case.generation)),
+        generation=None if known is None else StoredGeneration(**asdict(known)),
         engine=case.engine,
         options=case.options,
         inputs=None if case.inputs is None else StoredInputs(**asdict(case.inputs)),
@@ -399,12 +400,13 @@ def write_machine(stored: MachineBaseline) -> bytes:
 
 
 def _case_part(case: StoredCase) -> CasePart:
+    known = case.generation
     observed = None if case.observed is None else ObservedPart(**_counts(case.observed))
     return CasePart(
         batch_size=case.batch_size,
         cores=case.cores,
         dims=case.dims,
-        generation=case.generation and GenerationPart(**asdict(case.generation)),
+        generation=None if known is None else GenerationPart(**asdict(known)),
         engine=case.engine,
         options=case.options,
         inputs=None if case.inputs is None else InputsPart(**asdict(case.inputs)),
