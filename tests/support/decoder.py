@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -201,7 +202,7 @@ class _Writer:
 
     # -- pieces
 
-    def add(self, op: str, *inputs: str, output: str = "", **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         output = output or self.fresh(op)
         self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
         return output
