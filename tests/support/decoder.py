@@ -202,9 +202,10 @@ class _Writer:
 
     # -- pieces
 
-    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: object) -> str:
         output = output or self.fresh(op)
-        self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
+        given: dict[str, Any] = attributes
+        self.nodes.append(helper.make_node(op, inputs, [output], output, **given))
         return output
 
     def fresh(self, word: str) -> str:
