@@ -174,6 +174,16 @@ def bind_inputs(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -
     return _Binder(inputs, binding, model).bind()
 
 
+def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
+    """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
+    if len(expression) > 200:
+        return None
+    try:
+        return _evaluate_node(ast.parse(expression, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
+        return None
+
+
 def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     """The symbol that stands for the batch, or None."""
     seen = Counter(d for i in shaped for d in set(i.dims or ()) if isinstance(d, str))
@@ -182,8 +192,8 @@ def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
     if by_name:
         return by_name[0]
-    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch. Nor is
-    # one that leads vectors alone, such as the positions of tokens, and stands further back elsewhere.
+    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch. Nor
+    # is one that leads vectors alone and stands further back elsewhere, as positions of tokens do.
     leads = {i.dims[0] for i in shaped if i.dims and len(i.dims) > 1}
     behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
     leading = [name for name in leading if name in leads or name not in behind]
@@ -426,16 +436,6 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
 }
-
-
-def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
-    if len(expression) > 200:
-        return None
-    try:
-        return _evaluate_node(ast.parse(expression, mode="eval").body, sizes)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
-        return None
 
 
 def _evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:

@@ -8,7 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import BindingError, Remedy, UsageError
-from pytest_modelperf.graph.binding import Binding, BoundInputs, DeclaredInput, bind_inputs
+from pytest_modelperf.graph.binding import (
+    Binding,
+    BoundInputs,
+    DeclaredInput,
+    InputSpec,
+    bind_inputs,
+)
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
 from pytest_modelperf.graph.state import State, find_state
 from pytest_modelperf.graph.state_inputs import Span, StateInputs, state_inputs
@@ -48,6 +54,10 @@ class BoundPhase(Struct, frozen=True):
             dims={**self.binding.dims, **made.dims},
             inputs=(*self.binding.inputs, *made.values),
         )
+
+    def values_at(self, step: int) -> dict[str, InputSpec]:
+        """The inputs of a step whose values are exact: masks, positions, lengths."""
+        return {spec.name: spec for spec in _made(self, step, self.batch_size).values}
 
     def inputs_at(self, step: int) -> BoundInputs:
         """Every input of the inference of a step, with its shape."""

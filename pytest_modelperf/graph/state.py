@@ -369,14 +369,16 @@ class _Finder:
                 self.fail(
                     f"the input {printable(name)!r} has the name of state, but no output fits"
                 )
-        presents = [name for name in self.presents if "present" in _words(name)]
+        presents = [
+            name
+            for name in self.presents
+            if "present" in _words(name) and _ENCODER_WORDS.isdisjoint(_words(name))
+        ]
         if not self.pairs and not presents:
             self.fail("it hands on no state from one inference to the next")
-        for name in presents:
-            if self.pairs and _ENCODER_WORDS.isdisjoint(_words(name)):
-                self.fail(
-                    f"the output {printable(name)!r} has the name of state, but no input fits"
-                )
+        if self.pairs and presents:
+            present = printable(presents[0])
+            self.fail(f"the output {present!r} has the name of state, but no input fits")
 
     # -- tokens
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -203,7 +204,8 @@ class _Writer:
 
     def add(self, op: str, *inputs: str, output: str = "", **attributes: object) -> str:
         output = output or self.fresh(op)
-        self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
+        given: dict[str, Any] = attributes
+        self.nodes.append(helper.make_node(op, inputs, [output], output, **given))
         return output
 
     def fresh(self, word: str) -> str:
