@@ -88,12 +88,13 @@ def load_engine(name: str) -> Engine:
     return cast("Engine", importlib.import_module(f"pytest_modelperf.profiler.engines.{name}"))
 
 
-def outputs_of(name: str, returned: Any, path: str) -> Mapping[str, np.ndarray[Any, Any]]:
+def outputs_of(name: str, returned: object, path: str) -> Mapping[str, np.ndarray[Any, Any]]:
     """The outputs of a step, however the engine returns them."""
     names = [output.name for output in ort.InferenceSession(path).get_outputs()]
+    given = cast("Any", returned)
     if name == "openvino":
-        return {each: np.array(returned[each]) for each in names}
-    return {each: value.numpy() for each, value in zip(names, returned, strict=True)}
+        return {each: np.array(given[each]) for each in names}
+    return {each: value.numpy() for each, value in zip(names, given, strict=True)}
 
 
 def lstm() -> onnx.ModelProto:
