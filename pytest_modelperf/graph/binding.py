@@ -13,6 +13,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import BindingError, Remedy, UsageError
+from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
@@ -62,11 +63,18 @@ class InputSpec(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True):
-    """The dimensions that the user gives; a batch size of None means the model's own."""
+    """The dimensions that the user gives; a batch size of None means the model's own.
+
+    With a `phase`, lengths, masks and positions follow from it: those of its `step`, or of its
+    middle one. `state` has the outputs of inputs whose pairs the user names.
+    """
 
     batch_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     inputs: tuple[InputSpec, ...] = ()
+    phase: GenerationPhase | None = None
+    state: Mapping[str, str] = field(default_factory=dict)
+    step: int | None = None
 
 
 class BoundInputs(Struct, frozen=True):

@@ -51,6 +51,7 @@ from pytest_modelperf.profiler.rig import (
     set_up,
     start_worker,
 )
+from pytest_modelperf.profiler.steps import make_steps
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
@@ -98,7 +99,8 @@ class Model(Struct, frozen=True):
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
         """The first case of a request."""
-        return cls.bind(open_model(source), next(request.bindings()), request, extensions)
+        file = open_model(source)
+        return cls.bind(file, request.bindings_of(file)[0], request, extensions)
 
     @classmethod
     def bind(
@@ -125,7 +127,11 @@ class Model(Struct, frozen=True):
     def case(self, cores: int) -> Case:
         """The case of this model on so many cores."""
         return Case(
-            self.bound.inputs.batch_size, cores, self.dims, given_dims=given_dims(self.binding)
+            self.bound.inputs.batch_size,
+            cores,
+            self.dims,
+            given_dims=given_dims(self.binding),
+            phase=self.binding.phase,
         )
 
 
@@ -192,15 +198,19 @@ def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Worklo
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
     feeds = make_inputs(bound.graph, bound.inputs, request.seed, made, file.name)
-    batch_size = bound.inputs.batch_size
+    steps = None
+    if bound.phase is not None:
+        steps = make_steps(bound, bound.phase, request.seed, {}, file.name)
+    folder = None
     if file.path is not None and not bound.inputs.rebound:
         path = worker.send_model(file.path, beside, f"model{side}")
-        return Workload(model=path, batch_size=batch_size, feeds=feeds)
-    copy = worker.folder / f"model{side}.onnx"
-    write_runnable(bound, copy)
-    folder = None if file.folder is None else str(file.folder.resolve())
+    else:
+        copy = worker.folder / f"model{side}.onnx"
+        write_runnable(bound, copy)
+        path = worker.send_file(copy, copy.name)
+        folder = None if file.folder is None else str(file.folder.resolve())
     return Workload(
-        model=worker.send_file(copy, copy.name), folder=folder, batch_size=batch_size, feeds=feeds
+        model=path, folder=folder, batch_size=bound.inputs.batch_size, feeds=feeds, steps=steps
     )
 
 

@@ -11,12 +11,19 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import ModelError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
-from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
+from pytest_modelperf.graph.load import (
+    BoundModel,
+    declared_inputs,
+    declared_outputs,
+    load_model,
+)
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
     open_model,
 )
+from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
+from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import (
@@ -41,7 +48,8 @@ class ProfileRequest(Struct, frozen=True):
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
-    `given` are values for inputs of a model that is run; other inputs are made from `seed`.
+    `given` are values for inputs of a model that is run; other inputs are made from `seed`. With
+    `generations`, each of their `phases` is a case.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -52,17 +60,42 @@ class ProfileRequest(Struct, frozen=True):
     given: GivenInputs | None = None
     seed: int = 0
     named: tuple[str, ...] = ()
+    generations: tuple[Generation, ...] = ()
+    phases: tuple[Phase, ...] = tuple(Phase)
 
     def bindings(self) -> Iterator[Binding]:
-        """Every combination of batch size and dimensions."""
+        """Every combination of batch size, dimensions and phase, whether or not a model has it."""
+        wanted = phases_of_all(self.generations, self.phases)
         for batch_size in self.batch_sizes:
             for sizes in combine_sizes(self.dims):
-                yield Binding(batch_size, sizes, self.inputs)
+                binding = Binding(batch_size, sizes, self.inputs)
+                if not self.generations:
+                    yield binding
+                for generation, phase in wanted:
+                    yield replace(binding, phase=phase, state=generation.state)
+
+    def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
+        """The bindings whose phase the model has; UsageError if it has none of a generation."""
+        found = {phase for each in self.generations for phase in phases_of(file, each)}
+        return tuple(
+            binding
+            for binding in self.bindings()
+            if binding.phase is None or binding.phase in found
+        )
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
         names = {*varying_names(self.dims), *self.named}
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
+
+
+def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase, ...]:
+    """The phases that a model has of a generation, by its inputs and outputs.
+
+    UsageError if it has none.
+    """
+    declared = declared_inputs(file.proto), declared_outputs(file.proto)
+    return phases_of_model(*declared, generation, file.name)
 
 
 def request_of_each(
@@ -108,11 +141,18 @@ def _listed(sizes: Sequence[int]) -> str:
 def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, ...]:
     """The batch size of each binding of a request, read from the inputs alone."""
     file = open_model(source)
-    inputs = declared_inputs(file.proto)
     return tuple(
-        bind_inputs(inputs, with_given(binding, request, file), file.name).batch_size
-        for binding in request.bindings()
+        _batch_size(with_given(binding, request, file), file)
+        for binding in request.bindings_of(file)
     )
+
+
+def _batch_size(binding: Binding, file: ModelFile) -> int:
+    inputs = declared_inputs(file.proto)
+    phase = bind_phase(inputs, declared_outputs(file.proto), binding, file.name)
+    if phase is not None:
+        return phase.batch_size
+    return bind_inputs(inputs, binding, file.name).batch_size
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
@@ -149,12 +189,15 @@ def profile_both(
 
 def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
     cases: list[CaseProfile] = []
-    for binding in request.bindings():
+    for binding in request.bindings_of(file):
         bound = load_model(file, with_given(binding, request, file), operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
         batch_size, dims = bound.inputs.batch_size, request.varying(binding)
+        given = given_dims(binding)
         cases.extend(
-            CaseProfile(Case(batch_size, cores, dims, given_dims=given_dims(binding)), static)
+            CaseProfile(
+                Case(batch_size, cores, dims, given_dims=given, phase=binding.phase), static
+            )
             for cores in request.cores
         )
     return Profile(model_facts(file), tuple(cases))
@@ -179,6 +222,11 @@ def profile_bound(
         )
         profile = replace(profile, notes=(*profile.notes, note))
     profile = replace(profile, notes=(*profile.notes, *bound.notes))
+    if bound.phase is not None:
+        from pytest_modelperf.profiler.phase_counts import count_generation
+
+        counts = count_generation(bound, bound.phase, operators)
+        profile = replace(profile, generation=counts)
     if sparsity:
         # Imported here: only this needs numpy's more costly parts.
         from pytest_modelperf.profiler.static.weights import add_sparsity

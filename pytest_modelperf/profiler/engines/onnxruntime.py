@@ -26,7 +26,7 @@ import numpy as np
 import onnxruntime as ort
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.contract import Array, ModelRef
+    from pytest_modelperf.profiler.engines.contract import Array, ModelRef, StepPlan
 
 NAME = "onnxruntime"
 
@@ -184,6 +184,9 @@ class _Session:
         # Several threads may run a session at once.
         return self._prepared(inputs, dtypes)
 
+    def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _Steps:
+        return _Steps(self._session, plan, dtypes)
+
     def read_outputs(self) -> Mapping[str, Array]:
         names = [output.name for output in self._session.get_outputs()]
         values = self._infer()
@@ -205,6 +208,60 @@ class _Session:
 
     def close(self) -> None:
         del self._infer, self._session
+
+
+class _Steps:
+    """Steps of a generation, whose state stays in values of the runtime."""
+
+    def __init__(
+        self, session: ort.InferenceSession, plan: StepPlan, dtypes: Mapping[str, str]
+    ) -> None:
+        names = [output.name for output in session.get_outputs()]
+        self._run = functools.partial(session.run_with_ort_values, names)
+        self._handed_on = [(past, names.index(present)) for past, present in plan.state]
+        self._plan = plan
+        self._dtypes = dtypes
+        # Values use the memory of their arrays.
+        self._kept: list[Array] = []
+        self._kept_state: list[Array] = []
+        self._inputs = [
+            self._values(plan.inputs_at(step), self._kept) for step in range(plan.count)
+        ]
+        self._first = self._values(plan.state_at(0), self._kept)
+        self._feeds = {**self._values(plan.fixed, self._kept), **self._first}
+        self._next = 0
+
+    def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
+        feeds = self._feeds
+        feeds.update(self._inputs[self._next])
+        outputs = self._run(feeds)
+        self._next += 1
+        if self._next == len(self._inputs):
+            self._next = 0
+            feeds.update(self._first)
+            return outputs
+        for past, place in self._handed_on:
+            feeds[past] = outputs[place]
+        return outputs
+
+    def rewind(self, step: int) -> None:
+        if step == self._next:
+            return
+        state, kept = self._first, []
+        if step:
+            state = self._values(self._plan.state_at(step), kept)
+        self._feeds.update(state)
+        # The arrays of the state before are in use until here.
+        self._kept_state = kept
+        self._next = step
+
+    def _values(self, arrays: Mapping[str, Array], kept: list[Array]) -> dict[str, ort.OrtValue]:
+        values = {}
+        for name, array in arrays.items():
+            stored = _packed(array, self._dtypes[name])
+            kept.append(stored)
+            values[name] = _ort_value(stored, self._dtypes[name])
+        return values
 
 
 class _ProfiledSession(_Session):
