@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -76,12 +77,10 @@ class ProfileRequest(Struct, frozen=True):
 
     def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
         """The bindings whose phase the model has; UsageError if it has none of a generation."""
-        found = {phase for each in self.generations for phase in phases_of(file, each)}
-        return tuple(
-            binding
-            for binding in self.bindings()
-            if binding.phase is None or binding.phase in found
-        )
+        had = {phase for each in self.generations for phase in phases_of(file, each)}
+        bindings = tuple(self.bindings())
+        # If nothing is left, binding the model says why.
+        return tuple(b for b in bindings if b.phase is None or b.phase in had) or bindings
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
@@ -104,23 +103,67 @@ def request_of_each(
     """The request for each of the models that are compared.
 
     If a model fixes a dimension, its size is only for the others. Several sizes are asked of all
-    models, because a model without that dimension cannot follow them.
+    models, because a model without that dimension cannot follow them. If a model lacks an input
+    that the user names as state, that pair is only for the others, too.
     """
+    declared = [declared_inputs(file.proto) for file in files]
+    requests = _with_own_state(request, [{each.name for each in own} for own in declared])
     if isinstance(request.dims, PairedSizes):
-        return (request,) * len(files)
-    own = [dim_names(declared_inputs(file.proto)) for file in files]
+        return requests
+    own = [dim_names(inputs) for inputs in declared]
     known = frozenset[str]().union(*own)
     return tuple(
         replace(
-            request,
+            each,
             dims={
                 name: sizes
                 for name, sizes in request.dims.items()
                 if name in names or name not in known or len(sizes) > 1
             },
         )
-        for names in own
+        for each, names in zip(requests, own, strict=True)
     )
+
+
+def _with_own_state(
+    request: ProfileRequest, inputs: Sequence[AbstractSet[str]]
+) -> tuple[ProfileRequest, ...]:
+    known = frozenset[str]().union(*inputs)
+    return tuple(
+        replace(
+            request,
+            generations=tuple(
+                replace(
+                    each,
+                    state={
+                        past: present
+                        for past, present in each.state.items()
+                        if past in own or past not in known
+                    },
+                )
+                for each in request.generations
+            ),
+        )
+        for own in inputs
+    )
+
+
+def require_equal_phases(files: Sequence[ModelFile], bindings: Sequence[Sequence[Binding]]) -> None:
+    """UsageError if models that are compared have different phases of a generation."""
+    phases = [[binding.phase for binding in own] for own in bindings]
+    if any(found != phases[0] for found in phases):
+        has = [
+            f"{file.name} has the phase {' and '.join(_phase_names(own))}"
+            for file, own in zip(files, phases, strict=True)
+        ]
+        raise UsageError(
+            f"{', and '.join(has)}: they cannot be compared. Ask for the phase that both have: a "
+            "prompt alone has the prefill, generated tokens alone have steps."
+        )
+
+
+def _phase_names(phases: Sequence[GenerationPhase | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.phase.value for each in phases if each is not None))
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
@@ -179,9 +222,12 @@ def profile_both(
 ) -> tuple[Profile, Profile]:
     """The static profiles of two models that are compared, at the same batch sizes."""
     files = open_model(before), open_model(after)
+    requests = request_of_each(request, files)
+    require_equal_phases(
+        files, [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
+    )
     old, new = (
-        _profile_file(file, own, operators)
-        for file, own in zip(files, request_of_each(request, files), strict=True)
+        _profile_file(file, own, operators) for file, own in zip(files, requests, strict=True)
     )
     require_equal_batches(files, [[each.case.batch_size for each in p.cases] for p in (old, new)])
     return old, new
