@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.records import (
         Case,
         CaseProfile,
+        GenerationFigures,
         LayerRow,
         LayerType,
         StaticProfile,
@@ -164,6 +165,13 @@ class PerfProfile:
         return self._measured.latency
 
     @property
+    def generation(self) -> GenerationFigures:
+        """The figures of a phase of a generation, measured; a plain case fails the test."""
+        __tracebackhide__ = True
+        measured = replace(self._profile, measured=self._measured)
+        return _or_fail(lambda: _generation_of(measured))
+
+    @property
     def load_ms(self) -> float:
         __tracebackhide__ = True
         return self._measured.load_ms
@@ -216,6 +224,17 @@ class PerfProfile:
             pytest.skip("needs a run, and --modelperf-static-only is given")
         self._profile = _or_fail(lambda: run.checker.measure(self._check))
         self._has_run_alone = True
+
+
+def _generation_of(profile: CaseProfile) -> GenerationFigures:
+    from pytest_modelperf.profiler.generation import generation_figures
+
+    figures = generation_figures(profile)
+    if figures is None:
+        raise UsageError(
+            f"{profile.case.id} is no phase of a generation: give prompt, generate and phase."
+        )
+    return figures
 
 
 def _or_fail(work: Callable[[], _T]) -> _T:
