@@ -32,10 +32,10 @@ _TITLES = {
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
     "items_per_second": "items/s",
-    "ttft_ms": "time to first token",
-    "token_ms": "time a token",
+    "ttft_ms": "first token",
+    "token_ms": "token",
     "tokens_per_second": "tokens/s",
-    CACHE: "cache a token",
+    CACHE: "cache/token",
     "drift": "drift",
 }
 LATENCY = "latency_"
