@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -95,6 +95,12 @@ def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase,
     """
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
     return phases_of_model(*declared, generation, file.name)
+
+
+def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileRequest:
+    """The request without the phases of a generation that its cases do not have."""
+    found = {case.phase.phase for case in cases if case.phase is not None}
+    return replace(request, phases=tuple(phase for phase in request.phases if phase in found))
 
 
 def request_of_each(
