@@ -25,6 +25,7 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
+from pytest_modelperf.graph.state import find_state
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import (
@@ -205,12 +206,20 @@ def _batch_size(binding: Binding, file: ModelFile) -> int:
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
-    """The binding with the sizes of the given arrays, if there are any."""
+    """The binding with the sizes of the given arrays, if there are any.
+
+    The sizes of tokens and state follow from the phase of a generation.
+    """
     if request.given is None:
         return binding
     from pytest_modelperf.profiler.given_inputs import specs_of
 
-    specs = specs_of(request.given, declared_inputs(file.proto), file.name)
+    inputs = declared_inputs(file.proto)
+    specs = specs_of(request.given, inputs, file.name)
+    if binding.phase is not None:
+        state = find_state(inputs, declared_outputs(file.proto), binding.state, file.name)
+        own = {pair.past for pair in state.pairs} | {each.name for each in state.tokens}
+        specs = tuple(spec for spec in specs if spec.name not in own)
     return replace(binding, inputs=(*binding.inputs, *specs))
 
 
