@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
+from pytest_modelperf.graph.state import find_state
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import (
@@ -95,6 +96,12 @@ def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase,
     """
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
     return phases_of_model(*declared, generation, file.name)
+
+
+def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileRequest:
+    """The request without the phases of a generation that its cases do not have."""
+    found = {case.phase.phase for case in cases if case.phase is not None}
+    return replace(request, phases=tuple(phase for phase in request.phases if phase in found))
 
 
 def request_of_each(
@@ -199,12 +206,20 @@ def _batch_size(binding: Binding, file: ModelFile) -> int:
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
-    """The binding with the sizes of the given arrays, if there are any."""
+    """The binding with the sizes of the given arrays, if there are any.
+
+    The sizes of tokens and state follow from the phase of a generation.
+    """
     if request.given is None:
         return binding
     from pytest_modelperf.profiler.given_inputs import specs_of
 
-    specs = specs_of(request.given, declared_inputs(file.proto), file.name)
+    inputs = declared_inputs(file.proto)
+    specs = specs_of(request.given, inputs, file.name)
+    if binding.phase is not None:
+        state = find_state(inputs, declared_outputs(file.proto), binding.state, file.name)
+        own = {pair.past for pair in state.pairs} | {each.name for each in state.tokens}
+        specs = tuple(spec for spec in specs if spec.name not in own)
     return replace(binding, inputs=(*binding.inputs, *specs))
 
 
