@@ -55,6 +55,18 @@ class BoundPhase(Struct, frozen=True):
             inputs=(*self.binding.inputs, *made.values),
         )
 
+    @property
+    def changing_axes(self) -> dict[str, tuple[int, ...]]:
+        """The axes of inputs whose size changes with the steps."""
+        if self.phase.steps == 1:
+            return {}
+        first, second = self.inputs_at(0).shapes, self.inputs_at(1).shapes
+        return {
+            name: tuple(axis for axis, size in enumerate(shape) if size != other[axis])
+            for name, shape in first.items()
+            if shape is not None and (other := second[name]) is not None
+        }
+
     def values_at(self, step: int) -> dict[str, InputSpec]:
         """The inputs of a step whose values are exact: masks, positions, lengths."""
         return {spec.name: spec for spec in _made(self, step, self.batch_size).values}

@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
+from pytest_modelperf.profiler.phase_given import PhaseGiven, divide_given
 from pytest_modelperf.profiler.records import Case, ModelFacts, StaticProfile, StoredInputs
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
@@ -113,11 +114,17 @@ class Model(Struct, frozen=True):
 
     def given_inputs(self) -> StoredInputs:
         """The inputs that the user gave, by which two runs of a model are the same."""
-        request, inputs = self.request, self.bound.inputs
-        made = {}
-        if request.given is not None:
-            made = request.given.feeds(self.bound.graph, inputs, self.file.name)
-        return describe_given(self.binding.inputs, made, request.seed)
+        return describe_given(self.binding.inputs, self.given_feeds().steps, self.request.seed)
+
+    def given_feeds(self) -> PhaseGiven:
+        """The given inputs of the inference that is repeated, and of the steps of a generation."""
+        given, bound = self.request.given, self.bound
+        if given is None:
+            return PhaseGiven({}, {})
+        if bound.phase is not None:
+            return divide_given(given, bound, bound.phase, self.file.name)
+        feeds = given.feeds(bound.graph, bound.inputs, self.file.name)
+        return PhaseGiven(feeds, feeds)
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
@@ -195,12 +202,11 @@ def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Worklo
     bound, file, request = model.bound, model.file, model.request
     # Checked first: an engine would read any file that the model names.
     beside = external_files(file)
-    given = request.given
-    made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
-    feeds = make_inputs(bound.graph, bound.inputs, request.seed, made, file.name)
+    given = model.given_feeds()
+    feeds = make_inputs(bound.graph, bound.inputs, request.seed, given.still, file.name)
     steps = None
     if bound.phase is not None:
-        steps = make_steps(bound, bound.phase, request.seed, {}, file.name)
+        steps = make_steps(bound, bound.phase, request.seed, given.steps, file.name)
     folder = None
     if file.path is not None and not bound.inputs.rebound:
         path = worker.send_model(file.path, beside, f"model{side}")

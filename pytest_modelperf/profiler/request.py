@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -24,6 +25,7 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
+from pytest_modelperf.graph.state import find_state
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import (
@@ -76,12 +78,10 @@ class ProfileRequest(Struct, frozen=True):
 
     def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
         """The bindings whose phase the model has; UsageError if it has none of a generation."""
-        found = {phase for each in self.generations for phase in phases_of(file, each)}
-        return tuple(
-            binding
-            for binding in self.bindings()
-            if binding.phase is None or binding.phase in found
-        )
+        had = {phase for each in self.generations for phase in phases_of(file, each)}
+        bindings = tuple(self.bindings())
+        # If nothing is left, binding the model says why.
+        return tuple(b for b in bindings if b.phase is None or b.phase in had) or bindings
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
@@ -98,29 +98,79 @@ def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase,
     return phases_of_model(*declared, generation, file.name)
 
 
+def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileRequest:
+    """The request without the phases of a generation that its cases do not have."""
+    found = {case.phase.phase for case in cases if case.phase is not None}
+    return replace(request, phases=tuple(phase for phase in request.phases if phase in found))
+
+
 def request_of_each(
     request: ProfileRequest, files: Sequence[ModelFile]
 ) -> tuple[ProfileRequest, ...]:
     """The request for each of the models that are compared.
 
     If a model fixes a dimension, its size is only for the others. Several sizes are asked of all
-    models, because a model without that dimension cannot follow them.
+    models, because a model without that dimension cannot follow them. If a model lacks an input
+    that the user names as state, that pair is only for the others, too.
     """
+    declared = [declared_inputs(file.proto) for file in files]
+    requests = _with_own_state(request, [{each.name for each in own} for own in declared])
     if isinstance(request.dims, PairedSizes):
-        return (request,) * len(files)
-    own = [dim_names(declared_inputs(file.proto)) for file in files]
+        return requests
+    own = [dim_names(inputs) for inputs in declared]
     known = frozenset[str]().union(*own)
     return tuple(
         replace(
-            request,
+            each,
             dims={
                 name: sizes
                 for name, sizes in request.dims.items()
                 if name in names or name not in known or len(sizes) > 1
             },
         )
-        for names in own
+        for each, names in zip(requests, own, strict=True)
     )
+
+
+def _with_own_state(
+    request: ProfileRequest, inputs: Sequence[AbstractSet[str]]
+) -> tuple[ProfileRequest, ...]:
+    known = frozenset[str]().union(*inputs)
+    return tuple(
+        replace(
+            request,
+            generations=tuple(
+                replace(
+                    each,
+                    state={
+                        past: present
+                        for past, present in each.state.items()
+                        if past in own or past not in known
+                    },
+                )
+                for each in request.generations
+            ),
+        )
+        for own in inputs
+    )
+
+
+def require_equal_phases(files: Sequence[ModelFile], bindings: Sequence[Sequence[Binding]]) -> None:
+    """UsageError if models that are compared have different phases of a generation."""
+    phases = [[binding.phase for binding in own] for own in bindings]
+    if any(found != phases[0] for found in phases):
+        has = [
+            f"{file.name} has the phase {' and '.join(_phase_names(own))}"
+            for file, own in zip(files, phases, strict=True)
+        ]
+        raise UsageError(
+            f"{', and '.join(has)}: they cannot be compared. Ask for the phase that both have: a "
+            "prompt alone has the prefill, generated tokens alone have steps."
+        )
+
+
+def _phase_names(phases: Sequence[GenerationPhase | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.phase.value for each in phases if each is not None))
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
@@ -156,12 +206,20 @@ def _batch_size(binding: Binding, file: ModelFile) -> int:
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
-    """The binding with the sizes of the given arrays, if there are any."""
+    """The binding with the sizes of the given arrays, if there are any.
+
+    The sizes of tokens and state follow from the phase of a generation.
+    """
     if request.given is None:
         return binding
     from pytest_modelperf.profiler.given_inputs import specs_of
 
-    specs = specs_of(request.given, declared_inputs(file.proto), file.name)
+    inputs = declared_inputs(file.proto)
+    specs = specs_of(request.given, inputs, file.name)
+    if binding.phase is not None:
+        state = find_state(inputs, declared_outputs(file.proto), binding.state, file.name)
+        own = {pair.past for pair in state.pairs} | {each.name for each in state.tokens}
+        specs = tuple(spec for spec in specs if spec.name not in own)
     return replace(binding, inputs=(*binding.inputs, *specs))
 
 
@@ -179,9 +237,12 @@ def profile_both(
 ) -> tuple[Profile, Profile]:
     """The static profiles of two models that are compared, at the same batch sizes."""
     files = open_model(before), open_model(after)
+    requests = request_of_each(request, files)
+    require_equal_phases(
+        files, [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
+    )
     old, new = (
-        _profile_file(file, own, operators)
-        for file, own in zip(files, request_of_each(request, files), strict=True)
+        _profile_file(file, own, operators) for file, own in zip(files, requests, strict=True)
     )
     require_equal_batches(files, [[each.case.batch_size for each in p.cases] for p in (old, new)])
     return old, new

@@ -259,9 +259,9 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
     if steps is None:
         _send(worker, workload.feeds, side)
     else:
-        _send(worker, steps.feeds, side, steps=steps.to_wire())
+        _send(worker, steps.feeds, side, steps.to_wire())
         if steps.count > 1:
-            _send(worker, workload.feeds, f"{side}{_STILL}", steps=ONE_STEP)
+            _send(worker, workload.feeds, f"{side}{_STILL}", ONE_STEP)
     facts = EngineFacts(
         name=setup.engine.name,
         version=described.get("version"),
@@ -272,13 +272,18 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
     return Rig(worker, setup, cores, workload, facts, side, side)
 
 
-def _send(worker: Worker, feeds: Mapping[str, Feed], name: str, **more: object) -> None:
+def _send(
+    worker: Worker,
+    feeds: Mapping[str, Feed],
+    name: str,
+    steps: Mapping[str, object] | None = None,
+) -> None:
     worker.ask(
         "inputs",
         "as the inputs were sent",
-        inputs={name: feed.to_wire() for name, feed in feeds.items()},
+        inputs={each: feed.to_wire() for each, feed in feeds.items()},
         feed=name,
-        **more,
+        steps=steps,
     )
 
 

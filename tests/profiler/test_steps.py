@@ -17,6 +17,7 @@ from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phase_inputs import BoundPhase
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.runnable import write_runnable
 from pytest_modelperf.graph.state_inputs import Span, state_inputs
 from pytest_modelperf.profiler.inputs import make_input
 from pytest_modelperf.profiler.steps import StepFeeds, make_steps
@@ -50,6 +51,9 @@ class Made:
         asked = GenerationPhase(Phase.STEP, PROMPT, GENERATE)
         self.path = str(path)
         self.bound: BoundModel = load_model(open_model(path), Binding(batch_size, phase=asked))
+        if self.bound.inputs.rebound:
+            self.path = str(folder / "copy.onnx")
+            write_runnable(self.bound, Path(self.path))
         assert self.bound.phase is not None
         self.phase: BoundPhase = self.bound.phase
         self.feeds: StepFeeds = make_steps(self.bound, self.phase, 0, {}, "the model")
@@ -126,6 +130,23 @@ def test_steps_end_where_one_inference_on_all_their_tokens_does(
         for name in wanted.keys() - {pair.present for pair in made.phase.state.pairs}:
             axis = 0 if kind == "lstm" else 1
             assert_near(np.take(found[name], -1, axis), np.take(wanted[name], -1, axis))
+
+
+def test_a_decoder_with_a_fixed_batch_runs_its_steps_at_another(tmp_path: Path) -> None:
+    proto = make_decoder(GROWING)
+    for info in (*proto.graph.input, *proto.graph.output):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param == "batch_size":
+                dim.dim_value = 1
+    for name in ("fixed", "open"):
+        (tmp_path / name).mkdir()
+    fixed = Made(proto, tmp_path / "fixed", batch_size=3)
+    is_open = Made(make_decoder(GROWING), tmp_path / "open", batch_size=3)
+    steps, wanted = (made.steps("onnxruntime") for made in (fixed, is_open))
+    for _ in range(3):
+        found = outputs_of("onnxruntime", steps(), fixed.path)
+        for name, value in outputs_of("onnxruntime", wanted(), is_open.path).items():
+            assert_near(found[name], value)
 
 
 def assert_near(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> None:

@@ -260,9 +260,8 @@ class _Steps:
     def rewind(self, step: int) -> None:
         if step == self._next:
             return
-        state, kept = self._first, []
-        if step:
-            state = self._values(self._plan.state_at(step), kept)
+        kept: list[Array] = []
+        state = self._values(self._plan.state_at(step), kept) if step else self._first
         self._bind(state)
         # The arrays of the state before are in use until here.
         self._kept_state = kept
