@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
 from pytest_modelperf.graph.phases import Generation
+from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
     collect_extensions,

@@ -276,7 +276,7 @@ def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester
     write_table(decoder, table.replace("ttft_ms = 1e6", "ttft_ms = 1e-6"))
     result = decoder.runpytest_inprocess("--modelperf", "--modelperf-json=run.json")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["over budget: first token *, limit *", "*generation", "*prompt16*"])
+    result.stdout.fnmatch_lines(["over budget: first token *", "generation", "case *prompt16*"])
     prefill, step = read_json(decoder.path / "run.json")["cases"]
     assert (prefill["verdict"], step["verdict"]) == ("over budget", "passed")
     for case, phase in ((prefill, "ttft"), (step, "token")):
