@@ -25,6 +25,7 @@ class Wording:
         "inputs": "inputs",
         "json": "the JSON report",
         "max_seconds": "a longer time limit",
+        "state": "PAST=PRESENT",
         "static": "a static profile",
         "timeout": "a longer timeout",
         "tolerance": "a tolerance",

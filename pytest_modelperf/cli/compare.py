@@ -20,6 +20,7 @@ from pytest_modelperf.cli.options import (
     OutputOptions,
     comparing_options,
     csv_option,
+    generation_options,
     html_option,
     input_file_option,
     is_given,
@@ -110,6 +111,7 @@ class InterpreterOptions(Struct, frozen=True):
 @static_option
 @size_options
 @model_options
+@generation_options
 @input_file_option("Run the models on these arrays, named as the inputs.")
 @comparing_options
 @cluster_options
@@ -166,6 +168,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --batch 1,8 --cluster tcp://scheduler:8786
+    modelperf compare old.onnx new.onnx --prompt 128 --generate 64
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after, input_file=cases.input_file)

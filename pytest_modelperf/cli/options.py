@@ -15,7 +15,13 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
-from pytest_modelperf.cli.values import parse_dims, parse_inputs, parse_numbers, parse_pairs
+from pytest_modelperf.cli.values import (
+    parse_dims,
+    parse_generations,
+    parse_inputs,
+    parse_numbers,
+    parse_pairs,
+)
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 
@@ -56,6 +62,9 @@ class CaseOptions(Struct, frozen=True):
     dims: tuple[str, ...]
     inputs: tuple[str, ...]
     input_file: str | None = None
+    prompt: str | None = None
+    generate: str | None = None
+    state: tuple[str, ...] = ()
 
     def request(self) -> ProfileRequest:
         from pytest_modelperf.profiler.request import ProfileRequest
@@ -71,6 +80,7 @@ class CaseOptions(Struct, frozen=True):
             dims=parse_dims(self.dims),
             inputs=parse_inputs(self.inputs),
             given=given,
+            generations=parse_generations(self.prompt, self.generate, self.state),
         )
 
 
@@ -239,6 +249,32 @@ def _model_options(command: Command, of_several: str) -> Command:
             metavar="MODULE",
             help="A module that registers operators or engines; repeatable. For an example, type "
             "`python -m pydoc pytest_modelperf.extensions`.",
+        ),
+    )
+
+
+def generation_options(command: Command) -> Command:
+    """The options about a model with state, such as a decoder with a cache."""
+    return with_options(
+        command,
+        click.option(
+            "--prompt",
+            metavar="N[,N...]",
+            help="Profile a generation after a prompt of so many tokens: the prefill is one "
+            "inference on all of them.",
+        ),
+        click.option(
+            "--generate",
+            metavar="N[,N...]",
+            help="How many tokens to generate: each step is an inference on one, with the state "
+            "that the step before it left.",
+        ),
+        click.option(
+            "--state",
+            multiple=True,
+            metavar="PAST=PRESENT",
+            help="An input that takes over an output at the next step, where the names do not tell "
+            "which; repeatable.",
         ),
     )
 

@@ -17,6 +17,7 @@ from pytest_modelperf.cli.options import (
     OutputOptions,
     Seconds,
     csv_option,
+    generation_options,
     html_option,
     input_file_option,
     is_given,
@@ -109,6 +110,7 @@ class RooflineOptions(Struct, frozen=True):
 @static_option
 @size_options
 @model_options
+@generation_options
 @input_file_option("Run the model on these arrays, named as its inputs.")
 @profiling_options
 @cluster_options
@@ -190,6 +192,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --trace trace.json --html profile.html
     modelperf profile model.onnx --roofline
     modelperf profile model.onnx --batch 1 --cores 4 --name baseline
+    modelperf profile decoder.onnx --prompt 128 --generate 64
     modelperf profile model.onnx --engine openvino --engine-option device=CPU
     modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
     modelperf profile model.onnx --requirement onnxruntime==1.22.0

@@ -12,6 +12,7 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.binding import InputSpec
+    from pytest_modelperf.graph.phases import Generation
 
 _MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
@@ -102,6 +103,22 @@ def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
     from pytest_modelperf.graph.binding import parse_input_spec
 
     return tuple(parse_input_spec(text) for text in texts)
+
+
+def parse_generations(
+    prompt: str | None, generate: str | None, state: Sequence[str]
+) -> tuple[Generation, ...]:
+    """Returns a generation for each length of the prompt and each number of tokens."""
+    from pytest_modelperf.graph.phases import Generation
+
+    pairs = parse_pairs("--state", state)
+    if prompt is None and generate is None:
+        if pairs:
+            raise UsageError("--state is about a generation: give --prompt and --generate too.")
+        return ()
+    prompts = (0,) if prompt is None else parse_numbers("--prompt", prompt)
+    counts = (0,) if generate is None else parse_numbers("--generate", generate)
+    return tuple(Generation(tokens, count, pairs) for tokens in prompts for count in counts)
 
 
 def parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:

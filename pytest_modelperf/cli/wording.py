@@ -20,6 +20,7 @@ class CommandWording(Wording):
         "inputs": "--input",
         "json": "--json",
         "max_seconds": "--max-seconds",
+        "state": "--state PAST=PRESENT",
         "static": "--static",
         "timeout": "--timeout",
         "tolerance": "--tolerance",

@@ -33,7 +33,12 @@ from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.preparation import Model, machine_of
-from pytest_modelperf.profiler.request import ProfileRequest, profile_both, profile_model
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    profile_both,
+    profile_model,
+    with_phases_of,
+)
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec, is_local
 from pytest_modelperf.profiler.working_folder import working_folder
@@ -171,7 +176,7 @@ def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which ru
     jobs = comparison_jobs(
         ClusterSide(then, before.setup),
         ClusterSide(now, after.setup),
-        request,
+        with_phases_of(request, (each.case for each in counted.cases)),
         gate,
         baseline=baseline,
         plugins=plugins,

@@ -19,10 +19,11 @@ from pytest_modelperf.cluster.requests import (
 )
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
+from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model, with_phases_of
 from pytest_modelperf.profiler.rig import Setup
 
 
@@ -93,6 +94,7 @@ def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measu
     """
     content = read_content(path)
     counted = profile_model(path, request, load_plugins(plugins).operators)
+    request = with_phases_of(request, (each.case for each in counted.cases))
     jobs = profile_jobs(content, request, setup, plugins=plugins, machines=machines)
     futures = [cluster.submit(job) for job in jobs]
     cases: list[CaseProfile] = []
@@ -119,4 +121,8 @@ def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:
 def _label(case: CaseRequest) -> str:
     """Near to the id of the case, which needs the model's own batch size."""
     batch = "" if case.batch_size is None else f"b{case.batch_size}-"
-    return "-".join([f"{batch}c{case.cores}", *(f"{n}{s}" for n, s in case.dims.items())])
+    parts = [f"{batch}c{case.cores}", *(f"{n}{s}" for n, s in case.dims.items())]
+    if case.phase is not None and case.generation is not None:
+        own = case.generation
+        parts.append(GenerationPhase(case.phase, own.prompt, own.generate).id)
+    return "-".join(parts)

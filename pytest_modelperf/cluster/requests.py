@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.graph.binding import Binding, InputSpec
+from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.dim_sizes import PairedSizes
 from pytest_modelperf.profiler.given_inputs import GivenInputs
 from pytest_modelperf.profiler.hookspecs import (
@@ -38,6 +39,8 @@ class CaseRequest(Struct, frozen=True, kw_only=True):
     seed: int = 0
     given: str | None = None
     given_source: str = ""
+    generation: Generation | None = None
+    phase: Phase | None = None
 
     def to_request(self) -> ProfileRequest:
         return ProfileRequest(
@@ -49,6 +52,8 @@ class CaseRequest(Struct, frozen=True, kw_only=True):
             given=None if self.given is None else _read_arrays(self.given, self.given_source),
             seed=self.seed,
             named=self.named,
+            generations=() if self.generation is None else (self.generation,),
+            phases=tuple(Phase) if self.phase is None else (self.phase,),
         )
 
 
@@ -64,6 +69,8 @@ class WholeRequest(Struct, frozen=True, kw_only=True):
     has_paired_sizes: bool
     named: tuple[str, ...]
     first: CaseRequest
+    generations: tuple[Generation, ...] = ()
+    phases: tuple[Phase, ...] = tuple(Phase)
 
     @classmethod
     def of(cls, request: ProfileRequest) -> WholeRequest:
@@ -74,6 +81,8 @@ class WholeRequest(Struct, frozen=True, kw_only=True):
             has_paired_sizes=isinstance(request.dims, PairedSizes),
             named=request.named,
             first=split_request(request)[0],
+            generations=request.generations,
+            phases=request.phases,
         )
 
     def to_request(self) -> ProfileRequest:
@@ -83,6 +92,8 @@ class WholeRequest(Struct, frozen=True, kw_only=True):
             cores=self.cores,
             dims=PairedSizes(self.dims) if self.has_paired_sizes else self.dims,
             named=self.named,
+            generations=self.generations,
+            phases=self.phases,
         )
 
 
@@ -132,10 +143,17 @@ def split_request(request: ProfileRequest) -> tuple[CaseRequest, ...]:
             seed=request.seed,
             given=given,
             given_source="" if request.given is None else request.given.source,
+            generation=_generation_of(binding),
+            phase=None if binding.phase is None else binding.phase.phase,
         )
         for binding in request.bindings()
         for cores in request.cores
     )
+
+
+def _generation_of(binding: Binding) -> Generation | None:
+    phase = binding.phase
+    return None if phase is None else Generation(phase.prompt, phase.generate, binding.state)
 
 
 def load_plugins(names: Sequence[str]) -> Extensions:

@@ -49,6 +49,7 @@ from pytest_modelperf.profiler.request import (
     ProfileRequest,
     request_of_each,
     require_equal_batches,
+    require_equal_phases,
     size_on_disk,
 )
 
@@ -115,9 +116,12 @@ def _bind_pairs(
 ) -> list[Pair]:
     """Both models at each set of dimensions of the request."""
     files = open_model(before.source), open_model(after.source)
+    requests = request_of_each(request, files)
+    bindings = [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
+    require_equal_phases(files, bindings)
     models = [
-        [Model.bind(file, binding, own, extensions) for binding in own.bindings()]
-        for file, own in zip(files, request_of_each(request, files), strict=True)
+        [Model.bind(file, binding, own, extensions) for binding in each]
+        for file, own, each in zip(files, requests, bindings, strict=True)
     ]
     require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
     return [Pair(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
@@ -142,6 +146,8 @@ def compare_case(
 
     Nothing runs where there is nothing to judge; the comparison says so.
     """
+    phase = place.case.phase
+    gate = gate.of_phase(None if phase is None else phase.phase)
     settled = settle(before, pair.after, pair.after_setup, gate, place)
     if settled is not None:
         return settled

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import BindingError, Remedy, UsageError
+from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
@@ -45,11 +46,15 @@ _INPUT = re.compile(
 
 
 class DeclaredInput(Struct, frozen=True):
-    """An input as the model declares it; `dims` is None if not even the rank is declared."""
+    """An input as the model declares it; `dims` is None if not even the rank is declared.
+
+    `known` are sizes of its named dimensions that the model fixes elsewhere.
+    """
 
     name: str
     dtype: str | None
     dims: tuple[Dim, ...] | None
+    known: tuple[tuple[str, int], ...] = ()
 
 
 class InputSpec(Struct, frozen=True):
@@ -62,11 +67,18 @@ class InputSpec(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True):
-    """The dimensions that the user gives; a batch size of None means the model's own."""
+    """The dimensions that the user gives; a batch size of None means the model's own.
+
+    With a `phase`, lengths, masks and positions follow from it: those of its `step`, or of its
+    middle one. `state` has the outputs of inputs whose pairs the user names.
+    """
 
     batch_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     inputs: tuple[InputSpec, ...] = ()
+    phase: GenerationPhase | None = None
+    state: Mapping[str, str] = field(default_factory=dict)
+    step: int | None = None
 
 
 class BoundInputs(Struct, frozen=True):
@@ -166,6 +178,16 @@ def bind_inputs(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -
     return _Binder(inputs, binding, model).bind()
 
 
+def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
+    """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
+    if len(expression) > 200:
+        return None
+    try:
+        return _evaluate_node(ast.parse(expression, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
+        return None
+
+
 def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     """The symbol that stands for the batch, or None."""
     seen = Counter(d for i in shaped for d in set(i.dims or ()) if isinstance(d, str))
@@ -174,7 +196,11 @@ def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
     if by_name:
         return by_name[0]
-    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch.
+    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch. Nor
+    # is one that leads vectors alone and stands further back elsewhere, as positions of tokens do.
+    leads = {i.dims[0] for i in shaped if i.dims and len(i.dims) > 1}
+    behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
+    leading = [name for name in leading if name in leads or name not in behind]
     if leading:
         return max(leading, key=lambda d: (seen[d], -leading.index(d)))
     return None
@@ -203,6 +229,7 @@ class _Binder:
     def bind(self) -> BoundInputs:
         self.check_request()
         self.sizes_from_specs()
+        self.sizes_from_model()
         self.bind_batch()
         shapes: dict[str, tuple[int, ...] | None] = {}
         missing: dict[str, list[str]] = {}
@@ -275,6 +302,16 @@ class _Binder:
                         f"({format_shape(spec.shape)}) makes it {size}. Give it once."
                     )
 
+    def sizes_from_model(self) -> None:
+        """Set the dimensions that the model fixes elsewhere, unless two inputs disagree."""
+        known: dict[str, set[int]] = {}
+        for declared in self.inputs:
+            for name, size in declared.known:
+                known.setdefault(name, set()).add(size)
+        for name, sizes in known.items():
+            if len(sizes) == 1:
+                self.sizes.setdefault(name, *sizes)
+
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
         """Record that a fixed dimension was given, and whether with another size."""
         self.rebound |= is_other
@@ -345,7 +382,7 @@ class _Binder:
         name = _dim_name(declared, axis, dim)
         if name in self.sizes:
             return self.sizes[name]
-        return None if dim is None else _evaluate(dim, self.sizes)
+        return None if dim is None else evaluate(dim, self.sizes)
 
     def missing_dims(self, missing: Mapping[str, Sequence[str]]) -> BindingError:
         places = "; ".join(
@@ -414,16 +451,6 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
 }
-
-
-def _evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
-    if len(expression) > 200:
-        return None
-    try:
-        return _evaluate_node(ast.parse(expression, mode="eval").body, sizes)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
-        return None
 
 
 def _evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 from msgspec import Struct
+from msgspec.structs import replace
 from onnx import TypeProto
 
 from pytest_modelperf.errors import MisfitError, ModelError, Remedy
@@ -23,8 +24,10 @@ from pytest_modelperf.graph.binding import (
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
+from pytest_modelperf.graph.head_sizes import head_sizes
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
+from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
@@ -52,7 +55,7 @@ class BoundModel(Struct, frozen=True, eq=False):
 
     `proto` is the model as it has to run at these dimensions; its weights stay in the file.
     `rewritten` names the nodes that had to be changed for another batch size than the model's own.
-    `notes` are remarks on its shapes.
+    `notes` are remarks on its shapes. `phase` is the one that it is bound for, if any.
     """
 
     file: ModelFile
@@ -63,6 +66,7 @@ class BoundModel(Struct, frozen=True, eq=False):
     stored: Mapping[str, onnx.TensorProto]
     rewritten: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    phase: BoundPhase | None = None
 
     def tensor_facts(self) -> tuple[TensorFacts, ...]:
         """Every tensor that has a name: inputs first, then in the order of the graph."""
@@ -103,7 +107,9 @@ def load_model(
     resolver = Resolver(
         file.name, unfolded.opsets, list(proto.opset_import), proto.ir_version, rules
     )
-    bound = bind_inputs(declared_inputs(proto), binding, file.name)
+    inputs = declared_inputs(proto)
+    phase = bind_phase(inputs, declared_outputs(proto), binding, file.name)
+    bound = bind_inputs(inputs, binding if phase is None else phase.at_step(), file.name)
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
     rewritten: tuple[str, ...] = ()
@@ -127,7 +133,7 @@ def load_model(
         built = build(proto, block, declared, observation)
     return BoundModel(
         file, proto, bound, built.graph, built.tensors, built.stored, rewritten,
-        notes=tuple(find_misfits(built.graph)),
+        notes=(*find_misfits(built.graph), *(phase.notes if phase else ())), phase=phase,
     )  # fmt: skip
 
 
@@ -135,10 +141,28 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
     """The inputs that a caller has to give, as the model declares them."""
     stored = {i.name for i in proto.graph.initializer}
     stored |= {i.values.name for i in proto.graph.sparse_initializer}
-    return tuple(
+    inputs = tuple(
         DeclaredInput(info.name, *_declared_type(info.type))
         for info in proto.graph.input
         if info.name not in stored
+    )
+    sizes = head_sizes(proto.graph)
+    return tuple(_with_head_size(each, sizes) for each in inputs) if sizes else inputs
+
+
+def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> DeclaredInput:
+    """The input with the size of its last dimension. Packed integers have another one."""
+    name = declared.dims[-1] if declared.dims else None
+    is_float = declared.dtype in {"float32", "float16", "bfloat16"}
+    if declared.name not in sizes or not isinstance(name, str) or not is_float:
+        return declared
+    return replace(declared, known=((name, sizes[declared.name]),))
+
+
+def declared_outputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
+    """The outputs, as the model declares them."""
+    return tuple(
+        DeclaredInput(info.name, *_declared_type(info.type)) for info in proto.graph.output
     )
 
 

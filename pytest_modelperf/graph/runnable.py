@@ -49,12 +49,17 @@ def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
     """The model with only the shapes that its file declares.
 
     The plan of an engine depends on the shapes that it knows, and the copy must run like the file.
-    If the batch was changed, the declared shapes are wrong and removed.
+    If the batch was changed, the declared shapes are wrong and removed. Then inputs have the bound
+    ones, except where they change with the steps of a generation.
     """
     original = bound.file.proto
     proto = onnx.ModelProto()
     if bound.inputs.rebound:
         proto.CopyFrom(bound.proto)
+        changing = {} if bound.phase is None else bound.phase.changing_axes
+        for info in proto.graph.input:
+            for axis in changing.get(info.name, ()):
+                info.type.tensor_type.shape.dim[axis].Clear()
         return proto
     if not original.functions:
         proto.CopyFrom(original)

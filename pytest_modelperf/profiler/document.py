@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import Count, DurationMs, DurationNs, Number, Positive
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.facts_document import (
     EngineJson,
     LatencyJson,
@@ -21,6 +22,7 @@ from pytest_modelperf.profiler.facts_document import (
     LayerTypeJson,
     MachineJson,
     ModelJson,
+    Sum,
     TotalsJson,
     all_null,
     engine_to_json,
@@ -31,9 +33,17 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
     totals_to_json,
 )
+from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.measurements import Measurement, Noise, Round
-from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile, StaticProfile
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, number
+from pytest_modelperf.profiler.records import (
+    CaseProfile,
+    GenerationFigures,
+    Outcome,
+    Profile,
+    StaticProfile,
+)
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.stats.records import Percentile
 
 # A time of a clock in ns, with room for a day before the end of 64 bits.
 Moment: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
@@ -66,8 +76,41 @@ class RoundJson(Struct, frozen=True, kw_only=True):
     warmup_runs: Count
     is_steady: bool
     noise: Noise
+    first_step: Count | None = None
     begun_ns: StartsJson | None = None
     times_ns: Annotated[tuple[DurationNs, ...], Meta(min_length=1)]
+
+
+class IntervalJson(Struct, frozen=True):
+    """A figure with its interval."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+class TokenJson(Struct, frozen=True):
+    """The time of a step."""
+
+    p50: DurationMs | None
+    p95: DurationMs | None
+
+
+class MacsJson(Struct, frozen=True):
+    """The MACs of the first step and of the last."""
+
+    first: Sum | None
+    last: Sum | None
+
+
+class GenerationJson(Struct, frozen=True, kw_only=True):
+    """The figures of a phase of a generation; those of the other phase are null."""
+
+    ttft_ms: DurationMs | None = None
+    token_ms: TokenJson | None = None
+    growth_ns_per_token: IntervalJson | None = None
+    tokens_per_second: Number | None = None
+    cache_bytes_per_token: Count | None
+    macs: MacsJson | None
 
 
 class StaticJson(TotalsJson, frozen=True, kw_only=True):
@@ -86,6 +129,10 @@ class CaseJson(Struct, frozen=True, kw_only=True):
     cores: Positive
     dims: Mapping[str, Count]
     given_dims: Mapping[str, Count] | None = None
+    phase: Phase | None = None
+    prompt: Count | None = None
+    generate: Count | None = None
+    generation: GenerationJson | None = None
     outcome: OutcomeJson
     reason: str | None
     engine: EngineJson
@@ -143,13 +190,17 @@ def profile_to_json(profile: Profile, rooflines: Mapping[str, Json] | None = Non
 
 
 def _case(case: CaseProfile, roofline: Json) -> CaseJson:
-    run = case.measured
+    run, generation = case.measured, generation_figures(case)
     return CaseJson(
         id=case.case.id,
         batch_size=case.case.batch_size,
         cores=case.case.cores,
         dims=dict(case.case.dims),
         given_dims=None if case.case.given_dims is None else dict(case.case.given_dims),
+        phase=None if case.case.phase is None else case.case.phase.phase,
+        prompt=None if case.case.phase is None else case.case.phase.prompt,
+        generate=None if case.case.phase is None else case.case.phase.generate,
+        generation=None if generation is None else generation_to_json(generation),
         outcome=OutcomeJson.MEASURED if run is not None else OutcomeJson(case.outcome.value),
         reason=case.reason if run is None else None,
         static=_static(case.counted),
@@ -158,6 +209,30 @@ def _case(case: CaseProfile, roofline: Json) -> CaseJson:
         roofline=roofline,
         **(_NOTHING_RAN if run is None else _run(run)),
     )
+
+
+def generation_to_json(found: GenerationFigures) -> GenerationJson:
+    """The figures of a phase; `macs` is null where nothing was counted."""
+    has_tokens = found.token_p50 is not None and found.token_p95 is not None
+    counts = (found.cache_bytes, found.first_macs, found.last_macs)
+    return GenerationJson(
+        ttft_ms=_ms_of(found.ttft),
+        token_ms=TokenJson(_ms_of(found.token_p50), _ms_of(found.token_p95))
+        if has_tokens
+        else None,
+        growth_ns_per_token=None
+        if found.growth is None
+        else IntervalJson(found.growth.ns_per_step, (found.growth.low, found.growth.high)),
+        tokens_per_second=None
+        if found.tokens_per_second is None
+        else number(found.tokens_per_second),
+        cache_bytes_per_token=found.cache_bytes,
+        macs=None if counts == (None, None, None) else MacsJson(found.first_macs, found.last_macs),
+    )
+
+
+def _ms_of(percentile: Percentile | None) -> float | None:
+    return None if percentile is None else ms(percentile.value_ns)
 
 
 def _run(run: Measurement) -> dict[str, Any]:
@@ -197,6 +272,7 @@ def _round(made: Round) -> RoundJson:
         warmup_runs=made.warmup_runs,
         is_steady=made.is_steady,
         noise=made.block.noise,
+        first_step=made.block.first_step,
         begun_ns=_begun(made),
         times_ns=made.times_ns,
     )

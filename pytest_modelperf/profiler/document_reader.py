@@ -12,8 +12,10 @@ from typing import TypeVar
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.files.documents import ContradictionError, shortened
+from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.document import (
     CaseJson,
+    GenerationJson,
     OutcomeJson,
     ProfileJson,
     RoundJson,
@@ -39,6 +41,7 @@ from pytest_modelperf.profiler.measurements import (
 from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
+    GenerationCounts,
     ModelFacts,
     Outcome,
     Profile,
@@ -87,6 +90,8 @@ def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
 def _case(found: CaseJson, place: str) -> CaseProfile:
     case = _identity(found, place)
     counted = _static(found.static, found.layers, place)
+    if counted is not None and found.generation is not None:
+        counted = replace(counted, generation=_generation_counts(found.generation))
     if found.outcome is OutcomeJson.MEASURED:
         return CaseProfile(case, counted, _measurement(found, place))
     for index, row in enumerate(found.layers):
@@ -99,7 +104,13 @@ def _case(found: CaseJson, place: str) -> CaseProfile:
 
 def _identity(found: CaseJson, place: str) -> Case:
     given = None if found.given_dims is None else tuple(found.given_dims.items())
-    case = Case(found.batch_size, found.cores, tuple(found.dims.items()), given_dims=given)
+    case = Case(
+        found.batch_size,
+        found.cores,
+        tuple(found.dims.items()),
+        given_dims=given,
+        phase=_phase(found, place),
+    )
     if found.id == case.id:
         return case
     # The engine is in the id where a request had several of them.
@@ -108,6 +119,16 @@ def _identity(found: CaseJson, place: str) -> Case:
         problem = f"a case of this batch size, cores and dims is {shortened(case.id)}"
         raise ContradictionError(f"{place}.id", problem)
     return replace(case, engine=engine)
+
+
+def _phase(found: CaseJson, place: str) -> GenerationPhase | None:
+    if found.phase is None:
+        return None
+    return GenerationPhase(
+        found.phase,
+        _known(found.prompt, f"{place}.prompt"),
+        _known(found.generate, f"{place}.generate"),
+    )
 
 
 def _known(value: T | None, place: str) -> T:
@@ -139,6 +160,16 @@ def _static(static: StaticJson, rows: Sequence[LayerJson], case_place: str) -> S
         peak_activation_bytes=static.peak_activation_bytes,
         uncounted=tuple(Uncounted(op, "", n, _NO_REASON) for op, n in uncounted.items()),
         notes=static.notes,
+    )
+
+
+def _generation_counts(found: GenerationJson) -> GenerationCounts | None:
+    if found.macs is None:
+        return None
+    return GenerationCounts(
+        cache_bytes=found.cache_bytes_per_token,
+        first_macs=found.macs.first,
+        last_macs=found.macs.last,
     )
 
 
@@ -232,7 +263,7 @@ def _round(made: RoundJson) -> Round:
         first_ns=round(_ns(made.first_ms)),
         warmup_runs=made.warmup_runs,
         is_steady=made.is_steady,
-        block=Block(times_ns=made.times_ns, noise=made.noise),
+        block=Block(times_ns=made.times_ns, noise=made.noise, first_step=made.first_step),
     )
 
 

@@ -84,6 +84,8 @@ class SplitDuet(Struct):
             lambda: self._stack.enter_context(self.start_before()),
             lambda: self._stack.enter_context(self.start_after()),
         )
+        for rig in self._rigs:
+            rig.opened = self.rounds - 1
         return _in_turn(self.rounds, before.open, after.open)
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
@@ -91,6 +93,7 @@ class SplitDuet(Struct):
         left_ns, done = max_ns, 0
         while done < count and (left_ns > 0 or not done):
             turns = min(_CHUNK, count - done)
+            next_step = self._rigs[0].next_step
             order = [0, 1]
             self.choose.shuffle(order)
             # The second side runs as often as the first one did in its time.
@@ -103,6 +106,9 @@ class SplitDuet(Struct):
             for side in order:
                 parts[side][-1] = _first(parts[side][-1], shortest)
             done += shortest
+            # A side that ran more often goes back to the step of the other.
+            for rig in self._rigs:
+                rig.go_to_step(next_step + shortest)
         before, after = (_joined(blocks) for blocks in parts)
         return before, after
 
@@ -112,7 +118,12 @@ class SplitDuet(Struct):
 
 def _first(block: Block, count: int) -> Block:
     starts_ns = None if block.starts_ns is None else block.starts_ns[:count]
-    return Block(times_ns=block.times_ns[:count], noise=block.noise, starts_ns=starts_ns)
+    return Block(
+        times_ns=block.times_ns[:count],
+        noise=block.noise,
+        starts_ns=starts_ns,
+        first_step=block.first_step,
+    )
 
 
 def _joined(blocks: list[Block]) -> Block:
@@ -129,6 +140,7 @@ def _joined(blocks: list[Block]) -> Block:
             throttled_ns=_sum([block.noise.throttled_ns for block in blocks]),
         ),
         starts_ns=tuple(chain.from_iterable(starts_ns)) if len(starts_ns) == len(blocks) else None,
+        first_step=blocks[0].first_step,
     )
 
 

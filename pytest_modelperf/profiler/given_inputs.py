@@ -56,7 +56,7 @@ class GivenInputs(Struct, frozen=True, eq=False):
         names = [tensor.name for tensor in graph.inputs]
         arrays = self.arrays
         if self.function is not None:
-            arrays = _call(self.function, input_types(graph, inputs, model), self.source)
+            arrays = call_for_inputs(self.function, input_types(graph, inputs, model), self.source)
         _check_names(arrays, names, self.source, model)
         dtypes = {tensor.name: tensor.dtype for tensor in graph.inputs}
         feeds = {}
@@ -144,7 +144,7 @@ def make_arguments(
     arrays = given.arrays
     if given.function is not None:
         types = {spec.name: (spec.dtype, spec.shape) for spec in specs}
-        arrays = _call(given.function, types, given.source)
+        arrays = call_for_inputs(given.function, types, given.source)
     for name, array in arrays.items():
         spec = next((s for s in specs if s.name == name), None)
         dtype = name_of(array.dtype) if spec is None else spec.dtype
@@ -305,7 +305,8 @@ def _describe(function: Callable[..., object]) -> str:
     return printable(f"the function {name}{place}")
 
 
-def _call(function: MakeInputs, types: InputTypes, source: str) -> dict[str, Array]:
+def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dict[str, Array]:
+    """The arrays that a user's function makes of these types and shapes."""
     try:
         made: object = function(types)
     except Exception as error:

@@ -51,11 +51,13 @@ class Block(Turns, frozen=True, kw_only=True):
 
     They ran one by one, or several at once: then `measured_per_second` is how many there were.
     `starts_ns` is when each began, by the clock of the worker; None where that was not kept.
+    `first_step` is the step of a generation that the first was, and the others followed it.
     """
 
     noise: Noise
     measured_per_second: float | None = None
     starts_ns: tuple[int, ...] | None = None
+    first_step: int | None = None
 
     @property
     def start_ns(self) -> int | None:

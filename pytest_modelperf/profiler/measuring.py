@@ -58,7 +58,9 @@ def measure_model(
     """
     extensions = extensions or Extensions()
     file = open_model(source)
-    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    models = [
+        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
+    ]
     total = len(models) * len(request.cores)
     facts = read_facts(models[0], total, watch)
     cases: list[CaseProfile] = []
@@ -156,6 +158,11 @@ def measure_function(
         raise UsageError(
             f"{printable(shown)} is a function, whose dimensions have no names.",
             Remedy("Leave {dims} out."),
+        )
+    if request.generations:
+        raise UsageError(
+            f"{printable(shown)} is a function, which hands on no state.",
+            Remedy("Leave the lengths of a generation out, or give an ONNX model."),
         )
     if name is None and not is_this_python(setup.spec):
         raise UsageError(

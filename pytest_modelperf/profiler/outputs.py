@@ -17,6 +17,10 @@ Sent: TypeAlias = "tuple[str, tuple[int, ...], bytes | None]"
 def read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
     """The outputs of the session that is open; None where the engine cannot tell."""
     found: Mapping[str, Sent] | None = rig.worker.ask(
-        "outputs", "as its outputs were read", side=rig.side, max_bytes=MAX_BYTES
+        "outputs",
+        "as its outputs were read",
+        side=rig.side,
+        max_bytes=MAX_BYTES,
+        feed=rig.still_feed,
     )
     return found

@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
+from pytest_modelperf.profiler.phase_given import PhaseGiven, divide_given
 from pytest_modelperf.profiler.records import Case, ModelFacts, StaticProfile, StoredInputs
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
@@ -51,6 +52,7 @@ from pytest_modelperf.profiler.rig import (
     set_up,
     start_worker,
 )
+from pytest_modelperf.profiler.steps import make_steps
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
@@ -98,7 +100,8 @@ class Model(Struct, frozen=True):
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
         """The first case of a request."""
-        return cls.bind(open_model(source), next(request.bindings()), request, extensions)
+        file = open_model(source)
+        return cls.bind(file, request.bindings_of(file)[0], request, extensions)
 
     @classmethod
     def bind(
@@ -111,11 +114,17 @@ class Model(Struct, frozen=True):
 
     def given_inputs(self) -> StoredInputs:
         """The inputs that the user gave, by which two runs of a model are the same."""
-        request, inputs = self.request, self.bound.inputs
-        made = {}
-        if request.given is not None:
-            made = request.given.feeds(self.bound.graph, inputs, self.file.name)
-        return describe_given(self.binding.inputs, made, request.seed)
+        return describe_given(self.binding.inputs, self.given_feeds().steps, self.request.seed)
+
+    def given_feeds(self) -> PhaseGiven:
+        """The given inputs of the inference that is repeated, and of the steps of a generation."""
+        given, bound = self.request.given, self.bound
+        if given is None:
+            return PhaseGiven({}, {})
+        if bound.phase is not None:
+            return divide_given(given, bound, bound.phase, self.file.name)
+        feeds = given.feeds(bound.graph, bound.inputs, self.file.name)
+        return PhaseGiven(feeds, feeds)
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
@@ -125,7 +134,11 @@ class Model(Struct, frozen=True):
     def case(self, cores: int) -> Case:
         """The case of this model on so many cores."""
         return Case(
-            self.bound.inputs.batch_size, cores, self.dims, given_dims=given_dims(self.binding)
+            self.bound.inputs.batch_size,
+            cores,
+            self.dims,
+            given_dims=given_dims(self.binding),
+            phase=self.binding.phase,
         )
 
 
@@ -189,18 +202,21 @@ def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Worklo
     bound, file, request = model.bound, model.file, model.request
     # Checked first: an engine would read any file that the model names.
     beside = external_files(file)
-    given = request.given
-    made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
-    feeds = make_inputs(bound.graph, bound.inputs, request.seed, made, file.name)
-    batch_size = bound.inputs.batch_size
+    given = model.given_feeds()
+    feeds = make_inputs(bound.graph, bound.inputs, request.seed, given.still, file.name)
+    steps = None
+    if bound.phase is not None:
+        steps = make_steps(bound, bound.phase, request.seed, given.steps, file.name)
+    folder = None
     if file.path is not None and not bound.inputs.rebound:
         path = worker.send_model(file.path, beside, f"model{side}")
-        return Workload(model=path, batch_size=batch_size, feeds=feeds)
-    copy = worker.folder / f"model{side}.onnx"
-    write_runnable(bound, copy)
-    folder = None if file.folder is None else str(file.folder.resolve())
+    else:
+        copy = worker.folder / f"model{side}.onnx"
+        write_runnable(bound, copy)
+        path = worker.send_file(copy, copy.name)
+        folder = None if file.folder is None else str(file.folder.resolve())
     return Workload(
-        model=worker.send_file(copy, copy.name), folder=folder, batch_size=batch_size, feeds=feeds
+        model=path, folder=folder, batch_size=bound.inputs.batch_size, feeds=feeds, steps=steps
     )
 
 

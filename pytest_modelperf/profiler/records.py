@@ -14,9 +14,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement
-from pytest_modelperf.stats.records import Latency
+from pytest_modelperf.stats.records import Latency, Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -203,6 +204,38 @@ class Uncounted(Struct, frozen=True):
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
 
+class GenerationCounts(Struct, frozen=True, kw_only=True):
+    """The counts of a phase of a generation.
+
+    `cache_bytes` is how much the state grows with each token of one item of the batch, 0 if it does
+    not grow. `first_macs` and `last_macs` are those of the first and the last step, and linear in
+    between; None where they could not be counted.
+    """
+
+    cache_bytes: int | None
+    first_macs: int | None
+    last_macs: int | None
+
+
+class GenerationFigures(Struct, frozen=True, kw_only=True):
+    """What a phase tells of a generation; None is unknown, or a figure of the other phase.
+
+    `ttft` is the time to the first token, the median of the prefill. `token_p50` and `token_p95`
+    are those of a step, `growth` how much longer each step takes than the one before it, and
+    `tokens_per_second` those of all items of a batch together. `cache_bytes` is how much the state
+    of one item grows with a token.
+    """
+
+    ttft: Percentile | None = None
+    token_p50: Percentile | None = None
+    token_p95: Percentile | None = None
+    growth: Slope | None = None
+    tokens_per_second: float | None = None
+    cache_bytes: int | None = None
+    first_macs: int | None = None
+    last_macs: int | None = None
+
+
 class StaticProfile(Struct, frozen=True):
     """The counts that follow from the graph alone, at one set of input shapes.
 
@@ -213,7 +246,8 @@ class StaticProfile(Struct, frozen=True):
     whose branch only a run can tell: the costlier branch counts, so sums are upper bounds.
 
     If a run completed the profile, `graph_alone` is the profile before that. `chance` names the
-    operator whose random values decided what that run computed.
+    operator whose random values decided what that run computed. `generation` is set for a phase of
+    a generation, and a step is then the one in the middle.
     """
 
     layers: tuple[StaticLayer, ...]
@@ -226,6 +260,7 @@ class StaticProfile(Struct, frozen=True):
     graph_alone: StaticProfile | None = None
     chance: str | None = None
     scalar_params: int | None = None
+    generation: GenerationCounts | None = None
 
     def __repr__(self) -> str:
         """A line, for the report of a failed assertion: the layers would fill pages."""
@@ -306,6 +341,7 @@ class Case(Struct, frozen=True):
 
     `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
     size, None if a kept profile does not say. `engine` is named only where a request has several.
+    `phase` is that of a generation, if the case is one.
     """
 
     batch_size: int
@@ -313,10 +349,13 @@ class Case(Struct, frozen=True):
     dims: tuple[tuple[str, int], ...] = ()
     engine: str | None = None
     given_dims: tuple[tuple[str, int], ...] | None = ()
+    phase: GenerationPhase | None = None
 
     @property
     def id(self) -> str:
         parts = [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
+        if self.phase is not None:
+            parts.append(self.phase.id)
         return "-".join(parts if self.engine is None else [*parts, self.engine])
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -11,12 +12,20 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import ModelError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
-from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
+from pytest_modelperf.graph.load import (
+    BoundModel,
+    declared_inputs,
+    declared_outputs,
+    load_model,
+)
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
     open_model,
 )
+from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
+from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
+from pytest_modelperf.graph.state import find_state
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import (
@@ -41,7 +50,8 @@ class ProfileRequest(Struct, frozen=True):
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
-    `given` are values for inputs of a model that is run; other inputs are made from `seed`.
+    `given` are values for inputs of a model that is run; other inputs are made from `seed`. With
+    `generations`, each of their `phases` is a case.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -52,17 +62,46 @@ class ProfileRequest(Struct, frozen=True):
     given: GivenInputs | None = None
     seed: int = 0
     named: tuple[str, ...] = ()
+    generations: tuple[Generation, ...] = ()
+    phases: tuple[Phase, ...] = tuple(Phase)
 
     def bindings(self) -> Iterator[Binding]:
-        """Every combination of batch size and dimensions."""
+        """Every combination of batch size, dimensions and phase, whether or not a model has it."""
+        wanted = phases_of_all(self.generations, self.phases)
         for batch_size in self.batch_sizes:
             for sizes in combine_sizes(self.dims):
-                yield Binding(batch_size, sizes, self.inputs)
+                binding = Binding(batch_size, sizes, self.inputs)
+                if not self.generations:
+                    yield binding
+                for generation, phase in wanted:
+                    yield replace(binding, phase=phase, state=generation.state)
+
+    def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
+        """The bindings whose phase the model has; UsageError if it has none of a generation."""
+        had = {phase for each in self.generations for phase in phases_of(file, each)}
+        bindings = tuple(self.bindings())
+        # If nothing is left, binding the model says why.
+        return tuple(b for b in bindings if b.phase is None or b.phase in had) or bindings
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
         names = {*varying_names(self.dims), *self.named}
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
+
+
+def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase, ...]:
+    """The phases that a model has of a generation, by its inputs and outputs.
+
+    UsageError if it has none.
+    """
+    declared = declared_inputs(file.proto), declared_outputs(file.proto)
+    return phases_of_model(*declared, generation, file.name)
+
+
+def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileRequest:
+    """The request without the phases of a generation that its cases do not have."""
+    found = {case.phase.phase for case in cases if case.phase is not None}
+    return replace(request, phases=tuple(phase for phase in request.phases if phase in found))
 
 
 def request_of_each(
@@ -71,23 +110,67 @@ def request_of_each(
     """The request for each of the models that are compared.
 
     If a model fixes a dimension, its size is only for the others. Several sizes are asked of all
-    models, because a model without that dimension cannot follow them.
+    models, because a model without that dimension cannot follow them. If a model lacks an input
+    that the user names as state, that pair is only for the others, too.
     """
+    declared = [declared_inputs(file.proto) for file in files]
+    requests = _with_own_state(request, [{each.name for each in own} for own in declared])
     if isinstance(request.dims, PairedSizes):
-        return (request,) * len(files)
-    own = [dim_names(declared_inputs(file.proto)) for file in files]
+        return requests
+    own = [dim_names(inputs) for inputs in declared]
     known = frozenset[str]().union(*own)
     return tuple(
         replace(
-            request,
+            each,
             dims={
                 name: sizes
                 for name, sizes in request.dims.items()
                 if name in names or name not in known or len(sizes) > 1
             },
         )
-        for names in own
+        for each, names in zip(requests, own, strict=True)
     )
+
+
+def _with_own_state(
+    request: ProfileRequest, inputs: Sequence[AbstractSet[str]]
+) -> tuple[ProfileRequest, ...]:
+    known = frozenset[str]().union(*inputs)
+    return tuple(
+        replace(
+            request,
+            generations=tuple(
+                replace(
+                    each,
+                    state={
+                        past: present
+                        for past, present in each.state.items()
+                        if past in own or past not in known
+                    },
+                )
+                for each in request.generations
+            ),
+        )
+        for own in inputs
+    )
+
+
+def require_equal_phases(files: Sequence[ModelFile], bindings: Sequence[Sequence[Binding]]) -> None:
+    """UsageError if models that are compared have different phases of a generation."""
+    phases = [[binding.phase for binding in own] for own in bindings]
+    if any(found != phases[0] for found in phases):
+        has = [
+            f"{file.name} has the phase {' and '.join(_phase_names(own))}"
+            for file, own in zip(files, phases, strict=True)
+        ]
+        raise UsageError(
+            f"{', and '.join(has)}: they cannot be compared. Ask for the phase that both have: a "
+            "prompt alone has the prefill, generated tokens alone have steps."
+        )
+
+
+def _phase_names(phases: Sequence[GenerationPhase | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.phase.value for each in phases if each is not None))
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
@@ -108,20 +191,35 @@ def _listed(sizes: Sequence[int]) -> str:
 def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, ...]:
     """The batch size of each binding of a request, read from the inputs alone."""
     file = open_model(source)
-    inputs = declared_inputs(file.proto)
     return tuple(
-        bind_inputs(inputs, with_given(binding, request, file), file.name).batch_size
-        for binding in request.bindings()
+        _batch_size(with_given(binding, request, file), file)
+        for binding in request.bindings_of(file)
     )
 
 
+def _batch_size(binding: Binding, file: ModelFile) -> int:
+    inputs = declared_inputs(file.proto)
+    phase = bind_phase(inputs, declared_outputs(file.proto), binding, file.name)
+    if phase is not None:
+        return phase.batch_size
+    return bind_inputs(inputs, binding, file.name).batch_size
+
+
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
-    """The binding with the sizes of the given arrays, if there are any."""
+    """The binding with the sizes of the given arrays, if there are any.
+
+    The sizes of tokens and state follow from the phase of a generation.
+    """
     if request.given is None:
         return binding
     from pytest_modelperf.profiler.given_inputs import specs_of
 
-    specs = specs_of(request.given, declared_inputs(file.proto), file.name)
+    inputs = declared_inputs(file.proto)
+    specs = specs_of(request.given, inputs, file.name)
+    if binding.phase is not None:
+        state = find_state(inputs, declared_outputs(file.proto), binding.state, file.name)
+        own = {pair.past for pair in state.pairs} | {each.name for each in state.tokens}
+        specs = tuple(spec for spec in specs if spec.name not in own)
     return replace(binding, inputs=(*binding.inputs, *specs))
 
 
@@ -139,9 +237,12 @@ def profile_both(
 ) -> tuple[Profile, Profile]:
     """The static profiles of two models that are compared, at the same batch sizes."""
     files = open_model(before), open_model(after)
+    requests = request_of_each(request, files)
+    require_equal_phases(
+        files, [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
+    )
     old, new = (
-        _profile_file(file, own, operators)
-        for file, own in zip(files, request_of_each(request, files), strict=True)
+        _profile_file(file, own, operators) for file, own in zip(files, requests, strict=True)
     )
     require_equal_batches(files, [[each.case.batch_size for each in p.cases] for p in (old, new)])
     return old, new
@@ -149,12 +250,15 @@ def profile_both(
 
 def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
     cases: list[CaseProfile] = []
-    for binding in request.bindings():
+    for binding in request.bindings_of(file):
         bound = load_model(file, with_given(binding, request, file), operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
         batch_size, dims = bound.inputs.batch_size, request.varying(binding)
+        given = given_dims(binding)
         cases.extend(
-            CaseProfile(Case(batch_size, cores, dims, given_dims=given_dims(binding)), static)
+            CaseProfile(
+                Case(batch_size, cores, dims, given_dims=given, phase=binding.phase), static
+            )
             for cores in request.cores
         )
     return Profile(model_facts(file), tuple(cases))
@@ -179,6 +283,11 @@ def profile_bound(
         )
         profile = replace(profile, notes=(*profile.notes, note))
     profile = replace(profile, notes=(*profile.notes, *bound.notes))
+    if bound.phase is not None:
+        from pytest_modelperf.profiler.phase_counts import count_generation
+
+        counts = count_generation(bound, bound.phase, operators)
+        profile = replace(profile, generation=counts)
     if sparsity:
         # Imported here: only this needs numpy's more costly parts.
         from pytest_modelperf.profiler.static.weights import add_sparsity

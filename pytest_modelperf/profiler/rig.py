@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from pytest_modelperf.profiler.measurements import (
 )
 from pytest_modelperf.profiler.sampling import IsEnough, sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.steps import ONE_STEP, StepFeeds
 from pytest_modelperf.profiler.trials import SamplingProgress, WatchSampling
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
@@ -56,7 +58,10 @@ _SESSION_FACTOR = 3
 _DISTURBED_SHARE = 0.05
 
 _NS_PER_S = 1_000_000_000
-_BESIDE = " beside"
+_BESIDE, _STILL = " beside", " still"
+# Its multiples fill the range from 0 to 1 evenly, however many there are.
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+_BYTES_OF_TIME = 8
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -79,13 +84,15 @@ class Setup(Struct, frozen=True, kw_only=True):
 class Workload(Struct, frozen=True, kw_only=True):
     """What a worker runs: a file or a function, at one batch size, with its inputs.
 
-    `folder` is where external data lies, if that is not beside the file.
+    `folder` is where external data lies, if that is not beside the file. With `steps` it is a phase
+    of a generation, and `feeds` are the inputs of the step that stands for all of them.
     """
 
     model: str | Callable[..., Any]
     folder: str | None = None
     batch_size: int = 1
     feeds: Mapping[str, Feed] = field(default_factory=dict)
+    steps: StepFeeds | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -97,7 +104,8 @@ class Rig(Struct):
     """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
     `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
-    requests run at once.
+    requests run at once. `opened` sessions have been loaded so far; the next block of a generation
+    begins at `next_step`.
     """
 
     worker: Worker
@@ -109,12 +117,32 @@ class Rig(Struct):
     feed: str = ""
     step: str = "as it started"
     streams: int = 1
+    opened: int = 0
+    next_step: int = 0
+
+    @property
+    def still_feed(self) -> str:
+        """The inputs of an inference that is repeated as it is: of one step, in a generation."""
+        steps = self.workload.steps
+        return self.feed if steps is None or steps.count == 1 else f"{self.feed}{_STILL}"
 
     def open(self) -> Load:
-        """Load a fresh session; returns how long that took."""
-        return self.open_as(self.side)
+        """Load a fresh session; returns how long that took.
 
-    def open_as(self, name: str) -> Load:
+        A generation begins at another step each time, so that a few steps in each of some rounds
+        cover all lengths.
+        """
+        if self.workload.steps is not None:
+            self.go_to_step(int(self.opened * _GOLDEN % 1.0 * self.workload.steps.count))
+        self.opened += 1
+        return self.open_as(self.side, self.feed)
+
+    def go_to_step(self, step: int) -> None:
+        """Have the next block of a generation begin at a step; after the last comes the first."""
+        if self.workload.steps is not None:
+            self.next_step = step % self.workload.steps.count
+
+    def open_as(self, name: str, feed: str) -> Load:
         answer = self.worker.ask(
             "open",
             "as the model was loaded",
@@ -123,7 +151,7 @@ class Rig(Struct):
             folder=self.workload.folder,
             threads=self.cores,
             options=dict(self.setup.options),
-            feed=self.feed,
+            feed=feed,
             streams=self.streams,
         )
         return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
@@ -148,6 +176,7 @@ class Rig(Struct):
         self, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
     ) -> tuple[Block, ...]:
         """One block a side; several sides take turns, in random order within each turn."""
+        steps, first = self.workload.steps, self.next_step
         answer = self.worker.ask(
             "block",
             self.step,
@@ -156,7 +185,9 @@ class Rig(Struct):
             count=count,
             max_ns=max_ns,
             seed=seed,
+            **({} if steps is None else {"first_step": first}),
         )
+        self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         noise = Noise(**answer["noise"])
         turns = answer["turns"] or {}
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
@@ -170,6 +201,7 @@ class Rig(Struct):
                 else _starts_ns(answer, times_ns),
                 switches=_numbers(turns[side]["switches"]) if turns else None,
                 running_ns=_numbers(turns[side]["running"]) if has_running else None,
+                first_step=None if steps is None or self.streams > 1 else first,
             )
             for side in sides
             for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
@@ -223,12 +255,13 @@ def _own_paths(engine: EngineModule) -> Iterator[Path]:
 def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:
     """Send a worker its engine and the inputs of its inferences."""
     described = worker.use_engine(setup.engine, setup.options)
-    worker.ask(
-        "inputs",
-        "as the inputs were sent",
-        inputs={name: feed.to_wire() for name, feed in workload.feeds.items()},
-        feed=side,
-    )
+    steps = workload.steps
+    if steps is None:
+        _send(worker, workload.feeds, side)
+    else:
+        _send(worker, steps.feeds, side, steps.to_wire())
+        if steps.count > 1:
+            _send(worker, workload.feeds, f"{side}{_STILL}", ONE_STEP)
     facts = EngineFacts(
         name=setup.engine.name,
         version=described.get("version"),
@@ -237,6 +270,21 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
         providers=tuple(described.get("providers", ())),
     )
     return Rig(worker, setup, cores, workload, facts, side, side)
+
+
+def _send(
+    worker: Worker,
+    feeds: Mapping[str, Feed],
+    name: str,
+    steps: Mapping[str, object] | None = None,
+) -> None:
+    worker.ask(
+        "inputs",
+        "as the inputs were sent",
+        inputs={each: feed.to_wire() for each, feed in feeds.items()},
+        feed=name,
+        steps=steps,
+    )
 
 
 def measure_rounds(
@@ -317,7 +365,7 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
     for model in models:
         if model.rig.side in beside:
-            model.rig.open_as(beside[model.rig.side])
+            model.rig.open_as(beside[model.rig.side], model.rig.still_feed)
     answers = rig.worker.ask(
         "layers",
         "in its profiled session",
@@ -343,7 +391,7 @@ def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
     return {
         "model": str(workload.model),
         "folder": workload.folder,
-        "feed": model.rig.feed,
+        "feed": model.rig.still_feed,
         "beside": beside,
     }
 
@@ -357,7 +405,7 @@ def read_kernels(rig: Rig) -> KernelRun | None:
         folder=rig.workload.folder,
         threads=rig.cores,
         options=dict(rig.setup.options),
-        feed=rig.feed,
+        feed=rig.still_feed,
     )
     return None if answer is None else kernel_run_of({"run_ns": (), "plain_ns": (), **answer})
 
@@ -371,7 +419,7 @@ def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] 
         model=workload.model,
         folder=workload.folder,
         options=dict(rig.setup.options),
-        feed=rig.feed,
+        feed=rig.still_feed,
     )
     return found
 

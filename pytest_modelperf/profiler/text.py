@@ -12,6 +12,7 @@ from pytest_modelperf.profiler.conditions import (
     unmeasured_lines,
 )
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.tables.generation import generation_tables
 from pytest_modelperf.profiler.tables.layers import LayerView, layer_table
 from pytest_modelperf.profiler.tables.measured import (
     latency_tables,
@@ -45,6 +46,9 @@ def render_profile(
     page.line(describe_model(profile), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)
+    generations = generation_tables(profile.cases)
+    if generations:
+        page.table(*generations)
     shown = _worth_showing(profile.cases, insets or {})
     known: set[int] = set()
     for case in shown:

@@ -25,6 +25,7 @@ class _PytestWording(Wording):
         "inputs": "inputs",
         "json": "--modelperf-json",
         "max_seconds": "--modelperf-max-seconds",
+        "state": 'state={"PAST": "PRESENT"}',
         "static": "--modelperf-static-only",
         "timeout": "--modelperf-timeout",
         "tolerance": "--modelperf-tolerance",
@@ -40,6 +41,11 @@ class PythonWording(_PytestWording):
 
 class _TableWording(_PytestWording):
     """`dims = {seq = SIZE}`, with the table that it belongs to."""
+
+    names: Mapping[str, str] = {
+        **_PytestWording.names,
+        "state": f'state = {{"PAST" = "PRESENT"}} in {_MODEL_TABLE}',
+    }
 
     def sizes(self, dims: Sequence[str]) -> str:
         keys = [name if _BARE_KEY.fullmatch(name) else _quoted(name) for name in dims]

@@ -17,6 +17,7 @@ from pytest_modelperf.cluster.requests import (
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, pair_sizes
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -46,6 +47,20 @@ def test_each_case_is_one_request_with_the_name_that_it_has_among_all() -> None:
         (binding,) = case.bindings()
         assert case.varying(binding) == (("seq", binding.dims["seq"]),)
         assert (case.inputs, case.seed) == (inputs, 5)
+
+
+def test_each_phase_of_a_generation_is_one_request() -> None:
+    state = {"h": "hn"}
+    request = ProfileRequest(generations=(Generation(5, 3, state), Generation(5, 9, state)))
+    cases = sent(request)
+    assert [binding for case in cases for binding in case.bindings()] == list(request.bindings())
+    assert [len(list(case.bindings())) for case in cases] == [1, 1, 1]
+
+
+def test_a_whole_request_keeps_its_generations_and_their_phases() -> None:
+    request = ProfileRequest(generations=(Generation(5, 3), Generation(5, 9)), phases=(Phase.STEP,))
+    back = from_text(to_text(WholeRequest.of(request)), WholeRequest).to_request()
+    assert list(back.bindings()) == list(request.bindings())
 
 
 @pytest.mark.parametrize(

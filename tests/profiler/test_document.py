@@ -111,6 +111,10 @@ def test_a_profile_as_json(linear: Profile) -> None:
       "cores": 1,
       "dims": {},
       "given_dims": {},
+      "phase": null,
+      "prompt": null,
+      "generate": null,
+      "generation": null,
       "outcome": "not measured",
       "reason": "it was profiled without running it",
       "engine": {

@@ -29,6 +29,12 @@ class FakeSide:
     started: int = 0
     fails: bool = False
     blocks: list[int] = field(default_factory=list)
+    opened: int = 0
+    next_step: int = 0
+    begun_at: list[int] = field(default_factory=list)
+
+    def go_to_step(self, step: int) -> None:
+        self.next_step = step
 
     @contextmanager
     def start(self) -> Iterator[Rig]:
@@ -48,6 +54,8 @@ class FakeSide:
     def block(self, count: int, max_ns: int) -> Block:
         done = min(count, max(1, -(-max_ns // self.infer_ns)))
         self.blocks.append(done)
+        self.begun_at.append(self.next_step)
+        self.next_step += done
         self.log.append(self.name)
         times = (self.infer_ns,) * done
         return Block(times_ns=times, noise=Noise(wall_ns=sum(times), cpu_ns=sum(times)))
@@ -138,6 +146,25 @@ def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
     duet = SharedDuet(before, after)
     assert [duet.open() for _ in range(4)] == [(Load(10), Load(20))] * 4
     assert loaded == ["before", "after", "after", "before"] * 2
+
+
+def test_both_sides_run_the_same_steps_of_a_generation() -> None:
+    """A side that runs more of them within the time goes back to the last common one."""
+    duet, before, after = make(before_ns=10, after_ns=25)
+    duet.open()
+    for _ in range(3):
+        duet.pair_block(40, 300)
+    duet.close()
+    assert before.begun_at == after.begun_at
+    assert len(set(before.begun_at)) > 3
+
+
+def test_a_round_in_two_workers_begins_at_another_step_than_the_one_before() -> None:
+    duet, before, after = make()
+    for number in range(3):
+        duet.open()
+        assert before.opened == after.opened == number
+        duet.close()
 
 
 # -- what is watched of a turn

@@ -403,6 +403,7 @@ OPTIONAL = {
     *("effective_macs", "activation_bytes", "ratio", "roofline", "least_ms", "gain_ms", "share"),
     *("intensity", "achieved_per_second", "attainable_per_second", "achieved_bytes_per_second"),
     *("bytes_per_second", "balance", "given_dims", "total_bytes"),
+    *("phase", "prompt", "generate", "generation", "first_step"),
     *Noise.__struct_fields__[1:],
 }
 

@@ -2,14 +2,14 @@
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and its
 own runtime, and nothing of this package. It has the functions of `Engine`; the last six are
-optional, and so are `prepare_another` and `read_outputs` of a session. Element types have numpy's
-names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the type: such an input comes
-as unsigned integers that hold its bits.
+optional, and so are `prepare_another`, `prepare_steps` and `read_outputs` of a session. Element
+types have numpy's names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the type:
+such an input comes as unsigned integers that hold its bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -29,6 +29,45 @@ class ModelRef(Protocol):
     def folder(self) -> str | None: ...
 
 
+class StepPlan(Protocol):
+    """The steps of a generation: the inputs that change, and the state that is handed on."""
+
+    @property
+    def count(self) -> int:
+        """How many steps there are; after the last one the first follows."""
+        ...
+
+    @property
+    def state(self) -> Sequence[tuple[str, str]]:
+        """Inputs, each with the output that it takes over at the next step."""
+        ...
+
+    @property
+    def fixed(self) -> Mapping[str, Array]:
+        """The inputs that are the same at each step."""
+        ...
+
+    def inputs_at(self, step: int) -> Mapping[str, Array]:
+        """The inputs that change with the steps and are no state: tokens, masks, positions."""
+        ...
+
+    def state_at(self, step: int) -> Mapping[str, Array]:
+        """The state before a step, for an engine that has not run the steps before it."""
+        ...
+
+
+class Steps(Protocol):
+    """Steps of a generation that follow one another."""
+
+    def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
+        """Run the next step; its state stays where the runtime has it, and nothing is copied."""
+        ...
+
+    def rewind(self, step: int) -> None:
+        """Have this step run next."""
+        ...
+
+
 class Session(Protocol):
     """A model that is loaded and ready to run."""
 
@@ -40,6 +79,10 @@ class Session(Protocol):
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
         """Another such function, for another thread to run while the first runs."""
+        ...
+
+    def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> Steps:
+        """The steps of a generation; several threads may run steps of their own at once."""
         ...
 
     def read_outputs(self) -> Mapping[str, Array]:

@@ -26,7 +26,7 @@ import numpy as np
 import onnxruntime as ort
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.contract import Array, ModelRef
+    from pytest_modelperf.profiler.engines.contract import Array, ModelRef, StepPlan
 
 NAME = "onnxruntime"
 
@@ -85,6 +85,12 @@ _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
 # The runtime itself checks for the instructions.
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
+# The providers whose outputs stay on a device, and its name; others write into memory.
+_DEVICES = {
+    "CUDAExecutionProvider": "cuda",
+    "DmlExecutionProvider": "dml",
+    "TensorrtExecutionProvider": "cuda",
+}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -184,6 +190,9 @@ class _Session:
         # Several threads may run a session at once.
         return self._prepared(inputs, dtypes)
 
+    def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _Steps:
+        return _Steps(self._session, plan, dtypes)
+
     def read_outputs(self) -> Mapping[str, Array]:
         names = [output.name for output in self._session.get_outputs()]
         values = self._infer()
@@ -205,6 +214,74 @@ class _Session:
 
     def close(self) -> None:
         del self._infer, self._session
+
+
+class _Steps:
+    """Steps of a generation, whose state stays in values of the runtime, on its device."""
+
+    def __init__(
+        self, session: ort.InferenceSession, plan: StepPlan, dtypes: Mapping[str, str]
+    ) -> None:
+        self._session = session
+        self._names = [output.name for output in session.get_outputs()]
+        self._handed_on = [(past, self._names.index(present)) for past, present in plan.state]
+        self._plan = plan
+        self._dtypes = dtypes
+        self._device = _device_of(session.get_providers()[0], session.get_provider_options())
+        # Values use the memory of their arrays.
+        self._kept: list[Array] = []
+        self._kept_state: list[Array] = []
+        self._inputs = [
+            self._values(plan.inputs_at(step), self._kept) for step in range(plan.count)
+        ]
+        self._first = self._values(plan.state_at(0), self._kept)
+        self._binding = session.io_binding()
+        self._bind({**self._values(plan.fixed, self._kept), **self._first})
+        self._next = 0
+
+    def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
+        binding = self._binding
+        self._bind(self._inputs[self._next])
+        for name in self._names:
+            # Bound anew, because the runtime would write over the values of the step before.
+            binding.bind_output(name, *self._device)
+        self._session.run_with_iobinding(binding)
+        outputs = binding.get_outputs()
+        self._next += 1
+        if self._next == len(self._inputs):
+            self._next = 0
+            self._bind(self._first)
+            return outputs
+        for past, place in self._handed_on:
+            binding.bind_ortvalue_input(past, outputs[place])
+        return outputs
+
+    def _bind(self, values: Mapping[str, ort.OrtValue]) -> None:
+        for name, value in values.items():
+            self._binding.bind_ortvalue_input(name, value)
+
+    def rewind(self, step: int) -> None:
+        if step == self._next:
+            return
+        kept: list[Array] = []
+        self._bind(self._values(self._plan.state_at(step), kept) if step else self._first)
+        # The arrays of the state before are in use until here.
+        self._kept_state = kept
+        self._next = step
+
+    def _values(self, arrays: Mapping[str, Array], kept: list[Array]) -> dict[str, ort.OrtValue]:
+        values = {}
+        for name, array in arrays.items():
+            stored = _packed(array, self._dtypes[name])
+            kept.append(stored)
+            values[name] = _ort_value(stored, self._dtypes[name])
+        return values
+
+
+def _device_of(provider: str, options: Mapping[str, Mapping[str, str]]) -> tuple[str, int]:
+    """The device that a provider computes on, where its outputs can stay, and its number."""
+    number = options.get(provider, {}).get("device_id", "0")
+    return _DEVICES.get(provider, "cpu"), int(number)
 
 
 class _ProfiledSession(_Session):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import openvino as ov
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.contract import Array, ModelRef
+    from pytest_modelperf.profiler.engines.contract import Array, ModelRef, StepPlan
 
 NAME = "openvino"
 
@@ -166,6 +166,9 @@ class _Session:
         self._others.append(request)
         return functools.partial(request.infer, share_outputs=True)
 
+    def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _Steps:
+        return _Steps(self._compiled, plan, dtypes)
+
     def read_outputs(self) -> Mapping[str, Array]:
         self._request.infer()
         # An output without a name is named by its index.
@@ -181,6 +184,71 @@ class _Session:
 
     def close(self) -> None:
         del self._others, self._request, self._compiled
+
+
+class _Steps:
+    """Steps of a generation, which two requests run in turn.
+
+    The outputs of one are the inputs of the other. A single request would write its outputs where
+    its inputs lie.
+    """
+
+    def __init__(
+        self, compiled: ov.CompiledModel, plan: StepPlan, dtypes: Mapping[str, str]
+    ) -> None:
+        self._plan = plan
+        self._dtypes = dtypes
+        requests = [compiled.create_infer_request() for _ in range(2 if plan.state else 1)]
+        self.requests = requests
+        for request in requests:
+            _set(request, self._tensors(plan.fixed))
+        self._inputs = [self._tensors(plan.inputs_at(step)) for step in range(plan.count)]
+        self._first = self._tensors(plan.state_at(0))
+        self._state = self._first
+        self._next = self._turn = 0
+
+    def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
+        request = self.requests[self._turn]
+        _set(request, self._inputs[self._next])
+        _set(request, self._state)
+        outputs = request.infer(share_outputs=True)
+        self._turn = (self._turn + 1) % len(self.requests)
+        self._next += 1
+        if self._next == len(self._inputs):
+            self._next = 0
+            self._state = self._first
+            return outputs
+        self._state = {past: request.get_tensor(present) for past, present in self._plan.state}
+        return outputs
+
+    def rewind(self, step: int) -> None:
+        if step != self._next:
+            self._state = self._tensors(self._plan.state_at(step)) if step else self._first
+            self._next = step
+
+    def _tensors(self, arrays: Mapping[str, Array]) -> dict[str, ov.Tensor]:
+        return {name: _tensor(array, self._dtypes[name]) for name, array in arrays.items()}
+
+
+class _TimedSteps(_Steps):
+    """Steps that note how long each of them took."""
+
+    def __init__(
+        self, compiled: ov.CompiledModel, plan: StepPlan, dtypes: Mapping[str, str]
+    ) -> None:
+        super().__init__(compiled, plan, dtypes)
+        self.run_ns: list[int] = []
+
+    def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
+        start = time.perf_counter_ns()
+        outputs = super().__call__()
+        self.run_ns.append(time.perf_counter_ns() - start)
+        return outputs
+
+
+def _set(request: ov.InferRequest, tensors: Mapping[str, ov.Tensor]) -> None:
+    for name, tensor in tensors.items():
+        request.set_tensor(name, tensor)
 
 
 class _ProfiledSession(_Session):
@@ -217,6 +285,16 @@ class _ProfiledSession(_Session):
             return outputs
 
         return infer_timed
+
+    def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _TimedSteps:
+        """See `Session`. The kernels of one request are counted: there is one without a state."""
+        steps = _TimedSteps(self._compiled, plan, dtypes)
+        self._request = steps.requests[0]
+        steps()
+        self._first_us = self._kernel_us()
+        self._run_ns = steps.run_ns
+        steps.run_ns.clear()
+        return steps
 
     def report(self, runs: int) -> dict[str, Any]:
         average_us = self._kernel_us()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
+import math
 import os
 import random
 import shutil
@@ -50,7 +52,7 @@ from pytest_modelperf.profiler.worker.timing import (
 )
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.contract import Engine, Session
+    from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
 
 ENGINE_MODULE = "modelperf_engine"
 QUANTIZER_MODULE = "modelperf_quantizer"
@@ -67,11 +69,79 @@ class ModelLocation:
 
 
 class FeedArrays:
-    """The inputs of a model by name, and their types, which numpy may not have."""
+    """The inputs of a model by name, and their types, which numpy may not have.
 
-    def __init__(self, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
+    `steps` is set for a generation.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        dtypes: Mapping[str, str],
+        steps: StepArrays | None = None,
+    ) -> None:
         self.arrays = arrays
         self.dtypes = dtypes
+        self.steps = steps
+
+
+class StepArrays:
+    """The steps of a generation; see `StepPlan` of the engines.
+
+    `changing` has for each input that changes with the steps the place of its values in a flat
+    array, and its shape, one for each step. `state` has inputs, the outputs that they take over,
+    and the axis along which they grow by so many entries a step; None: they do not grow.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        count: int,
+        state: Sequence[tuple[str, str, int | None, int]],
+        changing: Mapping[str, Sequence[tuple[int, Sequence[int]]]],
+    ) -> None:
+        self.count = count
+        self.state = [(past, present) for past, present, _, _ in state]
+        self._state = state
+        self._changing = changing
+        self._arrays = arrays
+        handed_on = {past for past, _ in self.state}
+        self.fixed = {n: a for n, a in arrays.items() if n not in changing and n not in handed_on}
+        self._own = [name for name in changing if name not in handed_on]
+
+    def inputs_at(self, step: int) -> dict[str, Any]:
+        """Views of the flat arrays."""
+        return {name: self._view(name, step) for name in self._own}
+
+    def _view(self, name: str, step: int) -> Any:  # noqa: ANN401  # an array
+        start, shape = self._changing[name][step]
+        size = math.prod(shape)
+        return self._arrays[name][start : start + size].reshape(shape)
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The first state; where it grows, it is repeated as often as its length asks for.
+
+        A state that counts the steps has its value.
+        """
+        import numpy as np
+
+        found = {}
+        for past, _, axis, growth in self._state:
+            if past in self._changing:
+                found[past] = self._view(past, step)
+                continue
+            array = self._arrays[past]
+            if axis is not None and step:
+                length = array.shape[axis] + step * growth
+                shape = list(array.shape)
+                shape[axis] = length
+                array = (
+                    np.take(array, np.arange(length) % array.shape[axis], axis)
+                    if array.size
+                    else np.zeros(shape, array.dtype)
+                )
+            found[past] = array
+        return found
 
 
 class LostProcessorsError(RuntimeError):
@@ -196,10 +266,13 @@ class Agent:
 
     # -- models
 
-    def do_inputs(self, inputs: Mapping[str, Any], feed: str = "") -> None:
+    def do_inputs(
+        self, inputs: Mapping[str, Any], feed: str = "", steps: Mapping[str, Any] | None = None
+    ) -> None:
         """Keep inputs for the inferences that name this feed.
 
         Each input has a type, the type that it is stored as, a shape, and its bits or texts.
+        `steps` are the arguments of `StepArrays`, for a generation.
         """
         import numpy as np
 
@@ -213,7 +286,8 @@ class Agent:
             )
             arrays[name] = values.reshape(shape)
             dtypes[name] = dtype
-        self._feeds[feed] = FeedArrays(arrays, dtypes)
+        made = None if steps is None else StepArrays(arrays, **steps)
+        self._feeds[feed] = FeedArrays(arrays, dtypes, made)
 
     def do_open(  # noqa: PLR0913, PLR0917  # the same
         self,
@@ -240,7 +314,12 @@ class Agent:
         fed = self._feeds[feed]
         self._infer[side] = [
             self._prepared(session, feed),
-            *(session.prepare_another(fed.arrays, fed.dtypes) for _ in range(streams - 1)),
+            *(
+                session.prepare_another(fed.arrays, fed.dtypes)
+                if fed.steps is None
+                else self._prepared(session, feed)
+                for _ in range(streams - 1)
+            ),
         ]
         return {"begun_ns": start, "load_ns": load_ns}
 
@@ -251,14 +330,23 @@ class Agent:
             session.close()
 
     def do_block(
-        self, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
+        self,
+        sides: Sequence[str],
+        count: int,
+        max_ns: int,
+        seed: int = 0,
+        first_step: int | None = None,
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
         For sides that take turns also when each inference began and what disturbed it; for one side
-        with several requests at once also the inferences per second.
+        with several requests at once also the inferences per second. A generation goes on from
+        `first_step`.
         """
         infers = [self._infer[side] for side in sides]
+        if first_step is not None:
+            for each in itertools.chain.from_iterable(infers):
+                cast("Steps", each).rewind(first_step)
         per_second = None
         before = self._meter.read()
         with paused_gc():
@@ -362,17 +450,27 @@ class Agent:
 
     def _prepared(self, session: Session, feed: str) -> Callable[[], Any]:
         fed = self._feeds[feed]
-        return session.prepare(fed.arrays, fed.dtypes)
+        if fed.steps is None:
+            return session.prepare(fed.arrays, fed.dtypes)
+        if not hasattr(session, "prepare_steps"):
+            raise RuntimeError(
+                "this engine cannot hand on the state of a model: its sessions have no "
+                "`prepare_steps`. Profile the model without a prompt, or on another engine"
+            )
+        return session.prepare_steps(fed.steps, fed.dtypes)
 
-    def do_outputs(self, side: str, max_bytes: int) -> dict[str, Any] | None:
+    def do_outputs(self, side: str, max_bytes: int, feed: str = "") -> dict[str, Any] | None:
         """The outputs of one inference, by name; None if the engine cannot tell.
 
         Each output has a type, a shape and its bits; the bits are None if they are too many to
-        send.
+        send. A generation has the inference of `feed`.
         """
         session = self._sessions[side]
         if not hasattr(session, "read_outputs"):
             return None
+        fed = self._feeds[feed]
+        if fed.steps is not None:
+            session.prepare(fed.arrays, fed.dtypes)
         outputs: dict[str, Any] = {}
         for name, output in session.read_outputs().items():
             fits = output.nbytes <= max_bytes and output.dtype.kind in "biufc"

@@ -104,6 +104,10 @@ def test_a_chunk_without_starts_leaves_its_block_without() -> None:
     class Told:
         def __init__(self, *starts_ns: tuple[int, ...] | None) -> None:
             self._blocks = iter(starts_ns)
+            self.next_step = 0
+
+        def go_to_step(self, step: int) -> None:
+            self.next_step = step
 
         def block(self, count: int, _: int) -> Block:
             starts_ns = next(self._blocks)

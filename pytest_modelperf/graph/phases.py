@@ -1,0 +1,82 @@
+"""The phases of a generation: the whole prompt in one inference, then one token after the other."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+
+class Phase(enum.Enum):
+    """A part of a generation, measured as a case of its own."""
+
+    PREFILL = "prefill"
+    STEP = "step"
+
+
+class GenerationPhase(Struct, frozen=True):
+    """A phase of a generation of `generate` tokens after a prompt of `prompt` tokens.
+
+    A prefill is one inference on the prompt. A step is one inference for each of the tokens that
+    are generated; together they begin with a past as long as the prompt.
+    """
+
+    phase: Phase
+    prompt: int
+    generate: int
+
+    @property
+    def id(self) -> str:
+        """The part of a case's id that names the phase: `prompt128-generate64-step`."""
+        generate = f"-generate{self.generate}" if self.phase is Phase.STEP else ""
+        return f"prompt{self.prompt}{generate}-{self.phase.value}"
+
+    @property
+    def steps(self) -> int:
+        """How many inferences differ in their length."""
+        return self.generate if self.phase is Phase.STEP else 1
+
+    @property
+    def middle(self) -> int:
+        """The step that stands for all of them in a static profile."""
+        return self.steps // 2
+
+    def before(self, step: int, new: int = 1) -> int:
+        """The number of tokens before a step, if each takes so many."""
+        return self.prompt + step * new if self.phase is Phase.STEP else 0
+
+
+class Generation(Struct, frozen=True):
+    """A generation to profile. `state` has the outputs of inputs whose pairs the user names.
+
+    A prompt of 0 has no prefill, and `generate=0` has no steps.
+    """
+
+    prompt: int
+    generate: int
+    state: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def phases(self) -> tuple[GenerationPhase, ...]:
+        wanted = ((Phase.PREFILL, self.prompt), (Phase.STEP, self.generate))
+        return tuple(
+            GenerationPhase(phase, self.prompt, self.generate) for phase, tokens in wanted if tokens
+        )
+
+
+def phases_of_all(
+    generations: Sequence[Generation], wanted: Sequence[Phase]
+) -> tuple[tuple[Generation, GenerationPhase], ...]:
+    """The wanted phases of all generations, with one prefill for each prompt.
+
+    The longest generation of a prompt has it, for a cache of a fixed size has to hold that.
+    """
+    longest = {each.prompt: each for each in sorted(generations, key=lambda each: each.generate)}
+    return tuple(
+        (each, phase)
+        for each in generations
+        for phase in each.phases
+        if phase.phase in wanted
+        and (phase.phase is not Phase.PREFILL or longest[each.prompt] == each)
+    )

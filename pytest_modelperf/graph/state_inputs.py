@@ -1,0 +1,239 @@
+"""The inputs of one inference of a model with state: sizes and exact values, by its length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from msgspec import Struct
+
+from pytest_modelperf.errors import BindingError
+from pytest_modelperf.graph.binding import DeclaredInput, InputSpec, evaluate, find_batch
+from pytest_modelperf.graph.state import Count, State, holds_length, time_axes
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
+
+# What a mask that is added to scores has for a hidden token; float16 can hold it.
+_HIDDEN = -10_000.0
+
+
+class StateInputs(Struct, frozen=True):
+    """What one inference takes: sizes of dimensions, and inputs whose values are exact.
+
+    `dims` has the dimensions that follow from the number of tokens, by the names that a binding
+    takes. `values` are masks, positions, lengths and the branch. Tokens and caches are made from
+    the seed as other inputs are.
+    """
+
+    dims: Mapping[str, int]
+    values: tuple[InputSpec, ...]
+
+
+class Span(Struct, frozen=True):
+    """The tokens of one inference: so many new ones after those before.
+
+    The prefill has none before. `capacity` is the length of a static cache that the model leaves
+    open: no fewer than all tokens of a generation.
+    """
+
+    before: int
+    new: int
+    capacity: int
+
+    @property
+    def total(self) -> int:
+        return self.before + self.new
+
+
+def state_inputs(
+    state: State,
+    inputs: Sequence[DeclaredInput],
+    span: Span,
+    *,
+    batch_size: int,
+    dims: Mapping[str, int] | None = None,
+) -> StateInputs:
+    """The inputs of the inference of these tokens; `dims` are sizes that the user gives.
+
+    An input with a dimension that still has no size is left out: binding the model names it.
+    BindingError if two inputs need one dimension at two sizes.
+    """
+    return _Maker(state, inputs, span, batch_size, dims or {}).make()
+
+
+class _Maker:
+    """The sizes and values of one inference."""
+
+    def __init__(
+        self,
+        state: State,
+        inputs: Sequence[DeclaredInput],
+        span: Span,
+        batch_size: int,
+        given: Mapping[str, int],
+    ) -> None:
+        self.state, self.span, self.batch_size = state, span, batch_size
+        self.declared = {declared.name: declared for declared in inputs}
+        self.batch = find_batch(inputs)
+        self.given = given
+        self.dims: dict[str, int] = {}
+        self.users: dict[str, str] = {}
+
+    def make(self) -> StateInputs:
+        span, state = self.span, self.state
+        for token in state.tokens:
+            self.set(token.name, token.axis, span.new)
+        for pair in state.pairs:
+            if pair.grows is not None:
+                self.set(pair.past, pair.grows, span.before)
+        for pair in state.pairs:
+            if pair.grows is None:
+                self.set_capacity(self.declared[pair.past])
+        for mask in state.masks:
+            self.set_missing(mask.name, mask.axis, self.seen)
+        for name in state.positions:
+            if self.declared[name].dims:
+                self.set_missing(name, len(self.declared[name].dims or ()) - 1, span.new)
+        values = [
+            *(self.mask(mask.name, mask.axis) for mask in state.masks),
+            *map(self.position, state.positions),
+            *(self.filled(each.name, self.counted(each.counts)) for each in state.lengths),
+            *(
+                self.filled(pair.past, span.before)
+                for pair in state.pairs
+                if holds_length(self.declared[pair.past])
+            ),
+        ]
+        if state.branch is not None:
+            values.append(self.filled(state.branch, span.before > 0, "bool"))
+        return StateInputs(self.dims, tuple(spec for spec in values if spec is not None))
+
+    @property
+    def seen(self) -> int:
+        """The length of a mask: all tokens, or the whole of a cache that does not grow."""
+        grows = any(pair.grows is not None for pair in self.state.pairs)
+        is_static = not grows and any(
+            len(self.declared[pair.past].dims or ()) > 3 for pair in self.state.pairs
+        )
+        return self.span.capacity if is_static else self.span.total
+
+    def counted(self, counts: Count) -> int:
+        span = self.span
+        return {
+            Count.BEFORE: span.before,
+            Count.TOTAL: span.total,
+            Count.LAST: span.total - 1,
+            Count.NEW: span.new,
+        }[counts]
+
+    # -- sizes
+
+    def set(self, name: str, axis: int, size: int) -> None:
+        """Give the dimension of an input this size, if the model leaves it open."""
+        key = self.key(name, axis)
+        if key is None:
+            return
+        other = self.dims.get(key, self.given.get(key))
+        if other is not None and other != size:
+            user = self.users.get(key)
+            what = "is given as" if user is None else f"is, by the input {printable(user)!r},"
+            raise BindingError(
+                f"the dimension {printable(key)!r} of the input {printable(name)!r} has to be "
+                f"{size} where the inference takes {self.span.new} tokens after {self.span.before} "
+                f"others, but {what} {other}. "
+                + (
+                    "Leave its size out."
+                    if user is None
+                    else "Export the model with a name for each of the two lengths."
+                )
+            )
+        self.dims[key] = size
+        self.users.setdefault(key, name)
+
+    def set_capacity(self, past: DeclaredInput) -> None:
+        """Give the open length of a cache that does not grow its size."""
+        dims = past.dims or ()
+        batch = {axis for axis in range(len(dims)) if self.is_batch(past.name, axis)}
+        for axis in time_axes(dims, batch, named=True):
+            self.set_missing(past.name, axis, self.span.capacity)
+
+    def set_missing(self, name: str, axis: int, size: int) -> None:
+        """The same, unless it has a size or follows from others."""
+        key = self.key(name, axis)
+        if key is not None and self.size(name, axis) is None:
+            self.set(name, axis, size)
+
+    def key(self, name: str, axis: int) -> str | None:
+        """How a binding names a dimension; None if it is fixed."""
+        dim = (self.declared[name].dims or ())[axis]
+        return None if isinstance(dim, int) else dim or f"{name}.{axis}"
+
+    def is_batch(self, name: str, axis: int) -> bool:
+        if self.batch is None:
+            return False
+        dim = (self.declared[name].dims or ())[axis]
+        by_name = self.batch.name is not None and dim == self.batch.name
+        return by_name or (name, axis) in self.batch.places
+
+    def size(self, name: str, axis: int) -> int | None:
+        if self.is_batch(name, axis):
+            return self.batch_size
+        dim = (self.declared[name].dims or ())[axis]
+        if isinstance(dim, int):
+            return dim
+        sizes = {**self.given, **self.dims}
+        found = sizes.get(dim or f"{name}.{axis}")
+        return evaluate(dim, sizes) if found is None and dim is not None else found
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        dims = self.declared[name].dims
+        if dims is None:
+            return None
+        sizes = [self.size(name, axis) for axis in range(len(dims))]
+        known = tuple(size for size in sizes if size is not None)
+        return known if len(known) == len(sizes) else None
+
+    # -- values
+
+    def spec(
+        self, name: str, dtype: str, shape: tuple[int, ...], values: Sequence[float]
+    ) -> InputSpec:
+        declared = self.declared[name].dtype or dtype
+        short = tuple(values[:1]) if len(set(values)) == 1 else tuple(values)
+        return InputSpec(name, declared, shape, short)
+
+    def filled(self, name: str, value: float, dtype: str = "int64") -> InputSpec | None:
+        shape = self.shape(name)
+        return None if shape is None else self.spec(name, dtype, shape, (float(value),))
+
+    def position(self, name: str) -> InputSpec | None:
+        shape = self.shape(name)
+        if shape is None:
+            return None
+        length = shape[-1] if shape else 1
+        values = [float(self.span.before + place) for place in range(length)]
+        return self.spec(name, "int64", shape, values * (prod(shape) // max(length, 1)))
+
+    def mask(self, name: str, axis: int) -> InputSpec | None:
+        """What each new token sees: the tokens up to itself, if the mask has a row for each."""
+        shape = self.shape(name)
+        if shape is None:
+            return None
+        span, length = self.span, shape[axis]
+        if length < span.total and length != span.new:
+            raise BindingError(
+                f"the mask {printable(name)!r} has room for {count_of(length, 'token')}, but the "
+                f"inference sees {span.total:,}. Ask for fewer tokens."
+            )
+        declared = self.declared[name].dtype or "int64"
+        is_added = declared.startswith(("float", "bfloat")) and len(shape) > 2
+        yes, no = (0.0, _HIDDEN) if is_added else (1.0, 0.0)
+        # A mask of the new tokens alone has no entries for those before.
+        before = 0 if length == span.new else span.before
+        rows = [before + span.new]
+        if len(shape) > 2 and shape[axis - 1] == span.new:
+            rows = [before + row + 1 for row in range(span.new)]
+        elif len(shape) > 1:
+            rows *= shape[axis - 1]
+        values = [yes if place < visible else no for visible in rows for place in range(length)]
+        return self.spec(name, "int64", shape, values * (prod(shape) // max(len(values), 1)))

@@ -1,0 +1,66 @@
+"""How much longer each step takes than the one before it, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from pytest_modelperf.stats.quantiles import t_critical
+from pytest_modelperf.stats.records import Slope
+
+# The steps are divided into so many ranges. In each, the median leaves out disturbed inferences.
+_RANGES = 16
+# The t quantile of fewer rounds makes any interval useless.
+_FEWEST_ROUNDS = 3
+
+
+class SteppedTimes(Struct, frozen=True):
+    """The times of a round, whose first is that of `first_step`; after the last step comes 0."""
+
+    first_step: int
+    times_ns: Sequence[int]
+
+
+def slope_of(rounds: Sequence[SteppedTimes], steps: int, confidence: float) -> Slope | None:
+    """The slope of the time over the steps; None if too few rounds tell it.
+
+    It is that of the least squares through the medians of ranges of steps, each round and range a
+    point that weighs as much as it has times. Sessions differ, so the interval is that of the
+    jackknife over rounds: Efron and Stein, "The jackknife estimate of variance" (1981).
+    """
+    if steps < 2 or len(rounds) < _FEWEST_ROUNDS:
+        return None
+    sums = np.array([_sums(each, steps) for each in rounds])
+    total = sums.sum(axis=0)
+    left_out = _slope(total - sums)
+    if not np.isfinite(left_out).all():
+        return None
+    value = float(_slope(total))
+    count = len(rounds)
+    variance = (count - 1) / count * ((left_out - left_out.mean()) ** 2).sum()
+    half = float(t_critical((1.0 - confidence) / 2.0, count - 1)) * float(variance) ** 0.5
+    return Slope(ns_per_step=value, low=value - half, high=value + half, confidence=confidence)
+
+
+def _sums(found: SteppedTimes, steps: int) -> list[float]:
+    """The weight of a round, and its weighted sums of x, t, x*x and x*t."""
+    times = np.asarray(found.times_ns, np.float64)
+    at = (found.first_step + np.arange(len(times))) % steps
+    ranges = at * min(_RANGES, steps) // steps
+    sums = np.zeros(5)
+    for each in np.unique(ranges):
+        inside = ranges == each
+        weight, x, t = inside.sum(), at[inside].mean(), np.median(times[inside])
+        sums += weight * np.array([1.0, x, t, x * x, x * t])
+    return [float(value) for value in sums]
+
+
+def _slope(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The slopes that rows of such sums give; not a number where all lie at one place."""
+    weight, x, t, xx, xt = np.moveaxis(sums, -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slopes: npt.NDArray[np.float64] = (weight * xt - x * t) / (weight * xx - x * x)
+    return slopes
