@@ -97,6 +97,7 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
         "batch_size": case.batch_size,
         "cores": case.cores,
         "dims": ", ".join(f"{name}={size}" for name, size in sorted(case.dims.items())) or None,
+        "state": None if case.generation is None else _listed(case.generation.state) or None,
         "engine": case.engine,
         "engine options": None if not case.options else _listed(case.options),
         "inputs": None if case.inputs is None or not case.inputs.specs else str(case.inputs),

@@ -23,6 +23,7 @@ from pytest_modelperf.baselines.records import (
     ModelBaseline,
     Provenance,
     StoredCase,
+    StoredGeneration,
     StoredLatency,
     StoredProcess,
     StoredRound,
@@ -39,6 +40,7 @@ from pytest_modelperf.files.documents import (
     rounded,
     shortened,
 )
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
@@ -161,12 +163,22 @@ class FidelityPart(_Part):
             raise ValueError("the ratio is outside of its interval")
 
 
+class GenerationPart(_Part):
+    """The phase of a generation that a case is."""
+
+    phase: Phase
+    prompt: Count
+    generate: Count
+    state: Mapping[str, str]
+
+
 class CasePart(CountsPart):
     """A case, under its id."""
 
     batch_size: Positive
     cores: Positive
     dims: Mapping[str, Count]
+    generation: GenerationPart | None
     engine: str | None
     options: Mapping[str, str] | None
     inputs: InputsPart | None
@@ -291,6 +303,7 @@ def read_machine(data: bytes, path: Path) -> MachineBaseline:
 
 
 def _read_case(case_id: str, case: CasePart) -> StoredCase:
+    known = case.generation
     return StoredCase(
         id=case_id,
         batch_size=case.batch_size,
@@ -300,6 +313,7 @@ def _read_case(case_id: str, case: CasePart) -> StoredCase:
         observed=None if case.observed is None else _read_counts(case.observed),
         provenance=None if case.provenance is None else Provenance(**asdict(case.provenance)),
         dims=case.dims,
+        generation=None if known is None else StoredGeneration(**asdict(known)),
         engine=case.engine,
         options=case.options,
         inputs=None if case.inputs is None else StoredInputs(**asdict(case.inputs)),
@@ -386,11 +400,13 @@ def write_machine(stored: MachineBaseline) -> bytes:
 
 
 def _case_part(case: StoredCase) -> CasePart:
+    known = case.generation
     observed = None if case.observed is None else ObservedPart(**_counts(case.observed))
     return CasePart(
         batch_size=case.batch_size,
         cores=case.cores,
         dims=case.dims,
+        generation=None if known is None else GenerationPart(**asdict(known)),
         engine=case.engine,
         options=case.options,
         inputs=None if case.inputs is None else InputsPart(**asdict(case.inputs)),

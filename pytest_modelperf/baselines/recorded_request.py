@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.graph.binding import dim_names
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, pair_sizes
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -25,8 +26,10 @@ def request_as_recorded(
     """The request, with the recorded sizes of dimensions that it gives no size.
 
     The ids of cases name these sizes as the baseline does. Nothing is added to a request with given
-    shapes, which may hold sizes, or with paired sizes, which are complete.
+    shapes, which may hold sizes, or with paired sizes, which are complete. If nothing but phases of
+    generations was recorded and it names no generation, it gets these.
     """
+    request = _with_generations(request, baseline)
     if request.inputs or request.given is not None or isinstance(request.dims, PairedSizes):
         return request
     declared = dim_names(declared_inputs(open_model(source).proto))
@@ -49,6 +52,16 @@ def request_as_recorded(
         # Not every combination was recorded, so the sizes of each case stay together.
         dims = pair_sizes([case for at, case in enumerate(cases) if case not in cases[:at]])
     return replace(request, dims=dims, named=(*request.named, *named))
+
+
+def _with_generations(request: ProfileRequest, baseline: ModelBaseline) -> ProfileRequest:
+    recorded = [case.generation for case in baseline.cases if case.generation is not None]
+    if request.generations or not recorded or len(recorded) < len(baseline.cases):
+        return request
+    known = [Generation(each.prompt, each.generate, each.state) for each in recorded]
+    phases = tuple(phase for phase in Phase if phase in {each.phase for each in recorded})
+    distinct = tuple(each for at, each in enumerate(known) if each not in known[:at])
+    return replace(request, generations=distinct, phases=phases)
 
 
 def _place(dim: str, own: str) -> int:

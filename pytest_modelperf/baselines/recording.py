@@ -16,7 +16,7 @@ from pytest_modelperf.baselines.records import (
     MachineBaseline,
     Provenance,
 )
-from pytest_modelperf.baselines.storing import store_case, store_latency
+from pytest_modelperf.baselines.storing import generation_of, store_case, store_latency
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.kernels import find_plan_difference
@@ -58,7 +58,9 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     """Records every case of a model; MeasureError if one cannot be measured."""
     extensions = extensions or Extensions()
     file = open_model(source)
-    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    models = [
+        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
+    ]
     total = len(request.cores) * len(models)
     # Read before the twin is made, which must belong to the same bytes.
     read_facts(models[0], total, watch)
@@ -116,6 +118,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         dims=dict(sorted(model.binding.dims.items())),
         options=dict(sorted(setup.options.items())),
         inputs=model.given_inputs(),
+        generation=generation_of(model.binding),
     )
     latency = store_latency(profiles, facts, date)
     recording = BaselineRecording(
@@ -137,7 +140,10 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
         profile, facts, replace(_provenance(date, _machine(facts), profile), machine=None)
     )
     stored = replace(
-        stored, dims=dict(sorted(model.binding.dims.items())), inputs=model.given_inputs()
+        stored,
+        dims=dict(sorted(model.binding.dims.items())),
+        inputs=model.given_inputs(),
+        generation=generation_of(model.binding),
     )
     return BaselineRecording(name=name, model=replace(facts, path=None), cases=(stored,))
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
@@ -83,6 +84,15 @@ class Fidelity(Struct, frozen=True, kw_only=True):
     has_same_plan: bool | None = None
 
 
+class StoredGeneration(Struct, frozen=True, kw_only=True):
+    """The phase of a generation that a case is; `state` are the pairs that the user named."""
+
+    phase: Phase
+    prompt: int
+    generate: int
+    state: Mapping[str, str] = field(default_factory=dict)
+
+
 class StoredCase(Struct, frozen=True, kw_only=True):
     """One stored case. `engine` is the name of the engine that it was recorded with.
 
@@ -91,7 +101,7 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     completed; None if there was nothing to complete or nothing ran. Both are None for a Python
     function. `static` alone is None if an older version stored only completed counts. `options` are
     the given options of the engine, and `inputs` the given inputs. These and `provenance` are None
-    if an older version recorded the case.
+    if an older version recorded the case. `generation` is None for a plain case.
     """
 
     id: str
@@ -106,6 +116,7 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     options: Mapping[str, str] | None = None
     inputs: StoredInputs | None = None
     fidelity: Fidelity | None = None
+    generation: StoredGeneration | None = None
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""

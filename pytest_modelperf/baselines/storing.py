@@ -11,11 +11,13 @@ from pytest_modelperf.baselines.records import (
     Fidelity,
     Provenance,
     StoredCase,
+    StoredGeneration,
     StoredLatency,
     StoredProcess,
     StoredRound,
     StoredStatic,
 )
+from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.profiler.measurements import Measurement, Round
 from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
 
@@ -45,6 +47,19 @@ def store_case(
         observed=_observed(profile.counted),
         fidelity=fidelity,
         provenance=provenance,
+    )
+
+
+def generation_of(binding: Binding) -> StoredGeneration | None:
+    """The phase of a generation that a binding asks for."""
+    phase = binding.phase
+    if phase is None:
+        return None
+    return StoredGeneration(
+        phase=phase.phase,
+        prompt=phase.prompt,
+        generate=phase.generate,
+        state=dict(sorted(binding.state.items())),
     )
 
 

@@ -130,6 +130,15 @@ def _model_4_to_5(root: Part) -> Part:
     return {**root, "schema": 5, "model": {**root["model"], "total_bytes": None}}
 
 
+def _model_5_to_6(root: Part) -> Part:
+    """No case was a phase of a generation yet."""
+    return {
+        **root,
+        "schema": 6,
+        "cases": _each(root["cases"], lambda case: {**case, "generation": None}),
+    }
+
+
 def _each(cases: Part, upgrade: Any) -> Part:  # noqa: ANN401  # a step for one case
     return {case_id: upgrade(case) for case_id, case in cases.items()}
 
@@ -138,5 +147,6 @@ def _without(part: Mapping[str, Any], *keys: str) -> Part:
     return {key: value for key, value in part.items() if key not in keys}
 
 
-MODEL_SCHEMA = Schema(5, {1: _model_1_to_2, 2: _model_2_to_3, 3: _model_3_to_4, 4: _model_4_to_5})
+_MODEL_STEPS = (_model_1_to_2, _model_2_to_3, _model_3_to_4, _model_4_to_5, _model_5_to_6)
+MODEL_SCHEMA = Schema(6, dict(enumerate(_MODEL_STEPS, 1)))
 MACHINE_SCHEMA = Schema(1)

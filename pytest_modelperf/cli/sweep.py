@@ -21,6 +21,7 @@ from pytest_modelperf.cli.options import (
     MeasuringOptions,
     OutputOptions,
     csv_option,
+    generation_options,
     html_option,
     input_file_option,
     json_option,
@@ -151,6 +152,7 @@ class EnginesOptions(Struct, frozen=True):
     help="The longest median latency that the best may have, in milliseconds, as in 20 or 0.5.",
 )
 @model_options
+@generation_options
 @input_file_option("Run the models on these arrays, named as the inputs.")
 @sweeping_options
 @cluster_options
@@ -189,6 +191,9 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     engines, MODEL runs on the first (A) and on the second (B). On a cluster, one of the machines
     runs the whole sweep.
 
+    With --prompt and --generate, each phase of a generation is a configuration, and the best is
+    found among the steps, which make one token each.
+
     \b
     modelperf sweep model.onnx --batch 1,2,4,8 --cores 1,2 --streams 1,2,4
     modelperf sweep model.onnx --batch 1,8 --latency-threshold 20 --html sweep.html
@@ -196,6 +201,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     modelperf sweep model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
     modelperf sweep model.onnx --engine onnxruntime,openvino --cores 1,2
+    modelperf sweep decoder.onnx --prompt 64,256 --generate 64 --batch 1,4
     """  # noqa: D301  # click: keep the lines of the paragraph
     models = (model,) if before.against is None else (before.against, model)
     is_shown = outputs.check(*models, input_file=cases.input_file)

@@ -18,6 +18,7 @@ import distributed
 import tornado.ioloop
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.versions import VersionMismatchWarning
+from tornado.iostream import BaseIOStream
 
 from pytest_modelperf.cluster.places import Place
 from pytest_modelperf.cluster.station import PRELOAD_MODULE
@@ -58,8 +59,11 @@ def _running_loop() -> Iterator[tornado.ioloop.IOLoop]:
 
     async def run() -> None:
         stopped = asyncio.Event()
-        running.set_result((tornado.ioloop.IOLoop.current(), stopped))
+        loop = tornado.ioloop.IOLoop.current()
+        running.set_result((loop, stopped))
         await stopped.wait()
+        await _cancel_others()
+        _close_streams(loop)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="cluster", daemon=True)
     thread.start()
@@ -69,6 +73,25 @@ def _running_loop() -> Iterator[tornado.ioloop.IOLoop]:
     finally:
         loop.add_callback(stopped.set)
         thread.join()
+
+
+async def _cancel_others() -> None:
+    """End all tasks of this loop but the present one."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _close_streams(loop: tornado.ioloop.IOLoop) -> None:
+    """Close the sockets of connections that were cancelled before they were made.
+
+    Under Python 3.10 tornado leaves them open, until its next loop collects this one as garbage.
+    """
+    for _, handler in list(loop.handlers.values()):  # type: ignore[attr-defined]  # asyncio's has
+        stream = getattr(handler, "__self__", None)
+        if isinstance(stream, BaseIOStream):
+            stream.close()
 
 
 @contextmanager

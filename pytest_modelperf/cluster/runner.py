@@ -116,8 +116,8 @@ class Runner:
         await self._find_machines(None)
 
     async def stop(self) -> None:
-        """Wait until jobs that were cancelled have told their machines."""
-        left = [task for task in self._jobs if task is not None]
+        """Wait until all that was begun has told its machines, and jobs that were cancelled too."""
+        left = [*self._background, *(task for task in self._jobs if task is not None)]
         if left:
             await asyncio.wait(left, timeout=_STOP_S)
         self._turns.end(ClusterError("the cluster was closed."))

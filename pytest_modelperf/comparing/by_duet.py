@@ -146,6 +146,8 @@ def compare_case(
 
     Nothing runs where there is nothing to judge; the comparison says so.
     """
+    phase = place.case.phase
+    gate = gate.of_phase(None if phase is None else phase.phase)
     settled = settle(before, pair.after, pair.after_setup, gate, place)
     if settled is not None:
         return settled

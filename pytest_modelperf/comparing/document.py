@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.facts_document import (
     LayerJson,
     LayerTypeJson,
@@ -82,9 +83,12 @@ class OutputJson(Struct, frozen=True, kw_only=True):
 
 
 class ComparedCaseJson(Struct, frozen=True, kw_only=True):
-    """One case of a comparison."""
+    """One case of a comparison; a plain case has no phase of a generation."""
 
     id: str
+    phase: Phase | None
+    prompt: int | None
+    generate: int | None
     verdict: Verdict | None
     failure: str | None
     seconds: float | None
@@ -134,8 +138,12 @@ def comparison_to_json(comparison: Comparison) -> ComparisonJson:
 
 
 def case_comparison_to_json(case: CaseComparison) -> ComparedCaseJson:
+    phase = case.case.phase
     return ComparedCaseJson(
         id=case.id,
+        phase=None if phase is None else phase.phase,
+        prompt=None if phase is None else phase.prompt,
+        generate=None if phase is None else phase.generate,
         verdict=None if case.has_failed else case.verdict,
         failure=case.failure,
         seconds=number(case.seconds),

@@ -16,6 +16,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
 GROWTH = "growth_bytes_per_inference"
+CACHE = "cache_bytes_per_token"
 _TITLES = {
     "macs": "MACs",
     "flops": "FLOPs",
@@ -31,6 +32,10 @@ _TITLES = {
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
     "items_per_second": "items/s",
+    "ttft_ms": "first token",
+    "token_ms": "token",
+    "tokens_per_second": "tokens/s",
+    CACHE: "cache/token",
     "drift": "drift",
 }
 LATENCY = "latency_"
@@ -41,7 +46,7 @@ _LEAST_SHOWN = 0.0005
 _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
-_RATES = frozenset({"items_per_second"})
+_RATES = frozenset({"items_per_second", "tokens_per_second"})
 # Figures of processes, which differ a little.
 _OF_PROCESSES = frozenset({"memory_bytes"})
 # These figures may grow by so many bytes, if that is more than the share.
@@ -87,6 +92,7 @@ def format_figure(name: str, value: float | None) -> str:
 
 _SPECIAL: Mapping[str, Callable[[float], str]] = {
     GROWTH: lambda value: f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00"),
+    CACHE: lambda value: format_bytes(round(value)),
     OUTPUTS: lambda value: f"{100 * value:.3g} %",
     **dict.fromkeys(_CHANGES, lambda value: format_percent(value - 1.0)),
 }

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.limits import FIRST, LOAD, Tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.stats.budgets import judge_percentile
@@ -92,6 +93,10 @@ class Gate(Struct, frozen=True, kw_only=True):
     def divided(self, cases: int) -> Gate:
         """The gate of one of this many cases, which share the level of a run."""
         return replace(self, level=share_level(cases, self.level))
+
+    def of_phase(self, phase: Phase | None) -> Gate:
+        """The gate of a case of this phase of a generation; None: of a plain case."""
+        return replace(self, tolerances=self.tolerances.of_phase(phase))
 
     @property
     def percents(self) -> tuple[float, ...]:

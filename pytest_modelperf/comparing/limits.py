@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import as_float
 from pytest_modelperf.text.units import parse_count
@@ -35,6 +36,8 @@ LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs
 _FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05, SIZE: 0.05}
 # The difference of outputs is judged where it is named, for it follows from the weights.
 _NAMED = (*_FIGURE_SHARES, OUTPUTS)
+# The medians of the phases of a generation, by the words of tolerances.
+PHASE_WORDS: Mapping[str, Phase] = {"ttft": Phase.PREFILL, "token": Phase.STEP}
 # Memory may grow by this much in any case: the allocator of the system grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
 # Unless a tolerance names the size, a file may grow by this much: exporters write notes into it.
@@ -50,7 +53,8 @@ class Figure(Struct, frozen=True):
     `scale` is the number of units of the metric in one unit of the budget. Where `is_least`, more
     is better, and the budget is the smallest allowed value. `percent` is the percentile of a
     latency. Figures that are not `is_timed` follow from the file alone, but for the one with
-    `is_change`: the change since the start of the history, whose budget is a share.
+    `is_change`: the change since the start of the history, whose budget is a share. A figure with a
+    `phase` belongs to that phase of a generation alone.
     """
 
     metric: str
@@ -60,6 +64,11 @@ class Figure(Struct, frozen=True):
     is_count: bool = False
     is_timed: bool = True
     is_change: bool = False
+    phase: Phase | None = None
+
+    def is_of(self, phase: Phase | None) -> bool:
+        """Whether a case of this phase has the figure; a phase of None is a plain case."""
+        return self.phase is None or self.phase is phase
 
 
 # By the words of markers and tables. A megabyte has a million bytes.
@@ -70,6 +79,10 @@ FIGURES: Mapping[str, Figure] = {
         for name, percent in _PERCENT_NAMES.items()
     },
     "items_per_second": Figure("items_per_second", percent=50.0, is_least=True),
+    "ttft_ms": Figure("ttft_ms", percent=50.0, phase=Phase.PREFILL),
+    "token_ms": Figure("token_ms", percent=50.0, phase=Phase.STEP),
+    "tokens_per_second": Figure("tokens_per_second", percent=50.0, is_least=True, phase=Phase.STEP),
+    "cache_bytes_per_token": Figure("cache_bytes_per_token", is_timed=False, phase=Phase.STEP),
     "load_ms": Figure("load_ms"),
     "first_inference_ms": Figure("first_inference_ms"),
     "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),
@@ -144,7 +157,7 @@ class Tolerances(Struct, frozen=True):
     `named` are the tails that the user named, and a comparison waits until these are decided. Other
     tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters,
     where they are not 0. `figures` are those of other figures that the user named, which are
-    awaited too.
+    awaited too. `phases` are those of the median of a phase of a generation, by their words.
     """
 
     shares: tuple[tuple[float, float], ...] = (
@@ -154,6 +167,7 @@ class Tolerances(Struct, frozen=True):
     named: frozenset[float] = frozenset()
     counts: tuple[tuple[str, float], ...] = ()
     figures: tuple[tuple[str, float], ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
 
     @property
     def percents(self) -> tuple[float, ...]:
@@ -183,6 +197,16 @@ class Tolerances(Struct, frozen=True):
             default = max(default, self.of(_MEDIAN))
         return dict(self.figures).get(name, default)
 
+    def of_phase(self, phase: Phase | None) -> Tolerances:
+        """The tolerances of a case of this phase, whose median has the share of the phase."""
+        given = {PHASE_WORDS[word]: share for word, share in self.phases}
+        if phase is None or phase not in given:
+            return replace(self, phases=())
+        shares = {**dict(self.shares), _MEDIAN: given[phase]}
+        if DEFAULT_TAIL not in self.named:
+            shares[DEFAULT_TAIL] = max(given[phase], DEFAULT_TAIL_TOLERANCE)
+        return replace(self, shares=tuple(sorted(shares.items())), phases=())
+
     @property
     def outputs(self) -> float | None:
         """How far outputs may differ, as a share of their largest value; None: not judged."""
@@ -206,18 +230,27 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     given: dict[float, float] = {}
     counts: dict[str, float] = {}
     figures: dict[str, float] = {}
+    phases: dict[str, float] = {}
+    by_word = {
+        **dict.fromkeys(_COUNTS, counts),
+        **dict.fromkeys(_NAMED, figures),
+        **dict.fromkeys(PHASE_WORDS, phases),
+    }
     for name, share in value.items():
-        if name in {*_COUNTS, *_NAMED}:
-            by_name = counts if name in _COUNTS else figures
-            by_name[name] = read_share(share, f"{where}: {name}")
+        if name in by_word:
+            by_word[name][name] = read_share(share, f"{where}: {name}")
             continue
         percent = _read_percent(str(name), where)
         if percent in given:
             raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
         given[percent] = read_share(share, f"{where}: {name}")
-    if not given and not counts and not figures:
+    if not (given or counts or figures or phases):
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
-    return replace(_with_default_tail(given, counts), figures=tuple(sorted(figures.items())))
+    return replace(
+        _with_default_tail(given, counts),
+        figures=tuple(sorted(figures.items())),
+        phases=tuple(sorted(phases.items())),
+    )
 
 
 def _with_default_tail(
@@ -233,7 +266,7 @@ def _with_default_tail(
 def _read_percent(name: str, where: str) -> float:
     percent = _PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
-        known = (*_PERCENT_NAMES, *_COUNTS, *_NAMED)
+        known = (*_PERCENT_NAMES, *_COUNTS, *_NAMED, *PHASE_WORDS)
         raise UsageError(
             f"{where}: {printable(name)!r} is no figure with a tolerance."
             f"{suggestion(name, known)} There are: {', '.join(known)}."

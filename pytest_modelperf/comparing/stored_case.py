@@ -70,7 +70,24 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
     if stored is None:
         return f"there is no baseline of {case_id}"
     other = stored.other_dims(model.binding.dims) or stored.other_inputs(model.given_inputs())
-    return other or ""
+    return other or _other_generation(stored, model)
+
+
+def _other_generation(stored: StoredCase, model: Model) -> str:
+    """Why a prefill cannot be compared with the recorded one; empty if it can.
+
+    Its id does not tell how much is generated, on which the size of a static cache depends.
+    """
+    known, phase = stored.generation, model.bound.phase
+    if known is None or phase is None:
+        return ""
+    recorded = replace(phase, phase=replace(phase.phase, generate=known.generate))
+    if recorded.inputs_at(0).shapes != phase.inputs_at(0).shapes:
+        return (
+            f"the baseline of {stored.id} was recorded with a cache for {known.generate} generated "
+            f"tokens. Now: {phase.phase.generate}. Give the same or record it anew"
+        )
+    return ""
 
 
 def is_same_input(stored: StoredCase, model: Model) -> bool:

@@ -46,11 +46,15 @@ _INPUT = re.compile(
 
 
 class DeclaredInput(Struct, frozen=True):
-    """An input as the model declares it; `dims` is None if not even the rank is declared."""
+    """An input as the model declares it; `dims` is None if not even the rank is declared.
+
+    `known` are sizes of its named dimensions that the model fixes elsewhere.
+    """
 
     name: str
     dtype: str | None
     dims: tuple[Dim, ...] | None
+    known: tuple[tuple[str, int], ...] = ()
 
 
 class InputSpec(Struct, frozen=True):
@@ -225,6 +229,7 @@ class _Binder:
     def bind(self) -> BoundInputs:
         self.check_request()
         self.sizes_from_specs()
+        self.sizes_from_model()
         self.bind_batch()
         shapes: dict[str, tuple[int, ...] | None] = {}
         missing: dict[str, list[str]] = {}
@@ -296,6 +301,16 @@ class _Binder:
                         f"{self.sizes[name]}, but the input {printable(declared.name)!r} "
                         f"({format_shape(spec.shape)}) makes it {size}. Give it once."
                     )
+
+    def sizes_from_model(self) -> None:
+        """Set the dimensions that the model fixes elsewhere, unless two inputs disagree."""
+        known: dict[str, set[int]] = {}
+        for declared in self.inputs:
+            for name, size in declared.known:
+                known.setdefault(name, set()).add(size)
+        for name, sizes in known.items():
+            if len(sizes) == 1:
+                self.sizes.setdefault(name, *sizes)
 
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
         """Record that a fixed dimension was given, and whether with another size."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 from msgspec import Struct
+from msgspec.structs import replace
 from onnx import TypeProto
 
 from pytest_modelperf.errors import MisfitError, ModelError, Remedy
@@ -23,6 +24,7 @@ from pytest_modelperf.graph.binding import (
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
+from pytest_modelperf.graph.head_sizes import head_sizes
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
@@ -139,11 +141,22 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
     """The inputs that a caller has to give, as the model declares them."""
     stored = {i.name for i in proto.graph.initializer}
     stored |= {i.values.name for i in proto.graph.sparse_initializer}
-    return tuple(
+    inputs = tuple(
         DeclaredInput(info.name, *_declared_type(info.type))
         for info in proto.graph.input
         if info.name not in stored
     )
+    sizes = head_sizes(proto.graph)
+    return tuple(_with_head_size(each, sizes) for each in inputs) if sizes else inputs
+
+
+def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> DeclaredInput:
+    """The input with the size of its last dimension. Packed integers have another one."""
+    name = declared.dims[-1] if declared.dims else None
+    is_float = declared.dtype in {"float32", "float16", "bfloat16"}
+    if declared.name not in sizes or not isinstance(name, str) or not is_float:
+        return declared
+    return replace(declared, known=((name, sizes[declared.name]),))
 
 
 def declared_outputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:

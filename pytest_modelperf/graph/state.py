@@ -221,13 +221,13 @@ class _Finder:
         outputs = [declared.name for declared in self.outputs]
         for past, present in self.named.items():
             if past not in inputs:
-                self.fail(f"it has no input {printable(past)!r}{suggestion(past, inputs)}")
+                self.fail(f"it has no input {printable(past)!r}", suggestion(past, inputs))
             if not present:
                 del self.left[past]
                 self.fixed.add(past)
                 continue
             if present not in outputs:
-                self.fail(f"it has no output {printable(present)!r}{suggestion(present, outputs)}")
+                self.fail(f"it has no output {printable(present)!r}", suggestion(present, outputs))
             if present not in self.presents:
                 self.fail(f"the output {printable(present)!r} is named twice")
             self.pair(past, present)
@@ -369,10 +369,14 @@ class _Finder:
                 self.fail(
                     f"the input {printable(name)!r} has the name of state, but no output fits"
                 )
+        # The user says that these stay, so what would replace them is an output like any other.
+        kept = {_stem(name, _PAST_WORDS | _IN_WORDS) for name in self.named}
         presents = [
             name
             for name in self.presents
-            if "present" in _words(name) and _ENCODER_WORDS.isdisjoint(_words(name))
+            if "present" in _words(name)
+            and _ENCODER_WORDS.isdisjoint(_words(name))
+            and _stem(name, _PRESENT_WORDS | _OUT_WORDS) not in kept
         ]
         if not self.pairs and not presents:
             self.fail("it hands on no state from one inference to the next")
@@ -439,12 +443,13 @@ class _Finder:
 
     # -- what is not understood
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, what: str, hint: str = "") -> NoReturn:
         error = UsageError(
-            f"the state of {self.model} is not understood: {what}.",
+            f"the state of {self.model} is not understood: {what}.{hint}",
             Remedy(
                 "Name each input and the output that becomes this input at the next inference: "
-                "{state}. Without an output, the input stays the same."
+                "{state}. Without an output, the input stays the same. A decoder that was exported "
+                "without its cache has no state: export it with one."
             ),
         )
         error.details = (

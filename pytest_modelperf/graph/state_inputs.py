@@ -139,8 +139,8 @@ class _Maker:
             what = "is given as" if user is None else f"is, by the input {printable(user)!r},"
             raise BindingError(
                 f"the dimension {printable(key)!r} of the input {printable(name)!r} has to be "
-                f"{size} in an inference of {self.span.new} new tokens after {self.span.before}, "
-                f"but {what} {other}. "
+                f"{size} where the inference takes {self.span.new} tokens after {self.span.before} "
+                f"others, but {what} {other}. "
                 + (
                     "Leave its size out."
                     if user is None

@@ -35,7 +35,13 @@ from pytest_modelperf.profiler.facts_document import (
 )
 from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.measurements import Measurement, Noise, Round
-from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile, StaticProfile
+from pytest_modelperf.profiler.records import (
+    CaseProfile,
+    GenerationFigures,
+    Outcome,
+    Profile,
+    StaticProfile,
+)
 from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
 from pytest_modelperf.stats.records import Percentile
 
@@ -184,7 +190,7 @@ def profile_to_json(profile: Profile, rooflines: Mapping[str, Json] | None = Non
 
 
 def _case(case: CaseProfile, roofline: Json) -> CaseJson:
-    run = case.measured
+    run, generation = case.measured, generation_figures(case)
     return CaseJson(
         id=case.case.id,
         batch_size=case.case.batch_size,
@@ -194,7 +200,7 @@ def _case(case: CaseProfile, roofline: Json) -> CaseJson:
         phase=None if case.case.phase is None else case.case.phase.phase,
         prompt=None if case.case.phase is None else case.case.phase.prompt,
         generate=None if case.case.phase is None else case.case.phase.generate,
-        generation=_generation(case),
+        generation=None if generation is None else generation_to_json(generation),
         outcome=OutcomeJson.MEASURED if run is not None else OutcomeJson(case.outcome.value),
         reason=case.reason if run is None else None,
         static=_static(case.counted),
@@ -205,12 +211,10 @@ def _case(case: CaseProfile, roofline: Json) -> CaseJson:
     )
 
 
-def _generation(case: CaseProfile) -> GenerationJson | None:
-    found = generation_figures(case)
-    if found is None:
-        return None
+def generation_to_json(found: GenerationFigures) -> GenerationJson:
+    """The figures of a phase; `macs` is null where nothing was counted."""
     has_tokens = found.token_p50 is not None and found.token_p95 is not None
-    counts = None if case.counted is None else case.counted.generation
+    counts = (found.cache_bytes, found.first_macs, found.last_macs)
     return GenerationJson(
         ttft_ms=_ms_of(found.ttft),
         token_ms=TokenJson(_ms_of(found.token_p50), _ms_of(found.token_p95))
@@ -223,7 +227,7 @@ def _generation(case: CaseProfile) -> GenerationJson | None:
         if found.tokens_per_second is None
         else number(found.tokens_per_second),
         cache_bytes_per_token=found.cache_bytes,
-        macs=None if counts is None else MacsJson(found.first_macs, found.last_macs),
+        macs=None if counts == (None, None, None) else MacsJson(found.first_macs, found.last_macs),
     )
 
 

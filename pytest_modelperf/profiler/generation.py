@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.stats.records import Percentile
-from pytest_modelperf.stats.slopes import Slope, SteppedTimes, slope_of
-
-
-class GenerationFigures(Struct, frozen=True, kw_only=True):
-    """What a phase tells of a generation; None is unknown, or a figure of the other phase.
-
-    `ttft` is the time to the first token, the median of the prefill. `token_p50` and `token_p95`
-    are those of a step, `growth` how much longer each step takes than the one before it, and
-    `tokens_per_second` those of all items of a batch together. `cache_bytes` is how much the state
-    of one item grows with a token.
-    """
-
-    ttft: Percentile | None = None
-    token_p50: Percentile | None = None
-    token_p95: Percentile | None = None
-    growth: Slope | None = None
-    tokens_per_second: float | None = None
-    cache_bytes: int | None = None
-    first_macs: int | None = None
-    last_macs: int | None = None
+from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
+from pytest_modelperf.stats.records import Slope
+from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
 
 
 def generation_figures(case: CaseProfile) -> GenerationFigures | None:
@@ -63,28 +44,43 @@ def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
     return slope_of(rounds, phase.steps, run.latency.confidence)
 
 
+class NamedFigures(Struct, frozen=True):
+    """The figures of a phase, and the name of its case, which ends in the id of the phase."""
+
+    name: str
+    phase: GenerationPhase
+    figures: GenerationFigures
+
+
 class WholeGeneration(Struct, frozen=True):
-    """Both phases of a generation side by side: the id of its cases without the phase."""
+    """Both phases of a generation side by side: the name of its cases without the phase."""
 
     id: str
     prefill: GenerationFigures | None
     step: GenerationFigures | None
 
 
-def whole_generations(cases: Sequence[CaseProfile]) -> tuple[WholeGeneration, ...]:
-    """The generations that the cases are phases of, each with the prefill of its prompt."""
-    prefills: dict[str, GenerationFigures | None] = {}
-    made: list[WholeGeneration] = []
+def named_figures(cases: Sequence[CaseProfile]) -> Iterator[NamedFigures]:
+    """The figures of the cases that are phases of generations, by their ids."""
     for case in cases:
-        phase = case.case.phase
-        if phase is None:
-            continue
-        prompt = _without_phase(case, phase, f"prompt{phase.prompt}")
+        phase, figures = case.case.phase, generation_figures(case)
+        if phase is not None and figures is not None:
+            yield NamedFigures(case.case.id, phase, figures)
+
+
+def whole_generations(named: Iterable[NamedFigures]) -> tuple[WholeGeneration, ...]:
+    """The generations that the cases are phases of, each with the prefill of its prompt."""
+    prefills: dict[str, GenerationFigures] = {}
+    made: list[WholeGeneration] = []
+    # A test run may end with any of them.
+    for each in sorted(named, key=lambda each: each.phase.phase is not Phase.PREFILL):
+        phase = each.phase
+        prompt = each.name.replace(phase.id, f"prompt{phase.prompt}")
         if phase.phase is Phase.PREFILL:
-            prefills[prompt] = generation_figures(case)
+            prefills[prompt] = each.figures
         else:
-            name = _without_phase(case, phase, f"prompt{phase.prompt}-generate{phase.generate}")
-            made.append(WholeGeneration(name, prefills.get(prompt), generation_figures(case)))
+            name = each.name.replace(phase.id, f"prompt{phase.prompt}-generate{phase.generate}")
+            made.append(WholeGeneration(name, prefills.get(prompt), each.figures))
     with_steps = {id(each.prefill) for each in made}
     alone = (
         WholeGeneration(name, figures, None)
@@ -92,7 +88,3 @@ def whole_generations(cases: Sequence[CaseProfile]) -> tuple[WholeGeneration, ..
         if id(figures) not in with_steps
     )
     return (*alone, *made)
-
-
-def _without_phase(case: CaseProfile, phase: GenerationPhase, lengths: str) -> str:
-    return case.case.id.replace(phase.id, lengths)

@@ -17,7 +17,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement
-from pytest_modelperf.stats.records import Latency
+from pytest_modelperf.stats.records import Latency, Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -215,6 +215,25 @@ class GenerationCounts(Struct, frozen=True, kw_only=True):
     cache_bytes: int | None
     first_macs: int | None
     last_macs: int | None
+
+
+class GenerationFigures(Struct, frozen=True, kw_only=True):
+    """What a phase tells of a generation; None is unknown, or a figure of the other phase.
+
+    `ttft` is the time to the first token, the median of the prefill. `token_p50` and `token_p95`
+    are those of a step, `growth` how much longer each step takes than the one before it, and
+    `tokens_per_second` those of all items of a batch together. `cache_bytes` is how much the state
+    of one item grows with a token.
+    """
+
+    ttft: Percentile | None = None
+    token_p50: Percentile | None = None
+    token_p95: Percentile | None = None
+    growth: Slope | None = None
+    tokens_per_second: float | None = None
+    cache_bytes: int | None = None
+    first_macs: int | None = None
+    last_macs: int | None = None
 
 
 class StaticProfile(Struct, frozen=True):

@@ -163,3 +163,12 @@ class Growth(Struct, frozen=True, kw_only=True):
     @property
     def is_shown(self) -> bool:
         return self.low > 0.0
+
+
+class Slope(Struct, frozen=True, kw_only=True):
+    """The nanoseconds by which a step takes longer than the one before it, and their interval."""
+
+    ns_per_step: float
+    low: float
+    high: float
+    confidence: float

@@ -9,20 +9,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from pytest_modelperf.stats.quantiles import t_critical
+from pytest_modelperf.stats.records import Slope
 
 # The steps are divided into so many ranges. In each, the median leaves out disturbed inferences.
 _RANGES = 16
 # The t quantile of fewer rounds makes any interval useless.
 _FEWEST_ROUNDS = 3
-
-
-class Slope(Struct, frozen=True, kw_only=True):
-    """The nanoseconds by which a step takes longer than the one before it, and their interval."""
-
-    ns_per_step: float
-    low: float
-    high: float
-    confidence: float
 
 
 class SteppedTimes(Struct, frozen=True):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.preparation import Watch
@@ -35,6 +36,8 @@ def look_closer(
         min(measured, key=lambda each: each.p50_ms or float("inf")),
     )
     case = point.configuration.case
+    chosen = case.phase
+    state = request.generations[0].state if request.generations else {}
     alone = replace(
         request,
         batch_sizes=(case.batch_size,),
@@ -45,6 +48,8 @@ def look_closer(
             **{name: (size,) for name, size in case.dims},
         },
         named=tuple(name for name, _ in case.dims),
+        generations=() if chosen is None else (Generation(chosen.prompt, chosen.generate, state),),
+        phases=request.phases if chosen is None else (chosen.phase,),
     )
     now = sources[-1]
     if len(sources) == 1:

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.csv import plain_cell
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
@@ -23,6 +24,7 @@ SWEEP_COLUMNS = (
     *("items_per_second", "items_per_second_low", "items_per_second_high"),
     *("latency_ratio", "latency_ratio_low", "latency_ratio_high"),
     *("items_ratio", "items_ratio_low", "items_ratio_high"),
+    *("phase", "prompt", "generate"),
 )
 
 
@@ -36,7 +38,10 @@ def render_sweep_csv(sweep: Sweep) -> str:
         for point in side.points:
             change = changes.get(point.id) if side is sweep.sides[-1] else None
             head = (label, side.model.name)
-            cells = (*head, *_point(point, side.spot), *_figures(point), *_ratios(change))
+            cells = (
+                *(*head, *_point(point, side.spot), *_figures(point), *_ratios(change)),
+                *_phase(point.configuration.case),
+            )
             writer.writerow(map(plain_cell, cells))
     return file.getvalue()
 
@@ -46,6 +51,11 @@ def _point(point: SweepPoint, spot: SweetSpot) -> Sequence[Cell]:
     dims = " ".join(f"{name}={size}" for name, size in case.dims)
     sizes = (case.batch_size, case.cores, point.configuration.streams, dims)
     return (point.id, *sizes, outcome_word(point), point.reason, _role(point.id, spot))
+
+
+def _phase(case: Case) -> Sequence[Cell]:
+    phase = case.phase
+    return (None,) * 3 if phase is None else (phase.phase.value, phase.prompt, phase.generate)
 
 
 def _role(config_id: str, spot: SweetSpot) -> str | None:

@@ -12,6 +12,7 @@ from pytest_modelperf.comparing.document import (
     comparison_to_json,
     ratio_interval,
 )
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.document import OutcomeJson, ProfileJson, profile_to_json
 from pytest_modelperf.profiler.facts_document import (
     EngineJson,
@@ -50,6 +51,9 @@ class ConfigurationJson(Struct, frozen=True, kw_only=True):
     cores: int
     streams: int
     dims: Mapping[str, int]
+    phase: Phase | None
+    prompt: int | None
+    generate: int | None
     outcome: OutcomeJson
     reason: str | None
     latency: LatencyJson
@@ -157,6 +161,7 @@ def _side(side: SweepSide) -> SweepSideJson:
 
 def _configuration(point: SweepPoint) -> ConfigurationJson:
     case = point.configuration.case
+    phase = case.phase
     throughput = point.throughput
     unmeasured = OutcomeJson((point.outcome or Outcome.FAILED).value)
     return ConfigurationJson(
@@ -165,6 +170,9 @@ def _configuration(point: SweepPoint) -> ConfigurationJson:
         cores=case.cores,
         streams=point.configuration.streams,
         dims=dict(case.dims),
+        phase=None if phase is None else phase.phase,
+        prompt=None if phase is None else phase.prompt,
+        generate=None if phase is None else phase.generate,
         outcome=unmeasured if point.latency is None else OutcomeJson.MEASURED,
         reason=point.reason,
         latency=latency_to_json(point.latency),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
@@ -27,6 +28,12 @@ class Configuration(Struct, frozen=True):
 
     case: Case
     streams: int = 1
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it generates a token at a time."""
+        phase = self.case.phase
+        return phase is not None and phase.phase is Phase.STEP
 
     @property
     def id(self) -> str:
@@ -143,9 +150,13 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
 
 def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) -> SweetSpot:
-    """Finds the highest throughput among the points that are surely within the threshold."""
+    """Finds the highest throughput among the points that are surely within the threshold.
+
+    Where models generate, the steps alone compete, because a prefill takes many tokens at once.
+    """
+    steps = [point for point in points if point.configuration.is_step]
     within, undecided = [], []
-    for point in points:
+    for point in steps or points:
         if point.latency is None or point.throughput is None:
             continue
         interval = point.latency_interval_ms

@@ -145,4 +145,4 @@ def _all_but(configuration: Configuration, of: str) -> object:
     case = configuration.case
     rest = {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}
     del rest[of]
-    return case.dims, tuple(rest.items())
+    return case.dims, case.phase, tuple(rest.items())

@@ -38,12 +38,15 @@ class BoundSide(Struct, frozen=True):
         extensions: Extensions,
     ) -> BoundSide:
         facts = model_facts(file, reads_all=True)
-        models = tuple(Model.bind(file, b, request, extensions) for b in request.bindings())
+        models = tuple(
+            Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
+        )
         return cls(index, file, facts, setup, models)
 
     def model_at(self, case: Case) -> Model:
+        sizes = case.batch_size, case.dims, case.phase
         return next(
             model
             for model in self.models
-            if (model.bound.inputs.batch_size, model.dims) == (case.batch_size, case.dims)
+            if (model.bound.inputs.batch_size, model.dims, model.binding.phase) == sizes
         )

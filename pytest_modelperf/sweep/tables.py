@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.figures import format_percent
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
@@ -46,13 +48,21 @@ def is_measured(sweep: Sweep) -> bool:
 
 
 def ordered_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """By batch, then cores, then streams."""
+    """By the phase of a generation and its lengths, then batch, cores and streams."""
     return sorted(points, key=lambda point: _order(point.configuration))
 
 
-def _order(configuration: Configuration) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+def _order(configuration: Configuration) -> tuple[object, ...]:
     case = configuration.case
-    return case.batch_size, case.cores, configuration.streams, case.dims
+    return *_lengths(case), case.batch_size, case.cores, configuration.streams, case.dims
+
+
+def _lengths(case: Case) -> tuple[bool, int, int]:
+    """The phase and the lengths of a generation: prefills come first."""
+    phase = case.phase
+    if phase is None:
+        return False, 0, 0
+    return phase.phase is Phase.STEP, phase.prompt, phase.generate
 
 
 # -- the configurations
@@ -135,7 +145,7 @@ def _shown(sweep: Sweep) -> list[Configuration]:
 
 
 def _has_dims(shown: Sequence[Configuration]) -> bool:
-    return any(configuration.case.dims for configuration in shown)
+    return any(c.case.dims or c.case.phase for c in shown)
 
 
 def _head_columns(*, has_dims: bool) -> tuple[Column, ...]:
@@ -145,9 +155,16 @@ def _head_columns(*, has_dims: bool) -> tuple[Column, ...]:
 
 def _head_cells(configuration: Configuration, *, has_dims: bool) -> tuple[str, ...]:
     case = configuration.case
-    dims = (printable(" ".join(f"{name}={size}" for name, size in case.dims)),)
+    dims = (printable(" ".join(describe_sizes(case))),)
     numbers = (case.batch_size, case.cores, configuration.streams)
     return (*map(str, numbers), *(dims if has_dims else ()))
+
+
+def describe_sizes(case: Case) -> Iterator[str]:
+    """The sizes of dimensions, and the phase of a generation: `seq=64`, `prompt64-prefill`."""
+    yield from (f"{name}={size}" for name, size in case.dims)
+    if case.phase is not None:
+        yield case.phase.id
 
 
 def _side_columns(label: str, *, has_tail: bool) -> tuple[Column, ...]:
@@ -320,6 +337,7 @@ def _all_else(configuration: Configuration, of: str) -> dict[str, object]:
         CORES: case.cores,
         STREAMS: configuration.streams,
         "dims": case.dims,
+        "phase": case.phase,
     }
     return {name: value for name, value in whole.items() if name != of}
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.figures import GROWTH
+from pytest_modelperf.comparing.figures import CACHE, GROWTH
 from pytest_modelperf.comparing.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
@@ -35,6 +35,7 @@ class LimitedFigures(Struct, frozen=True):
     """The figures of a case that budgets limit. A Python function has no counts.
 
     `observed` is what an earlier run of this very case completed of its counts.
+    `cache_bytes_per_token` is None for a case that generates nothing.
     """
 
     counted: StaticProfile | None
@@ -43,6 +44,7 @@ class LimitedFigures(Struct, frozen=True):
     measured: Measurement | None = None
     growth: Growth | None = None
     observed: StoredStatic | None = None
+    cache_bytes_per_token: int | None = None
 
 
 def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyLimit, ...]:
@@ -55,7 +57,7 @@ def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyL
 
 
 def static_budget_metrics(budgets: Sequence[Budget], figures: LimitedFigures) -> tuple[Metric, ...]:
-    """The budgets of counts and of the size. Counts that only a run can tell are bounds."""
+    """The budgets of counts and sizes. Counts that only a run can tell are bounds."""
     return tuple(
         _static(budget, figures)
         for budget in budgets
@@ -82,7 +84,8 @@ class _Figure(Struct, frozen=True):
 
 def _static(budget: Budget, figures: LimitedFigures) -> Metric:
     name = budget.figure.metric
-    found = _Figure(figures.size_bytes) if name == "size_bytes" else _counted(name, figures)
+    whole = {"size_bytes": figures.size_bytes, CACHE: figures.cache_bytes_per_token}
+    found = _Figure(whole[name]) if name in whole else _counted(name, figures)
     if found.value is None:
         verdict = Verdict.INCONCLUSIVE
     elif found.value > budget.limit:

@@ -59,6 +59,7 @@ def _judge_budgets(
     bound: BoundCheck, result: CaseResult, growth: Growth | None
 ) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
     """The metrics of the budgets that counts decide, and of those that a run decides."""
+    generation = bound.model.static.generation
     figures = LimitedFigures(
         result.profile.counted,
         bound.file.total_bytes,
@@ -66,6 +67,7 @@ def _judge_budgets(
         result.profile.measured,
         growth,
         result.observed,
+        None if generation is None else generation.cache_bytes,
     )
     level = bound.check.gate.limit_level
     return (

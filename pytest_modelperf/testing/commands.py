@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.quoting import shell_path, shell_word
 
@@ -32,9 +33,11 @@ def prune(typed: Sequence[str]) -> str:
 
 def profile_alone(outcome: CaseOutcome) -> str | None:
     """The command that runs a case without pytest; None if it takes more than sizes."""
-    plain_id = f"b{outcome.batch_size}-c{outcome.cores}"
-    if outcome.model.path is None or outcome.comparison.id != plain_id:
+    phase = outcome.comparison.case.phase
+    plain = Case(outcome.batch_size, outcome.cores, phase=phase)
+    if outcome.model.path is None or outcome.comparison.id != plain.id:
         return None
     words = ["modelperf profile", shell_path(outcome.model.path)]
     words += [f"--batch {outcome.batch_size}", f"--cores {outcome.cores}"]
-    return " ".join([*words, *map(shell_word, outcome.engine_options)])
+    chosen = (*outcome.generation_options, *outcome.engine_options)
+    return " ".join([*words, *map(shell_word, chosen)])

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.dim_sizes import pair_sizes
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
@@ -141,6 +142,21 @@ def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 def read_sizes(value: object, where: str) -> tuple[int, ...]:
     """Numbers of 1 or more, of which none is there twice."""
     return _read_list(value, where, _read_size)
+
+
+def read_lengths(value: object, where: str) -> tuple[int, ...]:
+    """Numbers of 0 or more, of which none is there twice."""
+    return _read_list(value, where, _read_dim)
+
+
+def read_phases(value: object, where: str) -> tuple[Phase, ...]:
+    """Phases of a generation by their names."""
+    names = _read_list(value, where, read_text)
+    known = {phase.value: phase for phase in Phase}
+    for name in names:
+        if name not in known:
+            raise _wrong(name, where, f"phases of a generation: {' or '.join(known)}")
+    return tuple(known[name] for name in names)
 
 
 def read_texts(value: object, where: str) -> tuple[str, ...]:

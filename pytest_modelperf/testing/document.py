@@ -16,7 +16,8 @@ from pytest_modelperf.comparing.document import (
     case_comparison_to_json,
 )
 from pytest_modelperf.comparing.records import RECORDED, Verdict
-from pytest_modelperf.profiler.document import StaticJson
+from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.profiler.document import GenerationJson, StaticJson, generation_to_json
 from pytest_modelperf.profiler.facts_document import (
     LatencyJson,
     MachineJson,
@@ -49,6 +50,9 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     engine: str | None
     machine: str | None
     id: str
+    phase: Phase | None
+    prompt: int | None
+    generate: int | None
     verdict: Verdict | None
     failure: str | None
     seconds: float | None
@@ -60,6 +64,7 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     outputs: tuple[OutputJson, ...]
     notes: tuple[str, ...]
     confidence: float | None
+    generation: GenerationJson | None
     static: StaticJson | None
     latency: LatencyJson | None
     load_ms: float | None
@@ -167,7 +172,7 @@ def _counts(report: RunReport) -> OutcomeCountsJson:
 
 
 def _case(outcome: CaseOutcome) -> RunCaseJson:
-    latency, machine = outcome.latency, outcome.machine
+    latency, machine, generation = outcome.latency, outcome.machine, outcome.generation
     compared = asdict(case_comparison_to_json(outcome.comparison))
     # The time of the whole check, not only of the comparison.
     compared["seconds"] = number(outcome.seconds)
@@ -182,6 +187,7 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
         engine=outcome.engine or None,
         machine=None if machine is None else machine.key,
         confidence=number(outcome.confidence),
+        generation=None if generation is None else generation_to_json(generation),
         static=None if outcome.static is None else _static(outcome.static),
         latency=None if latency is None else latency_to_json(latency),
         load_ms=number(outcome.load_ms),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.records import (
         Case,
         CaseProfile,
+        GenerationFigures,
         LayerRow,
         LayerType,
         StaticProfile,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 # pytest indents the lines of an error by this much.
 _MARGIN = 8
+_PHASE = ", and phase='prefill' or phase='step'"
 
 
 class ModelPerf:
@@ -46,10 +48,10 @@ class ModelPerf:
         """The profile of a model at one case, held against the budgets of the test.
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
-        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options`,
-        `gateway`, `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With
-        `sparsity` the weights are read. The model runs when a figure is asked for that only a run
-        tells.
+        whole inputs as `name:dtype:shape`, `input_file` arrays; `prompt`, `generate`, `phase` and
+        `state` name a phase of a generation; `engine`, `engine_options`, `gateway`, `max_seconds`,
+        `warmup_seconds` and `min_seconds` say how it is run. With `sparsity` the weights are read.
+        The model runs when a figure is asked for that only a run tells.
         """
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
@@ -77,7 +79,7 @@ class ModelPerf:
 
     def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
         case = self._case(words, sparsity=sparsity)
-        if case.declared.budgets:
+        if case.budgets:
             return self._checked(case, has_baseline=False)
         check = self._run.case_check(self._item, case, has_baseline=False)
         return PerfProfile(self._run, check, self._run.checker.count(check))
@@ -128,7 +130,8 @@ class ModelPerf:
         if len(cases) > 1:
             raise UsageError(
                 f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "
-                "size of each, or mark the test with @pytest.mark.perf_case."
+                f"size of each{_PHASE if cases[0].phase else ''}, or mark the test with "
+                "@pytest.mark.perf_case."
             )
         return replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
 
@@ -160,6 +163,13 @@ class PerfProfile:
     def latency(self) -> Latency:
         __tracebackhide__ = True
         return self._measured.latency
+
+    @property
+    def generation(self) -> GenerationFigures:
+        """The figures of a phase of a generation, measured; a plain case fails the test."""
+        __tracebackhide__ = True
+        measured = replace(self._profile, measured=self._measured)
+        return _or_fail(lambda: _generation_of(measured))
 
     @property
     def load_ms(self) -> float:
@@ -214,6 +224,17 @@ class PerfProfile:
             pytest.skip("needs a run, and --modelperf-static-only is given")
         self._profile = _or_fail(lambda: run.checker.measure(self._check))
         self._has_run_alone = True
+
+
+def _generation_of(profile: CaseProfile) -> GenerationFigures:
+    from pytest_modelperf.profiler.generation import generation_figures
+
+    figures = generation_figures(profile)
+    if figures is None:
+        raise UsageError(
+            f"{profile.case.id} is no phase of a generation: give prompt, generate and phase."
+        )
+    return figures
 
 
 def _or_fail(work: Callable[[], _T]) -> _T:

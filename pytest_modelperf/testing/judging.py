@@ -79,11 +79,11 @@ def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
 def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     """The comparison of counts with the stored ones; None if the baseline has none."""
     case = stored.model.case(bound.case.id)
-    if case is None or not case.is_counted:
-        return None
     missing = find_missing(bound.case, case, bound.model)
-    if missing is not None:
+    if case is None or missing is not None:
         return missing
+    if not case.is_counted:
+        return None
     # Nothing runs, so only an earlier run of the same model can have completed the counts.
     is_same = (
         case.observed is not None

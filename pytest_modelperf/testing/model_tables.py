@@ -11,14 +11,17 @@ from msgspec import Struct, field
 
 from pytest_modelperf.comparing.limits import Budget, Tolerances, read_budgets
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.testing.config_values import (
     read_dims,
     read_gateway,
     read_inner_path,
     read_keys,
+    read_lengths,
     read_names,
     read_pairs,
     read_path,
+    read_phases,
     read_seconds,
     read_sizes,
     read_text,
@@ -42,6 +45,10 @@ MODEL_KEYS: Mapping[str, str] = {
     "dims": "sizes of named dimensions: {seq = 64}, {seq = [64, 128]}, or "
     "[{seq = 64, past = 0}, {seq = 1, past = 128}]",
     "inputs": "a whole input as name:dtype:shape or name:dtype:shape:value, or a list",
+    "prompt": "the length of a prompt in tokens, or a list: a model with state generates",
+    "generate": "how many tokens are generated after the prompt, or a list",
+    "phase": "which phases of a generation are cases: prefill, step, or both",
+    "state": 'inputs and the outputs that they take over: {past = "present"}',
     "input_file": "arrays to run the model on, by the names of its inputs: a file of numpy",
     "budget": "absolute limits, a table: {latency_ms = 12}",
     "tolerance": "how much slower it may be: 0.03, or {p50 = 0.02, macs = 0.01}",
@@ -60,13 +67,19 @@ class Terms(Struct, frozen=True, kw_only=True):
     """The sizes that make the cases of a model, how it runs, and its limits.
 
     None: use the setting of the run. `baseline` is the path that names the baseline, if that is
-    not the model's own. Each case runs on each of the `machines`.
+    not the model's own. Each case runs on each of the `machines`. A model with state generates
+    after prompts of each length in `prompts` as many tokens as each number in `generates`; these
+    `phases` of it are cases. `state` names inputs, and the outputs that they take over.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
     cores: tuple[int, ...] = (1,)
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
+    prompts: tuple[int, ...] = ()
+    generates: tuple[int, ...] = ()
+    phases: tuple[Phase, ...] = tuple(Phase)
+    state: Mapping[str, str] = field(default_factory=dict)
     input_file: Path | None = None
     budgets: tuple[Budget, ...] = ()
     tolerances: Tolerances | None = None
@@ -147,6 +160,10 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         cores=value("cores", read_sizes, (1,)),
         dims=value("dims", read_dims, {}),
         inputs=value("inputs", read_texts, ()),
+        prompts=value("prompt", read_lengths, ()),
+        generates=value("generate", read_lengths, ()),
+        phases=value("phase", read_phases, tuple(Phase)),
+        state=value("state", read_pairs, nothing),
         input_file=value("input_file", read_path, None),
         budgets=value("budget", _read_budgets, ()),
         tolerances=value("tolerance", read_tolerance, None),

@@ -7,7 +7,9 @@ from msgspec import Struct
 from pytest_modelperf.comparing.judged_case import describe_engine
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
+from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
+from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.outcomes import CaseOutcome
@@ -29,7 +31,9 @@ def make_outcome(
         baseline=check.baseline,
         engine=describe_engine(result.profile),
         engine_options=_engine_options(check.setup),
+        generation_options=_generation_options(check.request),
         static=result.counted,
+        generation=generation_figures(result.profile),
         latency=None if measured is None else measured.latency,
         load_ms=None if measured is None else measured.load_ms,
         first_inference_ms=None if measured is None else measured.first_inference_ms,
@@ -77,6 +81,17 @@ def _engine_options(setup: Setup) -> tuple[str, ...]:
     chosen = () if name == DEFAULT_ENGINE else ("--engine", name)
     pairs = [f"{key}={value}" for key, value in setup.options.items()]
     return (*chosen, *(word for pair in pairs for word in ("--engine-option", pair)))
+
+
+def _generation_options(request: ProfileRequest) -> tuple[str, ...]:
+    """The options of a command about the same generation."""
+    words: list[str] = []
+    for each in request.generations:
+        words += ["--prompt", str(each.prompt)] if each.prompt else []
+        words += ["--generate", str(each.generate)] if each.generate else []
+        for past, present in each.state.items():
+            words += ["--state", f"{past}={present}"]
+    return tuple(words)
 
 
 def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:

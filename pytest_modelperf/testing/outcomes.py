@@ -11,7 +11,7 @@ from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, 
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.records import ModelFacts
+from pytest_modelperf.profiler.records import GenerationFigures, ModelFacts
 from pytest_modelperf.stats.records import Latency
 
 NO_OLDER_VERSION = (
@@ -42,14 +42,16 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
 
     `test` is the id of the test, `model` the facts about the model now, `baseline` the folder of
     its baseline. `comparison` has the verdict, and every figure that was compared with the baseline
-    or a budget. `static` and `latency` are the figures of this run; `latency` is None if nothing
-    ran. `confidence` holds for each judged figure. `times_ns` are the samples of each round, if a
-    report needs them. `recording` is what the run stores of the case, and `link` compares it with
-    the baseline before if a history is written. `accept` is the command that records it, None if
-    that would change nothing: then `advice` says what helps. `engine_options` are the options of
-    the command `modelperf` that choose the engine. `engine_change` is how the engine changed since
-    the baseline was recorded, if the run did not name the engine of the baseline. `is_upgrade`: it
-    is that change that was judged, by the baseline on both versions, and not the model.
+    or a budget. `static`, `latency` and `generation` are the figures of this run; `latency` is None
+    if nothing ran, and `generation` for a plain case. `confidence` holds for each judged figure.
+    `times_ns` are the samples of each round, if a report needs them. `recording` is what the run
+    stores of the case, and `link` compares it with the baseline before if a history is written.
+    `accept` is the command that records it, None if that would change nothing: then `advice` says
+    what helps. `engine_options` are the options of the command `modelperf` that choose the engine,
+    and `generation_options` those that ask for the same generation. `engine_change` is how the
+    engine changed since the baseline was recorded, if the run did not name the engine of the
+    baseline. `is_upgrade`: it is that change that was judged, by the baseline on both versions, and
+    not the model.
     """
 
     test: str
@@ -61,7 +63,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     baseline: str | None = None
     engine: str = ""
     engine_options: tuple[str, ...] = ()
+    generation_options: tuple[str, ...] = ()
     static: StoredStatic | None = None
+    generation: GenerationFigures | None = None
     latency: Latency | None = None
     load_ms: float | None = None
     first_inference_ms: float | None = None

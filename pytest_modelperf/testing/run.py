@@ -110,8 +110,7 @@ class Run(Struct):
         case = case_of(item)
         if self.settings.static_only or (case is None and not uses_fixture(item)):
             return 0
-        declared = None if case is None else case.declared
-        budgets = read_mark_budgets(item) if declared is None else declared.budgets
+        budgets = read_mark_budgets(item) if case is None else case.budgets
         return self._count_figures(budgets) * (2 if uses_fixture(item) else 1)
 
     def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
@@ -198,11 +197,11 @@ class Run(Struct):
                 wording=PYTHON_WORDING,
             ),
             gate=Gate(
-                tolerances=settings.tolerances,
+                tolerances=settings.tolerances.of_phase(case.phase),
                 level=share_level(self.judged),
                 rounds=rounds_within(settings.max_seconds),
             ),
-            budgets=declared.budgets,
+            budgets=case.budgets,
             accept=self._accept(item) if has_baseline else None,
             machine=case.machine,
             keeps_profile=uses_fixture(item) or settings.trace is not None,

@@ -15,6 +15,8 @@ from pytest_modelperf.comparing.case_text import (
 )
 from pytest_modelperf.comparing.records import RECORDED, Verdict
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, describe_facts
+from pytest_modelperf.profiler.generation import NamedFigures
+from pytest_modelperf.profiler.tables.generation import tables_of_generations
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.testing.commands import profile_alone
@@ -152,6 +154,7 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
         table = fitting_table([o for o, _ in shown], [name for _, name in shown], page.width)
         styles = [verdict_style(outcome.comparison) for outcome, _ in shown]
         page.table(table, row_styles=styles)
+        _write_generations(page, shown)
     if verbosity >= _VERBOSE:
         _write_notes(page, named)
     if verbosity > _QUIET:
@@ -159,6 +162,21 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
     if hidden and (verbosity > _QUIET or any(map(is_worth_a_line, hidden))):
         page.item(_describe_hidden(hidden))
     page.item(describe_ending(report), style="bold")
+
+
+def _write_generations(page: Page, shown: Sequence[tuple[CaseOutcome, str]]) -> None:
+    """Write the figures of the generations that ran, each with both phases on a line."""
+    named = [
+        NamedFigures(name, outcome.comparison.case.phase, outcome.generation)
+        for outcome, name in shown
+        if outcome.comparison.case.phase is not None
+        and outcome.generation is not None
+        and outcome.latency is not None
+        and not outcome.is_upgrade
+    ]
+    tables = tables_of_generations(named)
+    if tables:
+        page.table(*tables)
 
 
 def _lines(outcomes: Sequence[CaseOutcome], verbosity: int) -> set[int]:

@@ -42,6 +42,7 @@ from pytest_modelperf.baselines.records import (
     ModelBaseline,
     Provenance,
     StoredCase,
+    StoredGeneration,
     StoredLatency,
     StoredProcess,
     StoredRound,
@@ -55,6 +56,7 @@ from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, 
 from pytest_modelperf.files import writing as files
 from pytest_modelperf.files.documents import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
@@ -245,6 +247,14 @@ _CASE = st.builds(
     model_sha256=st.none() | _DIGEST,
     options=st.none() | _TEXTS,
     inputs=st.none() | st.builds(StoredInputs, specs=_TEXTS, sha256=st.none() | _DIGEST),
+    generation=st.none()
+    | st.builds(
+        StoredGeneration,
+        phase=st.sampled_from(Phase),
+        prompt=_COUNT,
+        generate=_COUNT,
+        state=_TEXTS,
+    ),
     static=st.none() | _STATIC,
     observed=st.none() | _STATIC,
     fidelity=st.none() | _FIDELITY,
@@ -335,7 +345,7 @@ def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = write_model(stored)
     assert read_model(data, _MODEL) == stored
     assert write_model(read_model(data, _MODEL)) == data
-    assert json.loads(data)["schema"] == 5
+    assert json.loads(data)["schema"] == 6
 
 
 @given(_MACHINES)
@@ -363,6 +373,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
     "reason": null,
     "rounds": 9
    },
+   "generation": null,
    "inputs": null,
    "layer_types": {
     "Conv": {"backward_macs": 1800, "count": 5, "domain": "", "elementwise_ops": 10, "macs": 900, "output_bytes": 400, "params": 70, "weight_bytes": 280},
@@ -400,7 +411,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
   "total_bytes": null
  },
- "schema": 5,
+ "schema": 6,
  "twin": {"bytes": 68, "left_out_bytes": null, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
@@ -599,17 +610,17 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', '"macs": -1,\n'), r"\[...\].static.macs: expected int >= 0"),
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), f"expected int <= {2**63 - 1}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
-        (_replace('"schema": 5', '"schema": 6'), "schema: this file has schema 6.*pip install"),
-        (_replace('"schema": 5', '"schema": "5"'), "schema: expected a whole number"),
-        (_replace('"schema": 5', '"scheme": 4'), 'the key "schema" is missing'),
-        (_replace("a note", "?").replace(b"?", b"\xff"), "line 36: a byte that is not UTF-8"),
+        (_replace('"schema": 6', '"schema": 7'), "schema: this file has schema 7.*pip install"),
+        (_replace('"schema": 6', '"schema": "6"'), "schema: expected a whole number"),
+        (_replace('"schema": 6', '"scheme": 4'), 'the key "schema" is missing'),
+        (_replace("a note", "?").replace(b"?", b"\xff"), "line 37: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "provenance.date: invalid RFC3339 encoded date"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
         (_replace('"my.ops::Blend": {', '"Blend": {'), 'of the domain "my.ops" is named'),
         (_replace('"machine": "linux', '"machine": "../linux'), "expected str matching"),
         (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
         (_replace('"a note"', "[" * 100_000), "nested too deeply"),
-        (_replace('"a note"', "'a note'"), r"line 36: no valid JSON, column 15"),
+        (_replace('"a note"', "'a note'"), r"line 37: no valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
             _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),
@@ -680,7 +691,7 @@ def of_schema_3(notes: list[str]) -> tuple[StoredCase, dict[str, Any]]:
     document["schema"] = 3
     del document["twin"]["left_out_bytes"], document["model"]["total_bytes"]
     for case in document["cases"].values():
-        del case["inputs"], case["observed"], case["options"]
+        del case["inputs"], case["observed"], case["options"], case["generation"]
     known = document["cases"]["b1-c1"]["static"]
     known["notes"] = notes
     case = read_model(json.dumps(document).encode(), _MODEL).case("b1-c1")
@@ -703,10 +714,17 @@ def test_counts_of_schema_3_are_those_of_the_graph_unless_a_run_completed_them()
 def test_schema_4_stored_no_size_with_external_data_and_says_the_rest() -> None:
     document = json.loads(MODEL_BYTES)
     document["schema"] = 4
-    del document["model"]["total_bytes"]
+    del document["model"]["total_bytes"], document["cases"]["b1-c1"]["generation"]
     older = read_model(json.dumps(document).encode(), _MODEL)
     assert older.model.total_bytes is None
     assert older == read_model(MODEL_BYTES, _MODEL)
+
+
+def test_schema_5_knew_no_phases_of_a_generation_and_says_the_rest() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 5
+    del document["cases"]["b1-c1"]["generation"]
+    assert read_model(json.dumps(document).encode(), _MODEL) == read_model(MODEL_BYTES, _MODEL)
 
 
 def test_only_a_case_of_the_last_recorded_model_has_its_size() -> None:

@@ -19,6 +19,7 @@ from pytest_modelperf.comparing.limits import (
     read_tolerances,
 )
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.words import nearest, suggestion
@@ -52,6 +53,10 @@ def _refusal_of_tolerances(value: object) -> str:
         ("macs", "4.1e9", "macs", 4.1e9),
         ("flops", "8.2G", "flops", 8.2e9),
         ("params", "26M", "params", 26e6),
+        ("ttft_ms", 150, "ttft_ms", 150.0),
+        ("token_ms", "12.5", "token_ms", 12.5),
+        ("tokens_per_second", 40, "tokens_per_second", 40.0),
+        ("cache_bytes_per_token", 4096, "cache_bytes_per_token", 4096.0),
     ],
 )
 def test_a_budget_is_kept_in_the_unit_of_its_metric(
@@ -107,7 +112,8 @@ def test_only_a_count_has_a_prefix(value: str) -> None:
 def test_an_unknown_budget_is_refused_with_the_nearest() -> None:
     assert _refusal_of_budgets({"latency": 3}) == snapshot("""\
 here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, \
-p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, items_per_second, load_ms, first_inference_ms, \
+p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, items_per_second, ttft_ms, token_ms, tokens_per_second, \
+cache_bytes_per_token, load_ms, first_inference_ms, \
 peak_memory_mb, growth_kb_per_inference, macs, flops, params, size_mb, drift.\
 """)
 
@@ -156,6 +162,26 @@ def test_a_count_has_a_tolerance_only_where_it_is_named(value: object) -> None:
     assert dict(found.shares) == {50.0: 0.02, 95.0: 0.1}
     assert (found.of_count("macs"), found.of_count("params")) == (0.01, 0.0)
     assert read_tolerances({"params": 0.01}, "here").shares == Tolerances().shares
+
+
+@pytest.mark.parametrize(
+    ("value", "phase", "shares"),
+    [
+        ("ttft=0.2", Phase.PREFILL, {50: 0.2, 95: 0.2}),
+        ("ttft=0.2", Phase.STEP, {50: 0.03, 95: 0.1}),
+        ("ttft=0.2", None, {50: 0.03, 95: 0.1}),
+        ({"token": "1 %", "p50": 0.2}, Phase.STEP, {50: 0.01, 95: 0.1}),
+        ({"token": "1 %", "p50": 0.2}, Phase.PREFILL, {50: 0.2, 95: 0.2}),
+        ("token=0.2,p95=0.05", Phase.STEP, {50: 0.2, 95: 0.05}),
+        (0.05, Phase.STEP, {50: 0.05, 95: 0.1}),
+    ],
+)
+def test_the_median_of_a_phase_has_its_own_tolerance_where_it_is_named(
+    value: object, phase: Phase | None, shares: dict[float, float]
+) -> None:
+    tolerances = read_tolerances(value, "here").of_phase(phase)
+    assert dict(tolerances.shares) == pytest.approx(shares)
+    assert tolerances.of_phase(phase) == tolerances
 
 
 def test_only_a_tail_that_is_named_is_waited_for() -> None:

@@ -461,3 +461,55 @@ def test_a_size_of_thousands_of_digits_is_refused() -> None:
         parse_dim("seq=" + "9" * 5000)
     with pytest.raises(UsageError, match="name:dtype:shape"):
         parse_input_spec("x:f32:" + "9" * 5000)
+
+
+# -- sizes that the model fixes elsewhere
+
+
+def test_a_size_that_the_model_fixes_elsewhere_need_not_be_given() -> None:
+    known = replace(_x(1, "head"), known=(("head", 16),))
+
+    assert _bind(known, _x("head", name="y")).shapes == {"x": (1, 16), "y": (16,)}
+    assert _bind(known, binding=Binding(dims={"head": 8})).shapes == {"x": (1, 8)}
+
+
+def test_inputs_that_disagree_on_a_size_leave_it_to_the_user() -> None:
+    one, other = (
+        replace(_x(1, "head", name=n), known=(("head", s),)) for n, s in (("x", 1), ("y", 2))
+    )
+
+    with pytest.raises(BindingError, match="'head'"):
+        _bind(one, other)
+
+
+_GENAI = """
+    agraph (
+        float[batch, past, 32] query, {cache}[batch, 2, past, head] past_key,
+        {cache}[batch, 2, past, head] past_value, int32[batch] lens, int32[1] total
+    ) => (float[batch, past, {width}] y)
+    <float[batch, past, {width}] mixed>
+    {{
+        mixed, key, value = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+            (query, , , past_key, past_value, lens, total)
+        y = Identity(mixed)
+    }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cache", "width", "known"),
+    [("float", 64, 16), ("float16", 64, 16), ("float", 62, None), ("uint8", 64, None)],
+)
+def test_the_size_of_a_head_follows_from_the_attention_that_reads_the_cache(
+    cache: str, width: int, known: int | None
+) -> None:
+    inputs = declared_inputs(parse(_GENAI.format(cache=cache, width=width)))
+
+    expected = () if known is None else (("head", known),)
+    assert {each.name: each.known for each in inputs} == {
+        "query": (),
+        "past_key": expected,
+        "past_value": expected,
+        "lens": (),
+        "total": (),
+    }

@@ -301,10 +301,21 @@ def test_named_pairs_come_before_what_the_names_say() -> None:
     assert state.fixed == ("memory_state",)
 
 
+def test_an_input_that_is_said_to_stay_needs_no_output() -> None:
+    state = _state(
+        "i ids batch seq\nf past.0 batch 4 old 8\nf past.1 batch 4 old 8",
+        "f logits batch seq 9\nf present.0 batch 4 new 8\nf present.1 batch 4 new 8",
+        {"past.1": ""},
+    )
+
+    assert state.pairs == (StatePair("past.0", "present.0", 2),)
+    assert state.fixed == ("past.1",)
+
+
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ({"stat": "y"}, "has no input 'stat' Did you mean 'state'?"),
+        ({"stat": "y"}, "has no input 'stat'. Did you mean 'state'?"),
         ({"state": "z"}, "has no output 'z'"),
         ({"state": "y"}, "y [batch, time, 9] does not fit the input state [2, batch, 64]"),
         ({"state": "n"}, "is int64 and cannot become the input 'state', which is float32"),
@@ -330,7 +341,8 @@ def test_the_error_lists_inputs_and_outputs_and_what_to_type() -> None:
     assert refused == (
         "the state of m.onnx is not understood: it hands on no state from one inference to the "
         "next. Name each input and the output that becomes this input at the next inference: "
-        "PAST=PRESENT. Without an output, the input stays the same.\n"
+        "PAST=PRESENT. Without an output, the input stays the same. A decoder that was exported "
+        "without its cache has no state: export it with one.\n"
         "  inputs:  input_ids [batch, seq], memory [batch, ?, 16]\n"
         "  outputs: logits [batch, seq, 9]"
     )

@@ -474,6 +474,9 @@ def test_a_sweep_as_json() -> None:
                             "cores": 1,
                             "streams": 1,
                             "dims": {},
+                            "phase": None,
+                            "prompt": None,
+                            "generate": None,
                             "outcome": "measured",
                             "reason": None,
                             "items_per_second": 500.0,
@@ -593,11 +596,11 @@ def test_the_first_rows_of_the_csv() -> None:
     points = [make_point(make_configuration(1, cores), 2.0 / cores) for cores in (1, 2)]
     sides = make_side("old.onnx", points, 1.5), make_side("new.onnx", points, 1.5)
     assert render_sweep_csv(make_sweep(*sides, threshold_ms=1.5)) == snapshot("""\
-side,model,configuration,batch_size,cores,streams,dims,outcome,reason,sweet_spot,samples,rounds,p50_ms,p50_low_ms,p50_high_ms,p95_ms,p95_low_ms,p95_high_ms,items_per_second,items_per_second_low,items_per_second_high,latency_ratio,latency_ratio_low,latency_ratio_high,items_ratio,items_ratio_low,items_ratio_high
-A,old.onnx,b1-c1,1,1,1,,measured,,,240,6,2.0,1.99,2.02,2.18,2.1691,2.2018,500.0,495.0,505.0,,,,,,
-A,old.onnx,b1-c2,1,2,1,,measured,,best,240,6,1.0,0.995,1.01,1.09,1.08455,1.1009,1000.0,990.0,1010.0,,,,,,
-B,new.onnx,b1-c1,1,1,1,,measured,,,240,6,2.0,1.99,2.02,2.18,2.1691,2.2018,500.0,495.0,505.0,1.0,0.98,1.02,1.0,0.98,1.02
-B,new.onnx,b1-c2,1,2,1,,measured,,best,240,6,1.0,0.995,1.01,1.09,1.08455,1.1009,1000.0,990.0,1010.0,1.0,0.98,1.02,1.0,0.98,1.02
+side,model,configuration,batch_size,cores,streams,dims,outcome,reason,sweet_spot,samples,rounds,p50_ms,p50_low_ms,p50_high_ms,p95_ms,p95_low_ms,p95_high_ms,items_per_second,items_per_second_low,items_per_second_high,latency_ratio,latency_ratio_low,latency_ratio_high,items_ratio,items_ratio_low,items_ratio_high,phase,prompt,generate
+A,old.onnx,b1-c1,1,1,1,,measured,,,240,6,2.0,1.99,2.02,2.18,2.1691,2.2018,500.0,495.0,505.0,,,,,,,,,
+A,old.onnx,b1-c2,1,2,1,,measured,,best,240,6,1.0,0.995,1.01,1.09,1.08455,1.1009,1000.0,990.0,1010.0,,,,,,,,,
+B,new.onnx,b1-c1,1,1,1,,measured,,,240,6,2.0,1.99,2.02,2.18,2.1691,2.2018,500.0,495.0,505.0,1.0,0.98,1.02,1.0,0.98,1.02,,,
+B,new.onnx,b1-c2,1,2,1,,measured,,best,240,6,1.0,0.995,1.01,1.09,1.08455,1.1009,1000.0,990.0,1010.0,1.0,0.98,1.02,1.0,0.98,1.02,,,
 """)
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.sweep.records import Sweep, SweepPoint, find_sweet_spot
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.profiler.records import Case, Outcome
+from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, find_sweet_spot
 from tests.support.sweeps import make_configuration, make_point, make_ratio, make_side
 
 # Few values, so that ties and bounds that are met exactly come up.
@@ -36,6 +37,10 @@ def points(draw: st.DrawFn) -> list[SweepPoint]:
     return made
 
 
+def in_phase(phase: GenerationPhase, median_ms: float) -> SweepPoint:
+    return make_point(Configuration(Case(1, 1, phase=phase)), median_ms)
+
+
 def rate_of(made: Sequence[SweepPoint], config_id: str | None) -> float:
     """The items a second of a configuration; of none, nothing."""
     found = next((point for point in made if point.id == config_id), None)
@@ -55,6 +60,16 @@ def test_only_what_is_surely_within_is_best_or_as_good(
     within = {point.id for point in made if upper_bound(point) <= threshold_ms}
     assert {spot.best, *spot.equals} - {None} <= within
     assert (spot.best is None) == (not within)
+
+
+def test_steps_compete_with_steps_alone() -> None:
+    """A prefill gives fewer inferences of more tokens, or, with a short prompt, more of them."""
+    prefill = in_phase(GenerationPhase(Phase.PREFILL, 16, 8), 0.5)
+    slow = in_phase(GenerationPhase(Phase.STEP, 16, 8), 5.0)
+    quick = in_phase(GenerationPhase(Phase.STEP, 32, 8), 2.0)
+    assert find_sweet_spot([prefill, slow, quick], None).best == quick.id
+    assert find_sweet_spot([prefill, slow], 1.0).best is None
+    assert find_sweet_spot([prefill], None).best == prefill.id
 
 
 @given(points(), THRESHOLDS)

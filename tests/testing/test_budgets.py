@@ -124,6 +124,33 @@ def test_fewer_items_a_second_than_the_least_are_over_budget(least: int, expecte
     assert metric.after == pytest.approx(400)
 
 
+def test_the_phases_of_a_generation_have_limits_of_their_own() -> None:
+    """The prompt as a whole, one token of it, and how many of these fit in a second."""
+    figures = {
+        "ttft_ms": (10.0, 9.9, Verdict.OVER_BUDGET),
+        "token_ms": (10.0, 10.1, Verdict.PASSED),
+        "tokens_per_second": (400.0, 401.0, Verdict.OVER_BUDGET),
+    }
+    for word, (value, limit, expected) in figures.items():
+        (metric,) = judged(rounds_of(10.0, batch_size=4), **{word: limit})
+        assert (metric.name, metric.verdict, metric.limit) == (word, expected, limit)
+        assert metric.after == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(4096, Verdict.PASSED), (4097, Verdict.OVER_BUDGET), (None, Verdict.INCONCLUSIVE)],
+)
+def test_the_cache_of_a_token_may_equal_its_limit(found: int | None, expected: Verdict) -> None:
+    held = LimitedFigures(None, None, 1, cache_bytes_per_token=found)
+    (metric,) = static_budget_metrics(budgets(cache_bytes_per_token=4096), held)
+    assert (metric.name, metric.after, metric.verdict) == (
+        "cache_bytes_per_token",
+        found,
+        expected,
+    )
+
+
 def test_the_interval_of_a_throughput_goes_from_low_to_high() -> None:
     (metric,) = judged(rounds_of(8.0, 10.0), items_per_second=1)
     assert metric.after is not None

@@ -20,6 +20,7 @@ from msgspec import structs
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.testing.config import Settings, check_ini_keys, read_settings
 from pytest_modelperf.testing.model_tables import MODEL_KEYS, ModelTable, ModelTables, Terms
 from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode
@@ -614,6 +615,13 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
         ModelTable(pattern="m", dims={"seq": (64, 128), "a.b": (3,)}),
     ),
     "inputs": ("'ids:i64:1x64'", ModelTable(pattern="m", inputs=("ids:i64:1x64",))),
+    "prompt": ("[128, 512]", ModelTable(pattern="m", prompts=(128, 512))),
+    "generate": ("64", ModelTable(pattern="m", generates=(64,))),
+    "phase": ("'step'", ModelTable(pattern="m", phases=(Phase.STEP,))),
+    "state": (
+        "{past.0 = 'present.0'}",
+        ModelTable(pattern="m", state={"past.0": "present.0"}),
+    ),
     "input_file": ("'arrays.npz'", ModelTable(pattern="m", input_file=Path("arrays.npz"))),
     "budget": (
         "{macs = '4G', latency_ms = 12}",
@@ -658,6 +666,10 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "cores": _NO_SIZES,
     "dims": [3, [], "seq=64", {"seq": -1}, {"seq": []}, {"seq": [2, 2]}, {"seq": True}],
     "inputs": [3, [], "", ["a", "a"], [3], {}],
+    "prompt": [-1, True, 1.0, "8", [], {}, [1, 1]],
+    "generate": [-1, True, 1.0, "8", [], {}, [1, 1]],
+    "phase": [3, "", [], "steps", ["step", "step"], ["step", "all"], {}],
+    "state": ["past=present", ["past"], {"past": True}, {"past": ""}],
     "input_file": [3, "", []],
     "budget": [3, "macs=4G", [], {"macs": 0}, {"mac": 3}, {"latency_ms": 3, "p50_ms": 3}],
     "tolerance": [3, True, "fast", [], {}],
@@ -716,12 +728,13 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers 
     more, not -1.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
-    p99_9_ms, items_per_second, load_ms, first_inference_ms, peak_memory_mb,
+    p99_9_ms, items_per_second, ttft_ms, token_ms, tokens_per_second,
+    cache_bytes_per_token, load_ms, first_inference_ms, peak_memory_mb,
     growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
-    'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
-    engine, engine_options, gateway, max_seconds, warmup_seconds, min_seconds, baseline,
-    machines.
+    'budget'? There are: batch_size, cores, dims, inputs, prompt, generate, phase, state,
+    input_file, budget, tolerance, engine, engine_options, gateway, max_seconds,
+    warmup_seconds, min_seconds, baseline, machines.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder

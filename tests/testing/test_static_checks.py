@@ -156,6 +156,13 @@ record: pytest --modelperf --modelperf-update-baseline "dense.onnx::b1-c1"
 """)
 
 
+def test_a_case_that_a_baseline_lacks_is_new(recorded: pytest.Pytester) -> None:
+    write_table(recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
+    result = check(recorded)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["dense.onnx::b1-c1 *passed*", "dense.onnx::b8-c1 *new*"])
+
+
 def test_what_is_recorded_passes_where_it_is_strict(run: pytest.Pytester) -> None:
     check(run, "--modelperf-strict", UPDATE, "dense.onnx").assert_outcomes(passed=1)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pytest_modelperf.profiler.generation import (
-    GenerationFigures,
+    NamedFigures,
     WholeGeneration,
+    named_figures,
     whole_generations,
 )
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
 from pytest_modelperf.report.tables import Column, Table, transpose_table
-from pytest_modelperf.stats.records import Percentile
-from pytest_modelperf.stats.slopes import Slope
+from pytest_modelperf.stats.records import Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
@@ -24,8 +24,13 @@ _CASE = Column("case", is_text=True, is_name=True, least=24)
 
 
 def generation_tables(cases: Sequence[CaseProfile]) -> tuple[Table, ...]:
+    """The tables of the generations that the cases are phases of."""
+    return tables_of_generations(named_figures(cases))
+
+
+def tables_of_generations(named: Iterable[NamedFigures]) -> tuple[Table, ...]:
     """A row for each generation, or a column where that is narrower; empty if there are none."""
-    found = whole_generations(cases)
+    found = whole_generations(named)
     if not found:
         return ()
     table = _measured(found) if any(map(_has_run, found)) else _counted(found)

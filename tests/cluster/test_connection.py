@@ -1,0 +1,69 @@
+"""The connection to a cluster, where something is still under way as it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed", reason="needs the extra `cluster`")
+
+from pytest_modelperf.cluster.connection import connected
+from pytest_modelperf.cluster.places import Place
+from tests.support.clusters import ClusterProcesses
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes no more connections: the next one waits."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        waiting = [socket.socket() for _ in range(3)]
+        for each in waiting:
+            each.setblocking(False)  # noqa: FBT003  # it takes no name
+            each.connect_ex(listening.getsockname())
+        yield listening.getsockname()[1]
+        for each in waiting:
+            each.close()
+
+
+def test_a_connection_that_is_under_way_leaves_no_socket_open(
+    tmp_path: Path, silent_port: int
+) -> None:
+    processes = ClusterProcesses(tmp_path)
+    try:
+        processes.start_scheduler()
+        before = open_sockets()
+        with connected(Place(scheduler_file=processes.file)) as client:
+
+            async def begin() -> asyncio.Task[Any]:
+                connecting = client.rpc.connect(f"tcp://127.0.0.1:{silent_port}")
+                task: asyncio.Task[Any] = asyncio.ensure_future(connecting)
+                while open_sockets() == client_sockets:  # noqa: ASYNC110  # nothing tells it
+                    await asyncio.sleep(0)
+                return task
+
+            client_sockets = open_sockets()
+            under_way = client.sync(begin)
+        assert under_way.done()
+        assert isinstance(under_way.exception(), OSError)
+        assert open_sockets() <= before
+    finally:
+        processes.close()
+
+
+def open_sockets() -> set[str]:
+    found = set()
+    for file in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(file.readlink())
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
