@@ -92,8 +92,9 @@ def bind_phase(
     phase = BoundPhase(state, tuple(inputs), binding.phase, binding, 1, model)
     sized = replace(phase, batch_size=binding.batch_size or 1)
     _require_free(sized, model)
-    # The batch can follow from a dimension or an input, too.
-    found = bind_inputs(inputs, sized.at_step(), model)
+    # The batch can follow from a dimension or an input, too, and exact values have a batch.
+    dims = {**binding.dims, **_made(sized, 0, sized.batch_size).dims}
+    found = bind_inputs(inputs, replace(binding, dims=dims), model)
     return replace(phase, batch_size=found.batch_size)
 
 

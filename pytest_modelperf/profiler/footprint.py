@@ -23,6 +23,8 @@ def measure_footprint(model: Model, setup: Setup, place: CasePlace) -> int:
         before = worker.ask("memory", _FIND_OUT)
         resting = before["rss_bytes"] or before["peak_rss_bytes"]
         rig.open()
+        # The state of a generation is largest at its end.
+        rig.go_to_step(-_INFERENCES)
         rig.step = _FIND_OUT
         for _ in range(_INFERENCES):
             rig.block(1, round(setup.limit_s * 1e9))

@@ -159,6 +159,11 @@ def measure_function(
             f"{printable(shown)} is a function, whose dimensions have no names.",
             Remedy("Leave {dims} out."),
         )
+    if request.generations:
+        raise UsageError(
+            f"{printable(shown)} is a function, which hands on no state.",
+            Remedy("Leave the lengths of a generation out, or give an ONNX model."),
+        )
     if name is None and not is_this_python(setup.spec):
         raise UsageError(
             f"{printable(shown)} exists only in this process, and cannot run through the gateway "

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
@@ -31,6 +32,7 @@ from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.sweep.measuring import sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
+from tests.support.decoder import make_decoder
 from tests.support.small_models import ones, parse
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
@@ -225,3 +227,36 @@ def test_a_real_engine_has_a_rate_at_every_number_of_streams(
         ("b1-c1-s3", None),
     ]
     assert all(point.throughput is not None for point in side.points)
+
+
+def test_the_lengths_of_a_generation_are_axes(tmp_path: Path) -> None:
+    """Each phase at each length is a configuration; the best is a step, and looked at closely."""
+    path = tmp_path / "decoder.onnx"
+    path.write_bytes(make_decoder().SerializeToString())
+    setup = Setup(
+        engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
+    )
+    generations = tuple(Generation(prompt, 4) for prompt in (8, 16))
+    found = sweep_models([SweepSource(path, setup)], ProfileRequest(generations=generations))
+    (side,) = found.sides
+    ids = {f"b1-c1-prompt{n}-{end}" for n in (8, 16) for end in ("prefill", "generate4-step")}
+    assert {point.id for point in side.points} == ids
+    assert all(point.latency is not None for point in side.points)
+    assert side.spot.best in {each for each in ids if each.endswith("step")}
+    assert found.profile is not None
+    assert [case.case.id for case in found.profile.cases] == [side.spot.best]
+
+
+def test_phases_do_not_scale_into_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "decoder.onnx"
+    path.write_bytes(make_decoder().SerializeToString())
+    setup = Setup(
+        engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
+    )
+    request = ProfileRequest(batch_sizes=(1, 2), generations=(Generation(8, 4),))
+    (side,) = sweep_models([SweepSource(path, setup)], request).sides
+    pairs = {(each.base, each.id) for each in side.scaling}
+    assert pairs == {
+        ("b1-c1-prompt8-prefill", "b2-c1-prompt8-prefill"),
+        ("b1-c1-prompt8-generate4-step", "b2-c1-prompt8-generate4-step"),
+    }

@@ -1,7 +1,4 @@
-"""Phases of generations as cases of tests: how they are declared, selected, stored and limited.
-
-Nothing runs here.
-"""
+"""Phases of generations as cases of tests: how they are declared, selected, stored and judged."""
 
 from __future__ import annotations
 
@@ -256,3 +253,56 @@ def test_an_unused_phase_is_pruned(decoder: pytest.Pytester) -> None:
     decoder.runpytest_inprocess(*STATIC, "--modelperf-prune").assert_outcomes(passed=1)
     cases = read_json(decoder.path / "baselines/decoder/model.json")["cases"]
     assert list(cases) == ["b1-c1-prompt16-prefill"]
+
+
+# -- what runs
+
+
+def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester) -> None:
+    """The limits are so wide that no machine is too slow for them, or no machine quick enough."""
+    wide = ", ".join(f"{word} = '900 %'" for word in ("ttft", "token", "load", "first", "memory"))
+    table = (
+        f"[tool.modelperf]\nmax_seconds = 1\n{TABLE}tolerance = {{{wide}}}\n"
+        "budget = {ttft_ms = 1e6, token_ms = 1e6, tokens_per_second = 1e-6}\n"
+    )
+    write_table(decoder, table)
+    decoder.runpytest_inprocess("--modelperf", UPDATE).assert_outcomes(passed=2)
+    stored = read_json(decoder.path / "baselines/decoder/model.json")["cases"]
+    assert all(case["fidelity"]["has_same_plan"] for case in stored.values())
+    # Another file with the same graph runs in turn with the twin.
+    model = make_decoder()
+    model.producer_name = "exported again"
+    (decoder.path / "decoder.onnx").write_bytes(model.SerializeToString())
+    write_table(decoder, table.replace("ttft_ms = 1e6", "ttft_ms = 1e-6"))
+    result = decoder.runpytest_inprocess("--modelperf", "--modelperf-json=run.json")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["over budget: first token *", "generation", "case *prompt16*"])
+    prefill, step = read_json(decoder.path / "run.json")["cases"]
+    assert (prefill["verdict"], step["verdict"]) == ("over budget", "passed")
+    for case, phase in ((prefill, "ttft"), (step, "token")):
+        judged = {each["name"]: each for each in case["metrics"]}
+        assert judged["latency_p50"]["allowed"] == 9.0
+        assert f"{phase}_ms" in judged
+    assert prefill["generation"]["token_ms"] is None
+    assert prefill["generation"]["ttft_ms"] > 0
+    assert step["generation"]["token_ms"]["p50"] > 0
+    assert step["generation"]["cache_bytes_per_token"] == 256
+    assert step["generation"]["macs"]["first"] < step["generation"]["macs"]["last"]
+
+
+def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> None:
+    decoder.makepyfile(
+        """
+        def test_step(modelperf):
+            step = modelperf("decoder.onnx", prompt=16, generate=8, phase="step", max_seconds=0.5)
+            assert step.generation.tokens_per_second > 0
+            assert step.generation.ttft is None
+
+        def test_plain(modelperf):
+            sizes = {"sequence_length": 1, "past_sequence_length": 3}
+            modelperf("decoder.onnx", dims=sizes, max_seconds=0.5).generation
+        """
+    )
+    result = decoder.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*b1-c1 is no phase of a generation: give prompt, generate and*"])

@@ -85,6 +85,12 @@ _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
 # The runtime itself checks for the instructions.
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
+# The providers whose outputs stay on a device, and its name; others write into memory.
+_DEVICES = {
+    "CUDAExecutionProvider": "cuda",
+    "DmlExecutionProvider": "dml",
+    "TensorrtExecutionProvider": "cuda",
+}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -211,65 +217,57 @@ class _Session:
 
 
 class _Steps:
-    """Steps of a generation, whose state stays in values of the runtime."""
+    """Steps of a generation, whose state stays in values of the runtime, on its device."""
 
     def __init__(
         self, session: ort.InferenceSession, plan: StepPlan, dtypes: Mapping[str, str]
     ) -> None:
-        self._outputs = [output.name for output in session.get_outputs()]
-        # A binding keeps what does not change: 20 to 30 µs a step less than naming all inputs anew.
-        self._binding = session.io_binding()
-        self._bind_input = self._binding.bind_ortvalue_input
-        self._bind_output = self._binding.bind_output
-        self._run = functools.partial(session.run_with_iobinding, self._binding)
-        self._handed_on = [(past, self._outputs.index(present)) for past, present in plan.state]
+        self._session = session
+        self._names = [output.name for output in session.get_outputs()]
+        self._handed_on = [(past, self._names.index(present)) for past, present in plan.state]
         self._plan = plan
         self._dtypes = dtypes
+        self._device = _device_of(session.get_providers()[0], session.get_provider_options())
         # Values use the memory of their arrays.
         self._kept: list[Array] = []
         self._kept_state: list[Array] = []
-        self._count = plan.count
         self._inputs = [
-            tuple(self._values(plan.inputs_at(step), self._kept).items())
-            for step in range(plan.count)
+            self._values(plan.inputs_at(step), self._kept) for step in range(plan.count)
         ]
         self._first = self._values(plan.state_at(0), self._kept)
+        self._binding = session.io_binding()
         self._bind({**self._values(plan.fixed, self._kept), **self._first})
         self._next = 0
 
     def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
-        bind, bind_output = self._bind_input, self._bind_output
-        step = self._next
-        for name, value in self._inputs[step]:
-            bind(name, value)
-        for name in self._outputs:
-            # Otherwise the runtime would write into the output of the step before.
-            bind_output(name)
-        self._run()
-        outputs = self._binding.get_outputs()
-        step += 1
-        if step == self._count:
+        binding = self._binding
+        self._bind(self._inputs[self._next])
+        for name in self._names:
+            # Bound anew, because the runtime would write over the values of the step before.
+            binding.bind_output(name, *self._device)
+        self._session.run_with_iobinding(binding)
+        outputs = binding.get_outputs()
+        self._next += 1
+        if self._next == len(self._inputs):
             self._next = 0
             self._bind(self._first)
             return outputs
-        self._next = step
         for past, place in self._handed_on:
-            bind(past, outputs[place])
+            binding.bind_ortvalue_input(past, outputs[place])
         return outputs
+
+    def _bind(self, values: Mapping[str, ort.OrtValue]) -> None:
+        for name, value in values.items():
+            self._binding.bind_ortvalue_input(name, value)
 
     def rewind(self, step: int) -> None:
         if step == self._next:
             return
         kept: list[Array] = []
-        state = self._values(self._plan.state_at(step), kept) if step else self._first
-        self._bind(state)
+        self._bind(self._values(self._plan.state_at(step), kept) if step else self._first)
         # The arrays of the state before are in use until here.
         self._kept_state = kept
         self._next = step
-
-    def _bind(self, values: Mapping[str, ort.OrtValue]) -> None:
-        for name, value in values.items():
-            self._bind_input(name, value)
 
     def _values(self, arrays: Mapping[str, Array], kept: list[Array]) -> dict[str, ort.OrtValue]:
         values = {}
@@ -278,6 +276,12 @@ class _Steps:
             kept.append(stored)
             values[name] = _ort_value(stored, self._dtypes[name])
         return values
+
+
+def _device_of(provider: str, options: Mapping[str, Mapping[str, str]]) -> tuple[str, int]:
+    """The device that a provider computes on, where its outputs can stay, and its number."""
+    number = options.get(provider, {}).get("device_id", "0")
+    return _DEVICES.get(provider, "cpu"), int(number)
 
 
 class _ProfiledSession(_Session):

@@ -10,13 +10,15 @@ from pytest_modelperf.profiler.generation import (
     named_figures,
     whole_generations,
 )
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
 from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
 _TITLE = "generation"
+# For a phase that was not asked for, or that the model lacks.
+_ABSENT = "-"
 # The end of an id has the lengths, so little of it may be cut.
 _CASE = Column("case", is_text=True, is_name=True, least=24)
 
@@ -45,11 +47,8 @@ def _measured(found: Sequence[WholeGeneration]) -> Table:
     rows = tuple(
         (
             printable(made.id),
-            _ms(None if made.prefill is None else made.prefill.ttft),
-            _ms(None if made.step is None else made.step.token_p50),
-            _ms(None if made.step is None else made.step.token_p95),
-            _growth(None if made.step is None else made.step.growth),
-            format_rate(None if made.step is None else made.step.tokens_per_second),
+            _ABSENT if made.prefill is None else _ms(made.prefill.ttft),
+            *((_ABSENT,) * 4 if made.step is None else _step_cells(made.step)),
             _cache(made),
         )
         for made in found
@@ -69,13 +68,22 @@ def _counted(found: Sequence[WholeGeneration]) -> Table:
     rows = tuple(
         (
             printable(made.id),
-            format_count(None if made.step is None else made.step.first_macs),
-            format_count(None if made.step is None else made.step.last_macs),
+            _ABSENT if made.step is None else format_count(made.step.first_macs),
+            _ABSENT if made.step is None else format_count(made.step.last_macs),
             _cache(made),
         )
         for made in found
     )
     return Table(_TITLE, (_CASE, *map(Column, titles)), rows)
+
+
+def _step_cells(step: GenerationFigures) -> tuple[str, str, str, str]:
+    return (
+        _ms(step.token_p50),
+        _ms(step.token_p95),
+        _growth(step.growth),
+        format_rate(step.tokens_per_second),
+    )
 
 
 def _cache(made: WholeGeneration) -> str:
