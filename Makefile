@@ -22,8 +22,9 @@ help: ## List the targets
 demo: $(STAMP) ## Show a failing build from start to end
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
+# One process more than a small machine has processors: tests wait for what they start.
 test: $(STAMP) ## Run every test
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 3 $(ARGS)
 
 lint: style types layers workflows ## Check everything that can be checked without running it
 

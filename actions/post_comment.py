@@ -22,7 +22,7 @@ from workflow import StepError, read_event, read_input, require, run_step, say, 
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import chain_cases
-from pytest_modelperf.history.records import HistoryMetric
+from pytest_modelperf.history.records import HistoryMetric, P50Line
 from pytest_modelperf.history.store import HistoryStore
 
 _MAX_HISTORY_BYTES = 256 << 20
@@ -135,9 +135,9 @@ def _read_curves(github: GitHub, branch: str) -> tuple[Curve, ...]:
             say("notice", f"no curves: the branch {branch} has no history")
             return ()
         curves = tuple(
-            Curve(file.model, file.machine, case, tuple(chain.points))
+            Curve(file.model, file.machine, case, chain.points)
             for file in files
-            for (case, _), chain in chain_cases(file.read(), HistoryMetric.P50).items()
+            for (case, _), chain in chain_cases(file.read(P50Line), HistoryMetric.P50).items()
             if chain.points
         )
     for note in (note for file in files for note in file.notes):

@@ -2,8 +2,10 @@
 
 The folders are the rooms of the package; `support` has what the tests of several rooms share.
 
-Tests that measure run one after the other also where pytest-xdist runs others beside them: two
-at once would disturb each other, and take longer to be decided. So do those that share a browser.
+Where pytest-xdist runs tests in several processes, a file of tests is run by one of them. Tests
+that measure with real engines run one after the other: two at once would disturb each other, and
+take longer to be decided. So do those that share a browser. Tests of engines whose clock is their
+own run beside all others.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +39,6 @@ settings.load_profile("unhurried")
 TESTS = Path(__file__).parent
 PAGES = TESTS / "report" / "pages"
 MEASURING = (
-    TESTS / "bisect" / "test_commits.py",
     TESTS / "bisect" / "test_releases.py",
     TESTS / "cli" / "test_measuring.py",
     TESTS / "cli" / "test_whatif.py",
@@ -47,7 +49,6 @@ MEASURING = (
     TESTS / "docs" / "test_pages.py",
     TESTS / "docs" / "test_readme.py",
     TESTS / "docs" / "test_tracing.py",
-    TESTS / "faults" / "test_measuring_faults.py",
     TESTS / "hostile" / "test_external_data.py",
     TESTS / "hostile" / "test_names.py",
     TESTS / "hostile" / "test_working_folder.py",
@@ -59,19 +60,44 @@ MEASURING = (
     TESTS / "profiler" / "worker",
     TESTS / "roofline" / "test_peaks.py",
     TESTS / "sweep" / "test_measuring.py",
-    TESTS / "testing" / "test_cluster_checker.py",
-    TESTS / "testing" / "test_ending.py",
-    TESTS / "testing" / "test_live_line.py",
-    TESTS / "testing" / "test_measured.py",
-    TESTS / "testing" / "test_on_cluster.py",
-    TESTS / "testing" / "test_upgrades.py",
-    TESTS / "testing" / "test_with_others.py",
+)
+# What takes longest begins first, so that no process works long after the others have ended. The
+# rest takes a few seconds a file.
+SLOWEST = (
+    "measuring",
+    "pages",
+    *(
+        str(TESTS / file)
+        for file in (
+            "testing/test_measured.py",
+            "testing/test_upgrades.py",
+            "faults/test_measuring_faults.py",
+            "testing/test_with_others.py",
+            "stats/test_decisions.py",
+            "testing/test_on_cluster.py",
+            "cluster/test_real_faults.py",
+            "testing/test_live_line.py",
+            "testing/test_cluster_checker.py",
+            "tracing/test_autostart_forked.py",
+            "testing/test_history.py",
+            "actions/test_action.py",
+            "testing/test_static_checks.py",
+            "tracing/test_launch.py",
+            "testing/test_options.py",
+            "faults/test_file_faults.py",
+            "stats/test_estimates.py",
+            "testing/test_switched_off.py",
+            "baselines/test_store.py",
+            "testing/test_ending.py",
+        )
+    ),
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that measure first: they take longest."""
-    items.sort(key=lambda item: _group_of(item.path) != "measuring")
+    """What takes longest first."""
+    ranks = {group: rank for rank, group in enumerate(SLOWEST)}
+    items.sort(key=lambda item: ranks.get(_group_of(item.path), len(ranks)))
 
 
 def pytest_collection_finish() -> None:
@@ -82,7 +108,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """What belongs together for one worker: the tests of a group, or those of a file.
+    """What belongs together for one process, in the order of the collection.
 
     Marks of pytest-xdist would say so in the ids of tests, which pytest 9.2 does not let them.
     """
@@ -90,17 +116,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return _group_of(config.rootpath / file) or file
+            return _group_of(config.rootpath / nodeid.partition("::")[0])
 
+    # Else the file with most tests would come first, and some of few tests take longest.
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
 
 
-def _group_of(path: Path) -> str | None:
-    within = {path, *path.parents}
+@cache
+def _group_of(file: Path) -> str:
+    """What the tests of a file belong to: a group of several files, or the file alone."""
+    within = {file, *file.parents}
     if within & set(MEASURING):
         return "measuring"
-    return "pages" if PAGES in within else None
+    return "pages" if PAGES in within else str(file)
 
 
 @pytest.fixture(scope="session", autouse=True)

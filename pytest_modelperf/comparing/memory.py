@@ -14,6 +14,7 @@ from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.profiler.footprint import measure_footprint
 from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.preparation import CasePlace, alone_at, unchanged
+from pytest_modelperf.stats.decisions import RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
 
@@ -51,7 +52,11 @@ def judge_memory(
     *,
     goes_on: bool = True,
 ) -> Metric:
-    """The metric of as many pairs of processes as it takes; `measure` takes one by its number."""
+    """The metric of as many pairs of processes as it takes; `measure` takes one by its number.
+
+    Where they leave it open, a growth below the least allowed one passes, unless a tolerance is
+    named: then only what is shown passes.
+    """
     pairs: list[tuple[float, float]] = []
     is_named = gate.tolerances.names(MEMORY)
     least = _NAMED_PAIRS if is_named and goes_on else _USUAL_PAIRS
@@ -65,6 +70,10 @@ def judge_memory(
         is_last = len(pairs) >= (MOST_PAIRS if may_go_on else least)
         if is_last or not decision.is_open:
             before, after = (median(each[side] for each in pairs) for side in (0, 1))
+            # What an allocator takes at once is no question that more processes would answer.
+            is_allowed = after - before <= LEAST_MEMORY_BYTES and not is_named
+            if decision.is_open and is_allowed:
+                decision = replace(decision, answer=RatioAnswer.NOT_WORSE, rounds_needed=None)
             return judged_metric(
                 _NAME, (before, after), decision, rule.tolerance, is_awaited=is_named
             )

@@ -8,9 +8,13 @@ one before, a new chain begins.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
-from collections.abc import Iterable
-from functools import lru_cache
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from operator import attrgetter, ne
 from statistics import NormalDist
 
 from msgspec import Struct, field
@@ -23,123 +27,165 @@ from pytest_modelperf.history.records import (
 )
 
 
-class ModelLevel(Struct, frozen=True, gc=False):
+class ModelLevel(Struct, frozen=True):
     """The logarithm of the cost of a model relative to the start of a chain, with its variance."""
 
     value: float
     variance: float
 
 
-class ChainOfCase(Struct):
-    """The latest chain of one case, which grows line by line.
+class Levels(Struct, frozen=True):
+    """The levels of the points of a chain with their variances, as `HistoryPoint` has them."""
 
-    `unlinked` says why nothing links it to the chain before, if that is known.
+    values: Sequence[float] = ()
+    variances: Sequence[float] = ()
+    shared_variances: Sequence[float] = ()
+
+    def at(self, places: Sequence[int]) -> Levels:
+        columns = (self.values, self.variances, self.shared_variances)
+        return Levels(*([column[place] for place in places] for column in columns))
+
+
+class ChainOfCase(Struct, frozen=True):
+    """The latest chain of one case: the lines of its points, and their levels.
+
+    `past` has all lines of the case. `unlinked` says why nothing links the chain to the one before,
+    if that is known.
     """
 
     metric: HistoryMetric
-    points: list[HistoryPoint] = field(default_factory=list)
+    past: Sequence[ChainedLine]
+    lines: Sequence[ChainedLine]
+    levels: Levels
     earlier_points: int = 0
-    # The levels of the models that were measured in this chain, by their digests.
-    levels: dict[str, ModelLevel] = field(default_factory=dict)
     unlinked: str | None = None
-    # Why the models that became baselines have no ratio to the one before, by their digests.
-    problems: dict[str, str] = field(default_factory=dict)
+    made: dict[int, HistoryPoint] = field(default_factory=dict)
 
-    def add(self, line: ChainedLine) -> None:
-        metric = self.metric
-        if metric is HistoryMetric.P50:
-            self._add_ratio(line, line.p50)
-        elif metric is HistoryMetric.P95:
-            self._add_ratio(line, line.p95)
-        else:
-            self._add_exact(line)
+    @property
+    def points(self) -> tuple[HistoryPoint, ...]:
+        return tuple(map(self.point, range(len(self.lines))))
+
+    def point(self, place: int) -> HistoryPoint:
+        """The point of the line at this place, which is made once."""
+        if place not in self.made:
+            line, levels = self.lines[place], self.levels
+            self.made[place] = HistoryPoint(
+                date=line.date,
+                commit=line.commit,
+                verdict=line.verdict,
+                baseline=line.baseline,
+                level=levels.values[place],
+                variance=levels.variances[place],
+                shared_variance=levels.shared_variances[place],
+                reasons=line.reasons,
+            )
+        return self.made[place]
 
     def followed_by(self, line: ChainedLine) -> ChainOfCase:
-        """A chain with one more line; this one stays as it is."""
-        longer = ChainOfCase(
+        """The chain with one more line; this one stays as it is."""
+        return chain_lines([*self.past, line], self.metric)
+
+    def since(self, date: dt.datetime) -> ChainOfCase:
+        """The chain without its older points."""
+        kept = [place for place, line in enumerate(self.lines) if line.date >= date]
+        return ChainOfCase(
             self.metric,
-            [*self.points],
+            self.past,
+            [self.lines[place] for place in kept],
+            self.levels.at(kept),
             self.earlier_points,
-            {**self.levels},
             self.unlinked,
-            {**self.problems},
         )
-        longer.add(line)
-        return longer
-
-    def _add_exact(self, line: ChainedLine) -> None:
-        value = None if line.figures is None else getattr(line.figures, self.metric.value)
-        if value:
-            self.points.append(_point(line, math.log(value)))
-
-    def _add_ratio(self, line: ChainedLine, ratio: StoredRatio | None) -> None:
-        if line.unlinked is not None and line.digest is not None:
-            self.problems[line.digest] = line.unlinked
-        if ratio is None or line.baseline is None:
-            return
-        base = self.levels.get(line.baseline)
-        if base is None:
-            self._begin(line.baseline)
-            base = self.levels[line.baseline]
-        value, variance = base.value + math.log(ratio.ratio), variance_of(ratio)
-        self.points.append(_point(line, value, variance, base.variance))
-        if line.digest is not None:
-            self._learn(line.digest, value, base.variance + variance)
-
-    def _begin(self, baseline: str) -> None:
-        """Begins a new chain at a baseline that nothing links to the points so far."""
-        self.earlier_points += len(self.points)
-        self.points.clear()
-        self.unlinked = self.problems.get(baseline)
-        self.levels = {baseline: ModelLevel(0.0, 0.0)}
-
-    def _learn(self, digest: str, value: float, variance: float) -> None:
-        """Keeps the most certain level of each model; the choice does not look at its value."""
-        known = self.levels.get(digest)
-        if known is None or variance < known.variance:
-            self.levels[digest] = ModelLevel(value, variance)
 
 
 def chain_cases(
     lines: Iterable[ChainedLine], metric: HistoryMetric
 ) -> dict[tuple[str, str | None], ChainOfCase]:
     """The latest chain of each case and engine, from the lines of one file in their order."""
-    chains: dict[tuple[str, str | None], ChainOfCase] = {}
+    by_case: defaultdict[tuple[str, str | None], list[ChainedLine]] = defaultdict(list)
     for line in lines:
-        key = (line.case, line.engine)
-        chain = chains.get(key)
-        if chain is None:
-            chain = chains[key] = ChainOfCase(metric)
-        chain.add(line)
-    return chains
+        by_case[line.case, line.engine].append(line)
+    return {key: chain_lines(own, metric) for key, own in by_case.items()}
 
 
-def variance_of(ratio: StoredRatio) -> float:
-    """The variance of the logarithm, as the width of the interval tells it.
+def chain_lines(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
+    """The latest chain of one case, from all of its lines in their order.
+
+    They are lines of the metric, or whole ones.
+    """
+    return _chain_exact(lines, metric) if metric.is_exact else _chain_ratios(lines, metric)
+
+
+def variances_of(ratios: Sequence[StoredRatio]) -> list[float]:
+    """The variance of the logarithm of each ratio, as the width of its interval tells it.
 
     The intervals hold after all interim looks, so they are wider than this many standard errors:
-    the variance is rather too large than too small.
+    the variances are rather too large than too small.
     """
-    width = math.log(ratio.high) - math.log(ratio.low)
-    return (width / (2.0 * _quantile_of(ratio.confidence))) ** 2
+    # A history has few different ones.
+    confidences = {ratio.confidence for ratio in ratios}
+    errors = {each: 0.5 / NormalDist().inv_cdf((1.0 + each) / 2.0) for each in confidences}
+    return [(math.log(each.high / each.low) * errors[each.confidence]) ** 2 for each in ratios]
 
 
-@lru_cache
-def _quantile_of(confidence: float) -> float:
-    """A quantile of the normal distribution, cached: a history has few different confidences."""
-    return NormalDist().inv_cdf((1.0 + confidence) / 2.0)
+def _chain_exact(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
+    figures = map(attrgetter("figures"), lines)
+    values = [None if each is None else getattr(each, metric.value) for each in figures]
+    counted = [line for line, value in zip(lines, values, strict=True) if value]
+    levels = [math.log(value) for value in values if value]
+    zeros = [0.0] * len(levels)
+    return ChainOfCase(metric, lines, counted, Levels(levels, zeros, zeros))
 
 
-def _point(
-    line: ChainedLine, level: float, variance: float = 0.0, shared_variance: float = 0.0
-) -> HistoryPoint:
-    return HistoryPoint(
-        date=line.date,
-        commit=line.commit,
-        verdict=line.verdict,
-        baseline=line.baseline,
-        level=level,
-        variance=variance,
-        shared_variance=shared_variance,
-        reasons=line.reasons,
-    )
+def _chain_ratios(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
+    ratio_of = attrgetter(metric.value)
+    measured = [each for each in lines if each.baseline is not None and ratio_of(each) is not None]
+    if not measured:
+        return ChainOfCase(metric, lines, (), Levels())
+    first, levels = _link(measured, [*map(ratio_of, measured)])
+    chained = measured[first:]
+    unlinked = _why_unlinked(lines, chained[0])
+    return ChainOfCase(metric, lines, chained, levels, first, unlinked)
+
+
+def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[int, Levels]:
+    """The place at which the last chain begins, and its levels.
+
+    A baseline has the most certain level that its model was measured to have; the choice does not
+    look at its value.
+    """
+    variances = variances_of(ratios)
+    baselines = [line.baseline for line in lines]
+    differs = enumerate(map(ne, baselines, baselines[1:]), 1)
+    begins = [0, *(place for place, is_other in differs if is_other)]
+    needed = {baselines[begin] for begin in begins}
+    links = [place for place, line in enumerate(lines) if line.digest in needed]
+    first = 0
+    values: list[float] = []
+    shared: list[float] = []
+    known: dict[str | None, ModelLevel] = {}
+    for begin, end in pairwise([*begins, len(lines)]):
+        base = known.get(baselines[begin])
+        if base is None:
+            first, base = begin, ModelLevel(0.0, 0.0)
+            known = {baselines[begin]: base}
+            values.clear()
+            shared.clear()
+        values += [base.value + math.log(ratio.ratio) for ratio in ratios[begin:end]]
+        shared += [base.variance] * (end - begin)
+        for place in links[bisect_left(links, begin) : bisect_left(links, end)]:
+            digest, variance = lines[place].digest, base.variance + variances[place]
+            if digest not in known or variance < known[digest].variance:
+                known[digest] = ModelLevel(values[place - first], variance)
+    return first, Levels(values, variances[first:], shared)
+
+
+def _why_unlinked(lines: Sequence[ChainedLine], first: ChainedLine) -> str | None:
+    """Why the baseline of the first line of a chain has no ratio to the one before, if known."""
+    known = None
+    for line in lines:
+        if line.unlinked is not None and line.digest == first.baseline:
+            known = line.unlinked
+        if line is first:
+            break
+    return known

@@ -19,7 +19,7 @@ def render_history_csv(history: History) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for case in history.cases:
-        steps = {id(step.after) for step in case.steps or ()}
+        steps = {id(step.after) for step in case.steps}
         for point in case.points:
             shift = shift_between(case.first, point)
             low, high = shift.bounds(INTERVAL_QUANTILE)

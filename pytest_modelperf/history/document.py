@@ -101,7 +101,7 @@ def _case(case: CaseHistory) -> CaseHistoryJson:
         since_tag=None if case.since_tag is None else _shift(case.since_tag),
         earlier_points=case.earlier_points,
         unlinked=case.unlinked,
-        steps=tuple(map(_step, case.steps or ())),
+        steps=tuple(map(_step, case.steps)),
         points=tuple(_point(first, point) for point in case.points),
     )
 

@@ -16,15 +16,15 @@ from msgspec import Struct, field
 
 from pytest_modelperf.files.writing import write_file
 from pytest_modelperf.history.records import CaseHistory
-from pytest_modelperf.history.store import HistoryFile
+from pytest_modelperf.history.store import Hasher, HistoryFile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
 if TYPE_CHECKING:
-    from _hashlib import HASH
+    from blake3 import blake3
 
 # Counts up when the same lines and query shall list something else, or in another form.
-_FORMAT = 1
+_FORMAT = 2
 # Smaller files are read faster than their entry.
 _LEAST_BYTES = 1 << 18
 
@@ -52,7 +52,7 @@ class HistoryIndex(Struct):
     problems: list[str] = field(default_factory=list)
 
     def look_up(
-        self, file: HistoryFile, query: Struct, read: Callable[[HASH | None], FoundCases]
+        self, file: HistoryFile, query: Struct, read: Callable[[Hasher | None], FoundCases]
     ) -> FoundCases:
         """What `read` returns for the file and the query, from the entry if there is one.
 
@@ -66,25 +66,41 @@ class HistoryIndex(Struct):
         name = hashlib.sha256(bytes(file.path.absolute())).hexdigest()
         path = self.folder / f"{name}.msgpack"
         entry = _read_entry(path)
-        if entry is not None and entry.key == _key(file.digest(), conditions):
+        if entry is not None and entry.key == _key(_digest(file), conditions):
             return entry.found
-        hasher = hashlib.sha256()
+        hasher = _new_hash()
         found = read(hasher)
-        self._keep(path, _Entry(_key(hasher.digest(), conditions), found))
-        return found
+        content = msgspec.msgpack.encode(_Entry(_key(hasher.digest(), conditions), found))
+        self._keep(path, content)
+        # The found records lie between the lines that were read, so they would keep that memory.
+        # New ones lie side by side, and the next file is read into the same memory as this one.
+        del found
+        return msgspec.msgpack.decode(content, type=_Entry).found
 
-    def _keep(self, path: Path, entry: _Entry) -> None:
+    def _keep(self, path: Path, content: bytes) -> None:
         """Writes the entry in one step."""
         if self.problems:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_file(path, msgspec.msgpack.encode(entry))
+            write_file(path, content)
         except OSError as error:
             self.problems.append(
                 f"the next listing takes as long as this one, because "
                 f"{printable(str(self.folder))} cannot be written: {error.strerror or error}"
             )
+
+
+def _new_hash() -> blake3:
+    from blake3 import blake3
+
+    return blake3()
+
+
+def _digest(file: HistoryFile) -> bytes:
+    hasher = _new_hash()
+    file.add_to(hasher)
+    return hasher.digest()
 
 
 def _key(content: bytes, conditions: bytes) -> bytes:

@@ -67,7 +67,7 @@ def _headline(history: History) -> str:
     """`3 steps in 2 of 300 cases`; empty without cases."""
     if not history.cases:
         return ""
-    steps = [len(case.steps or ()) for case in history.cases]
+    steps = [len(case.steps) for case in history.cases]
     where = f"{sum(map(bool, steps)):,} of {count_of(len(steps), 'case')}"
     return f"{count_of(sum(steps), 'step')} in {where}" if any(steps) else "no steps"
 
@@ -103,7 +103,7 @@ def _sections(history: History) -> Iterator[CaseSection]:
 def _step_facts(history: History) -> Iterator[tuple[str, str]]:
     """The name of a case and a sentence on its step, for each step."""
     for case in history.cases:
-        for step in case.steps or ():
+        for step in case.steps:
             reasons = "; ".join(step.after.reasons)
             sentence = f"{describe_step(step)}{reasons and f': {reasons}'}"
             yield name_case(case), f"on {case.machine}: {sentence}"
@@ -132,7 +132,7 @@ def _case_cells(case: CaseHistory) -> tuple[str, ...]:
         f"{case.first.date.date()}",
         format_shift(case.since_first),
         "" if case.since_tag is None else format_shift(case.since_tag),
-        f"{len(case.steps or ())}",
+        f"{len(case.steps)}",
     )
 
 

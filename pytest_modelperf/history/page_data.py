@@ -89,7 +89,7 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
         "since_tag": None if case.since_tag is None else _shift_entry(case.since_tag),
         "steps": [
             [places[id(step.before)], places[id(step.after)], *_shift_entry(step.shift)]
-            for step in case.steps or ()
+            for step in case.steps
         ],
         # Differences of neighbours are small, so they are shorter when they are packed.
         "dates": _joined(_differences(int(point.date.timestamp()) for point in case.points)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, TypeAlias
 
@@ -58,14 +59,13 @@ class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
     peak_activation_bytes: int | None = None
 
 
-class ChainedLine(Struct, frozen=True, kw_only=True):
-    """The part of a line of a history that a chain is made of.
+class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
+    """The part of a line of a history that any chain is made of.
 
     `digest` is the SHA-256 of the model that was checked, and `baseline` that of the model that it
     was compared with: the same digest is the same model, so these two link the ratios of different
-    baselines. `p50` and `p95` are None if the case was not compared in time, and `verdict` is the
-    word in the report of the run. `unlinked` says why a model that became the new baseline has no
-    ratio to the one before; None if it has one, or if nobody tried.
+    baselines. `verdict` is the word in the report of the run. `unlinked` says why a model that
+    became the new baseline has no ratio to the one before; None if it has one, or if nobody tried.
     """
 
     schema: int
@@ -76,20 +76,38 @@ class ChainedLine(Struct, frozen=True, kw_only=True):
     digest: str | None
     baseline: str | None
     verdict: str
-    p50: StoredRatio | None
-    p95: StoredRatio | None
-    figures: StoredFigures | None
     reasons: tuple[str, ...] = ()
     unlinked: str | None = None
+
+
+class P50Line(ChainedLine, frozen=True, kw_only=True, gc=False):
+    """The part that a chain of medians is made of; None if the case was not compared in time."""
+
+    p50: StoredRatio | None
+
+
+class P95Line(ChainedLine, frozen=True, kw_only=True, gc=False):
+    """The part that a chain of the percentiles p95 is made of."""
+
+    p95: StoredRatio | None
+
+
+class FiguresLine(ChainedLine, frozen=True, kw_only=True, gc=False):
+    """The part that a chain of an exact figure is made of."""
+
+    figures: StoredFigures | None
 
 
 class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     """One case of one run: a line of a history.
 
     `model` is the folder of the baseline. `recorded` claims that the run made the checked model the
-    new baseline of this case.
+    new baseline of this case. `p50` and `p95` are None if the case was not compared in time.
     """
 
+    p50: StoredRatio | None
+    p95: StoredRatio | None
+    figures: StoredFigures | None
     branch: str | None
     model: str
     machine: str
@@ -98,6 +116,14 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     load_ms: float | None
     peak_rss_bytes: int | None
     seconds: float | None
+
+
+# What is read of the lines for each metric.
+LINE_TYPES: Mapping[HistoryMetric, type[ChainedLine]] = {
+    HistoryMetric.P50: P50Line,
+    HistoryMetric.P95: P95Line,
+    **dict.fromkeys(filter(lambda metric: metric.is_exact, HistoryMetric), FiguresLine),
+}
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
@@ -172,7 +198,7 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     count: int
     earlier_points: int = 0
     unlinked: str | None = None
-    steps: tuple[Step, ...] | None = None
+    steps: tuple[Step, ...] = ()
     tagged: HistoryPoint | None = None
 
     @property

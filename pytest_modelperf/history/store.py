@@ -6,14 +6,13 @@ a killed run left unfinished is skipped with a note, and the next run starts a l
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from io import BufferedReader, FileIO, RawIOBase
+from io import BufferedReader, BytesIO, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -21,14 +20,9 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.output import cannot_write
-from pytest_modelperf.history.records import LINE_SCHEMA, HistoryLine
+from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
-
-if TYPE_CHECKING:
-    from _hashlib import HASH
-
-    from typing_extensions import Buffer
 
 SUFFIX = ".jsonl"
 _LINE_BREAK = b"\n"
@@ -41,6 +35,15 @@ MAX_LINE_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
 # A note names at most so many lines.
 _MOST_NAMED = 3
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_Line = TypeVar("_Line", bound=ChainedLine)
+
+
+class Hasher(Protocol):
+    """A hash that bytes are added to, such as those of hashlib."""
+
+    def update(self, data: bytes, /) -> object: ...
 
 
 class _LineSchema(Struct):
@@ -49,21 +52,25 @@ class _LineSchema(Struct):
     schema: int
 
 
-class _HashedFile(RawIOBase):
-    """A file that adds to a hash what is read of it."""
+class _SkippedLines(Struct):
+    """The numbers of the lines that cannot be read."""
 
-    def __init__(self, file: FileIO, hasher: HASH) -> None:
-        self._file = file
-        self._hasher = hasher
+    broken: list[int] = field(default_factory=list)
+    newer: list[int] = field(default_factory=list)
 
-    def readable(self) -> bool:
-        return True
+    def add(self, number: int, *, is_newer: bool) -> None:
+        (self.newer if is_newer else self.broken).append(number)
 
-    def readinto(self, buffer: Buffer) -> int:
-        view = memoryview(buffer)
-        count = self._file.readinto(view)
-        self._hasher.update(view[:count])
-        return count
+    def notes(self, path: Path) -> Iterator[str]:
+        reasons = {
+            "incomplete, or no line of a history": self.broken,
+            "written by a newer version: upgrade pytest-modelperf": self.newer,
+        }
+        for reason, numbers in reasons.items():
+            if numbers:
+                lines = "line" if len(numbers) == 1 else "lines"
+                named = shorten_list([*map(str, numbers)], _MOST_NAMED)
+                yield f"{printable(str(path))}: {lines} {named} skipped, {reason}"
 
 
 class HistoryFile(Struct):
@@ -98,30 +105,27 @@ class HistoryFile(Struct):
         except OSError as error:
             raise cannot_write(str(self.path), error) from error
 
-    def read(self, hasher: HASH | None = None) -> Iterator[HistoryLine]:
+    def read(self, line_type: type[_Line], hasher: Hasher | None = None) -> Iterator[_Line]:
         """The lines in their order; broken ones and those of a newer version are skipped.
 
-        All bytes are added to the hash.
+        Only what the type has is read of a line. All bytes are added to the hash.
         """
-        decoder = msgspec.json.Decoder(HistoryLine)
-        broken: list[str] = []
-        newer: list[str] = []
-        for number, data in enumerate(self.raw_lines(hasher), 1):
-            if not data.strip():
-                continue
-            try:
-                line = decoder.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                (newer if _is_newer(data) else broken).append(f"{number}")
-                continue
-            if line.schema == LINE_SCHEMA:
-                yield line
+        decoder = msgspec.json.Decoder(line_type)
+        skipped = _SkippedLines()
+        size = 0
+        # Counted where a line has to be named: most files have no such line.
+        before: int | None = None
+        for block in self._blocks(hasher):
+            lines = _decode_block(decoder, block)
+            if lines is not None:
+                yield from lines
             else:
-                (newer if line.schema > LINE_SCHEMA else broken).append(f"{number}")
-        self.notes = [
-            *self._skipped(broken, "incomplete, or no line of a history"),
-            *self._skipped(newer, "written by a newer version: upgrade pytest-modelperf"),
-        ]
+                before = self._count_lines(size) if before is None else before
+                yield from _decode_lines(decoder, block, before, skipped)
+            size += len(block)
+            if before is not None:
+                before += block.count(_LINE_BREAK)
+        self.notes = [*skipped.notes(self.path)]
 
     def has_bytes(self, least: int) -> bool:
         """Whether it is a file of at least this size."""
@@ -130,23 +134,45 @@ class HistoryFile(Struct):
         except OSError:
             return False
 
-    def digest(self) -> bytes:
-        """The SHA-256 of the whole content."""
-        hasher = hashlib.sha256()
-        buffer = bytearray(_READ_BYTES)
-        with self._opened() as file:
-            hashed = _HashedFile(file, hasher)
-            while hashed.readinto(buffer):
-                pass
-        return hasher.digest()
+    def add_to(self, hasher: Hasher) -> None:
+        """Adds the whole content to the hash."""
+        for _ in self._blocks(hasher):
+            pass
 
-    def raw_lines(self, hasher: HASH | None = None) -> Iterator[bytes]:
+    def raw_lines(self) -> Iterator[bytes]:
         """The lines as they are stored, each with its line break if it has one."""
         with self._opened() as file:
-            read = file if hasher is None else _HashedFile(file, hasher)
-            readline = BufferedReader(read, _READ_BYTES).readline
+            readline = BufferedReader(file, _READ_BYTES).readline
             while data := readline(MAX_LINE_BYTES):
                 yield data
+
+    def _blocks(self, hasher: Hasher | None) -> Iterator[bytes]:
+        """The content in blocks of whole lines; a line that is too long ends a block."""
+        with self._opened() as file:
+            rest = b""
+            while data := file.read(_READ_BYTES):
+                if hasher is not None:
+                    hasher.update(data)
+                end = data.rfind(_LINE_BREAK) + 1
+                if not end and len(rest) >= MAX_LINE_BYTES:
+                    end = len(data)
+                if end:
+                    yield rest + data[:end]
+                    rest = data[end:]
+                else:
+                    rest += data
+            if rest:
+                yield rest
+
+    def _count_lines(self, size: int) -> int:
+        """The number of line breaks in so many first bytes."""
+        count = 0
+        for block in self._blocks(None):
+            if size <= 0:
+                break
+            count += block.count(_LINE_BREAK, 0, size)
+            size -= len(block)
+        return count
 
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
@@ -161,12 +187,6 @@ class HistoryFile(Struct):
                 f"{printable(str(self.path))} cannot be read: {error.strerror or error}. Make it "
                 "a file that you may read."
             ) from error
-
-    def _skipped(self, numbers: list[str], reason: str) -> Iterator[str]:
-        if numbers:
-            lines = "line" if len(numbers) == 1 else "lines"
-            named = shorten_list(numbers, _MOST_NAMED)
-            yield f"{printable(str(self.path))}: {lines} {named} skipped, {reason}"
 
 
 class HistoryStore(Struct, frozen=True):
@@ -220,6 +240,33 @@ class HistoryStore(Struct, frozen=True):
         )
 
 
+def _decode_block(decoder: msgspec.json.Decoder[_Line], block: bytes) -> Sequence[_Line] | None:
+    """All lines of a block at once; None unless each is a line of this version."""
+    try:
+        lines = decoder.decode_lines(block)
+    except _UNDECODABLE:
+        return None
+    return lines if {line.schema for line in lines} <= {LINE_SCHEMA} else None
+
+
+def _decode_lines(
+    decoder: msgspec.json.Decoder[_Line], block: bytes, before: int, skipped: _SkippedLines
+) -> Iterator[_Line]:
+    """The lines of a block, one by one; `before` is the number of the lines before it."""
+    for number, data in enumerate(BytesIO(block), before + 1):
+        if not data.strip():
+            continue
+        try:
+            line = decoder.decode(data)
+        except _UNDECODABLE:
+            skipped.add(number, is_newer=_is_newer(data))
+            continue
+        if line.schema == LINE_SCHEMA:
+            yield line
+        else:
+            skipped.add(number, is_newer=line.schema > LINE_SCHEMA)
+
+
 def _append_line(handle: int, data: bytes, path: Path) -> None:
     """Adds one line by one write, after a line break if the last line has none."""
     size = os.fstat(handle).st_size
@@ -240,5 +287,5 @@ def _require_regular(handle: int, path: Path) -> None:
 def _is_newer(data: bytes) -> bool:
     try:
         return msgspec.json.decode(data, type=_LineSchema).schema > LINE_SCHEMA
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNDECODABLE:
         return False

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases
 from pytest_modelperf.history.index import FoundCases, HistoryIndex
 from pytest_modelperf.history.records import (
+    LINE_TYPES,
     LISTED_POINTS,
     CaseHistory,
     History,
@@ -26,12 +25,9 @@ from pytest_modelperf.history.records import (
     Tag,
     shift_between,
 )
-from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from pytest_modelperf.history.store import Hasher, HistoryFile, HistoryStore
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
-
-if TYPE_CHECKING:
-    from _hashlib import HASH
 
 # An error names at most so many cases.
 _MOST_NAMED = 8
@@ -71,8 +67,7 @@ def read_past_runs(file: HistoryFile) -> PastRuns:
     """The runs so far; a file that nobody wrote yet has none."""
     if not file.path.exists():
         return PastRuns(file, {})
-    chains = chain_cases(file.read(), HistoryMetric.P50)
-    return PastRuns(file, chains, tuple(file.notes))
+    return PastRuns(file, _read_chains(file, HistoryMetric.P50), tuple(file.notes))
 
 
 def read_history(
@@ -100,24 +95,34 @@ def read_history(
     return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
 
 
-def _read_file(file: HistoryFile, query: HistoryQuery, hasher: HASH | None = None) -> FoundCases:
-    chains = chain_cases(file.read(hasher), query.metric)
+def _read_chains(
+    file: HistoryFile, metric: HistoryMetric, hasher: Hasher | None = None
+) -> dict[tuple[str, str | None], ChainOfCase]:
+    return chain_cases(file.read(LINE_TYPES[metric], hasher), metric)
+
+
+def _read_file(
+    file: HistoryFile,
+    query: HistoryQuery,
+    hasher: Hasher | None = None,
+    most_points: int | None = None,
+) -> FoundCases:
+    """The cases, with all of their points or the last ones."""
+    chains = _read_chains(file, query.metric, hasher)
     made = (
-        summarize_case(file, case, engine, chain, query)
+        summarize_case(file, case, engine, chain, query, most_points=most_points)
         for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
         if query.case in {None, case}
     )
     return FoundCases(
         ids=tuple(sorted({case for case, _ in chains})),
-        cases=tuple(with_steps(each, query.metric) for each in made if each is not None),
+        cases=tuple(each for each in made if each is not None),
         notes=tuple(file.notes),
     )
 
 
-def _list_file(file: HistoryFile, query: HistoryQuery, hasher: HASH | None) -> FoundCases:
-    found = _read_file(file, query, hasher)
-    listed = tuple(replace(case, points=case.points[-LISTED_POINTS:]) for case in found.cases)
-    return replace(found, cases=listed)
+def _list_file(file: HistoryFile, query: HistoryQuery, hasher: Hasher | None) -> FoundCases:
+    return _read_file(file, query, hasher, LISTED_POINTS)
 
 
 def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
@@ -147,53 +152,54 @@ def list_drifts(case: CaseHistory, tag: Tag | None) -> list[Drift]:
     return found
 
 
-def summarize_case(
-    file: HistoryFile, case: str, engine: str | None, chain: ChainOfCase, query: HistoryQuery
+def summarize_case(  # noqa: PLR0913  # what the case is called, its chain, and what is asked of it
+    file: HistoryFile,
+    case: str,
+    engine: str | None,
+    chain: ChainOfCase,
+    query: HistoryQuery,
+    *,
+    most_points: int | None = None,
 ) -> CaseHistory | None:
-    """The history of one case, without its steps; None if it has no point since the first day."""
-    points = [p for p in chain.points if query.since is None or p.date >= query.since]
-    if not points:
+    """The history of one case; None if it has no point since the first day."""
+    shown = chain if query.since is None else chain.since(query.since)
+    count = len(shown.lines)
+    if not count:
         return None
-    tagged = None if query.tag is None else _point_of(query.tag, chain.points)
+    listed = range(0 if most_points is None else max(0, count - most_points), count)
     return CaseHistory(
         model=file.model,
         machine=file.machine,
         case=case,
         engine=engine,
-        points=tuple(points),
-        first=points[0],
-        count=len(points),
+        points=tuple(map(shown.point, listed)),
+        first=shown.point(0),
+        count=count,
         earlier_points=chain.earlier_points,
         unlinked=chain.unlinked,
-        tagged=tagged,
+        steps=_find_steps(shown),
+        tagged=None if query.tag is None else _point_of(query.tag, chain),
     )
 
 
-def _point_of(tag: Tag, points: Sequence[HistoryPoint]) -> HistoryPoint | None:
+def _point_of(tag: Tag, chain: ChainOfCase) -> HistoryPoint | None:
     """The last point of the tag's commit; or else the last one before the tag was made."""
-    own = [point for point in points if point.commit == tag.commit]
-    older = [point for point in points if point.date <= tag.date]
-    found = own or older
-    return found[-1] if found else None
+    lines = chain.lines
+    own = [place for place, line in enumerate(lines) if line.commit == tag.commit]
+    found = own or [place for place, line in enumerate(lines) if line.date <= tag.date]
+    return chain.point(found[-1]) if found else None
 
 
-def with_steps(case: CaseHistory, metric: HistoryMetric) -> CaseHistory:
-    return replace(case, steps=_find_steps(case.points, metric))
-
-
-def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[Step, ...]:
-    if metric.is_exact:
-        pairs = pairwise(points)
-        changed = [(old, new) for old, new in pairs if old.level != new.level]
+def _find_steps(chain: ChainOfCase) -> tuple[Step, ...]:
+    point, levels = chain.point, chain.levels
+    if chain.metric.is_exact:
+        pairs = enumerate(pairwise(levels.values), 1)
+        changed = [(point(place - 1), point(place)) for place, (old, new) in pairs if old != new]
         return tuple(Step(old, new, shift_between(old, new)) for old, new in changed)
     from pytest_modelperf.stats.change_points import find_changes
 
-    changes = find_changes(
-        [point.level for point in points],
-        [point.variance for point in points],
-        [point.shared_variance for point in points],
-    )
+    changes = find_changes(levels.values, levels.variances, levels.shared_variances)
     return tuple(
-        Step(points[each.index - 1], points[each.index], Shift(each.size, each.error))
+        Step(point(each.index - 1), point(each.index), Shift(each.size, each.error))
         for each in changes
     )

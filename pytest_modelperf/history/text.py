@@ -40,7 +40,7 @@ def render_history(history: History, style: TextStyle) -> str:
     else:
         page.sentence(no_point(history.metric))
     for case in history.cases:
-        for step in case.steps or ():
+        for step in case.steps:
             page.line("")
             page.sentence(f"{name_case(case)}: {describe_step(step)}")
             for reason in step.after.reasons:
@@ -116,7 +116,7 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
         f"{case.count:,}",
         f"{case.first.date.date()}",
         format_shift(case.since_first),
-        _UNKNOWN if case.steps is None else f"{len(case.steps)}",
+        f"{len(case.steps)}",
         *([format_shift(case.since_tag)] if has_tag else []),
         printable(case.machine),
     )

@@ -13,19 +13,18 @@ from pytest_modelperf.comparing.gates import PASS_LEVEL
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.history.chain import ChainOfCase
+from pytest_modelperf.history.chain import chain_lines
 from pytest_modelperf.history.records import (
     LINE_SCHEMA,
     CaseHistory,
-    ChainedLine,
     HistoryMetric,
+    P50Line,
 )
 from pytest_modelperf.history.summary import (
     Drift,
     HistoryQuery,
     list_drifts,
     summarize_case,
-    with_steps,
 )
 from pytest_modelperf.history.text import (
     describe_beginning,
@@ -87,7 +86,7 @@ def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
         unknown = Metric("drift", None, None, Verdict.INCONCLUSIVE, limit=budget.limit)
         return _not_judged(problem or "no ratio to the baseline was measured", unknown)
     measured = result.profile.measured
-    line = ChainedLine(
+    line = P50Line(
         schema=LINE_SCHEMA,
         date=dt.datetime.now(dt.timezone.utc).replace(microsecond=0),
         commit=context.revision.commit,
@@ -97,8 +96,6 @@ def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
         baseline=case.model_sha256,
         verdict=compared.verdict.value,
         p50=ratio,
-        p95=None,
-        figures=None,
         reasons=compared.reasons,
     )
     return _judge(bound, budget, line)
@@ -108,13 +105,13 @@ def _not_judged(reason: str, *metrics: Metric) -> DriftFound:
     return DriftFound(metrics, (f"the budget drift is not judged: {reason}",))
 
 
-def _judge(bound: BoundCheck, budget: Budget, line: ChainedLine) -> DriftFound:
+def _judge(bound: BoundCheck, budget: Budget, line: P50Line) -> DriftFound:
     """The drift up to the point of this line, which no file has yet."""
     context = bound.context
     past = context.past_runs(str(bound.check.baseline), bound.machine.key)
-    known = past.chains.get((line.case, line.engine), ChainOfCase(_METRIC))
+    known = past.chains.get((line.case, line.engine))
     query = HistoryQuery(metric=_METRIC, tag=context.last_tag)
-    chain = known.followed_by(line)
+    chain = chain_lines([line], _METRIC) if known is None else known.followed_by(line)
     history = summarize_case(past.file, line.case, line.engine, chain, query)
     if history is None:
         return DriftFound()
@@ -151,8 +148,7 @@ def _notes(history: CaseHistory, drift: Drift) -> Iterator[str]:
         f"drift since {printable(drift.since)}, {name_place(drift.start)}: "
         f"{format_shift(drift.shift)} in {runs} runs"
     )
-    found = with_steps(history, _METRIC)
-    steps = [step for step in found.steps or () if step.after.date > drift.start.date]
+    steps = [step for step in history.steps if step.after.date > drift.start.date]
     for step in steps:
         yield f"drift step: {describe_step(step)}"
         for reason in step.after.reasons:

@@ -126,7 +126,7 @@ def serve(state: StandIn) -> Iterator[StandIn]:
             """Prints nothing: the tests look at what was asked."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     state.url = f"http://127.0.0.1:{server.server_port}"
     state.storage = f"http://localhost:{server.server_port}"

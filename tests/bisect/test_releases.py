@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.bisect.releases import list_versions, releases_between
-from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import EnvironmentMakingError, UsageError
 from tests.support.command import run
+from tests.support.releases import RELEASES, use_releases
 from tests.support.small_models import ones, parse
 
 LISTED = ("1.22.0", "1.20.1", "1.21.0", "1.21.0rc1", "1.10.0", "1.21.1", "1.20.0", "dev-nightly")
@@ -126,23 +125,12 @@ def write_model(folder: Path) -> str:
     return str(path)
 
 
-def installable() -> tuple[str, ...]:
-    """Three neighbouring final releases of onnxruntime whose environments can be made."""
-    try:
-        versions = [v for v in list_versions("onnxruntime") if re.fullmatch(r"1\.2[0-9]\.[0-9]", v)]
-        chosen = tuple(reversed(versions[-3:]))
-        for version in chosen:
-            make_environment([f"onnxruntime=={version}"])
-    except EnvironmentMakingError as error:
-        pytest.skip(f"needs a package index: {error}")
-    if len(chosen) < 3:
-        pytest.skip("needs three releases of onnxruntime for this Python")
-    return chosen
-
-
-def test_a_release_is_found_in_environments_of_their_own(tmp_path: Path) -> None:
+def test_a_release_is_found_in_environments_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The environments are real. The engine of the tests says which release is slow in them."""
-    good, middle, bad = installable()
+    use_releases(monkeypatch, *RELEASES)
+    good, middle, bad = RELEASES
     result = run(
         "bisect", write_model(tmp_path), "--good", good, "--bad", bad, "--package", "onnxruntime",
         "--plugin", "tests.support.faulty_plugin", "--engine", "timed",
@@ -156,9 +144,12 @@ def test_a_release_is_found_in_environments_of_their_own(tmp_path: Path) -> None
     assert found["pair"]["ratio"] == pytest.approx(1.5, rel=0.02)
 
 
-def test_real_releases_of_the_real_engine_are_compared(tmp_path: Path) -> None:
+def test_real_releases_of_the_real_engine_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which of them is slower is not asserted: no release is eleven times as slow as another."""
-    good, _, bad = installable()
+    good, _, bad = RELEASES
+    use_releases(monkeypatch, good, bad)
     result = run(
         "bisect", write_model(tmp_path), "--good", good, "--bad", bad,
         "--tolerance", "1000 %", "--max-seconds", "60", "--json", "-",

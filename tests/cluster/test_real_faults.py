@@ -26,7 +26,7 @@ def test_a_job_whose_worker_is_killed_runs_once_more(
 ) -> None:
     own_processes.start_scheduler()
     own_processes.start_worker("one")
-    own_processes.start_worker("two")
+    own_processes.start_dask_worker("two")
     with joined(own_processes.file, machines=2) as (cluster, _):
         held = Held(cluster, tmp_path)
         (first,) = held.wait_until_begun()
@@ -42,15 +42,26 @@ def test_a_job_that_ends_two_machines_fails_and_the_others_go_on(
     own_processes: ClusterProcesses, tmp_path: Path
 ) -> None:
     own_processes.start_scheduler()
-    for _ in range(3):
-        own_processes.start_worker()
-    with joined(own_processes.file, machines=3) as (cluster, _):
-        note = tmp_path / "note"
-        deadly = cluster.submit(job(cluster_work.end_process, str(note)))
+    own_processes.start_worker()
+    for _ in range(2):
+        own_processes.start_dask_worker()
+    with joined(own_processes.file, machines=3) as (cluster, watched):
+        os.mkfifo(tmp_path / "go")
+        deadly = cluster.submit(job(cluster_work.end_process, str(tmp_path)))
         others = [cluster.submit(job(cluster_work.tell_process)) for _ in range(9)]
+        ended: set[str] = set()
+
+        def begun() -> set[str]:
+            running = cluster.status.running
+            return {each.machine.address for each in running if each.progress} - ended
+
+        for _ in range(2):
+            watched.wait_for(lambda: bool(begun()))
+            ended |= begun()
+            (tmp_path / "go").write_text("now")
         with pytest.raises(MeasureError, match=r"job was not measured: .* and then .* was lost"):
             result(deadly)
-        assert len(note.read_text().splitlines()) == 2
+        assert len((tmp_path / "begun").read_text().splitlines()) == 2
         assert all(map(result, others))
 
 
@@ -59,13 +70,14 @@ def test_a_job_whose_machine_leaves_in_order_is_taken_back(
 ) -> None:
     own_processes.start_scheduler()
     machine = own_processes.start_worker("board")
-    own_processes.start_worker("other")
+    own_processes.start_dask_worker("other")
     with joined(own_processes.file, machines=2) as (cluster, watched):
         held = Held(cluster, tmp_path, "board")
         held.wait_until_begun()
         machine.send_signal(signal.SIGTERM)
-        machine.wait()
         watched.wait_for(lambda: len(cluster.machines) == 1)
+        # It has left, and would wait some seconds for the job that it held.
+        kill_group(machine)
         own_processes.start_worker("board")
         wait_until(lambda: len(held.wait_until_begun()) == 2)
         assert held.let_go() == "done"
@@ -76,7 +88,7 @@ def test_jobs_whose_last_machine_is_gone_end_with_what_there_is(
 ) -> None:
     own_processes.start_scheduler()
     machine = own_processes.start_worker("board")
-    own_processes.start_worker("other")
+    own_processes.start_dask_worker("other")
     with joined(own_processes.file, machines=2, patience_s=0.5) as (cluster, _):
         held = Held(cluster, tmp_path, "board")
         waiting = cluster.submit(job(cluster_work.tell_process, "", "board"))
@@ -115,7 +127,7 @@ def test_a_machine_with_another_engine_is_one_error(
     fake.mkdir(parents=True)
     (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 0.0.1\n")
     own_processes.start_scheduler()
-    own_processes.start_worker("same")
+    own_processes.start_dask_worker("same")
     paths = os.pathsep.join([str(fake.parent), str(Path(__file__).parents[2])])
     own_processes.start_worker("old", environment={"PYTHONPATH": paths})
     with joined(own_processes.file, machines=2) as (cluster, _):

@@ -92,6 +92,34 @@ def test_a_small_model_may_grow_by_four_mebibytes() -> None:
     assert judged(lambda _: 16 * MIB, before=10 * MIB)[0].verdict is Verdict.REGRESSED
 
 
+@pytest.mark.parametrize(
+    ("growth", "verdict"),
+    [
+        (3.9, Verdict.PASSED),
+        (4.0, Verdict.PASSED),
+        (4.1, Verdict.INCONCLUSIVE),
+    ],
+)
+@pytest.mark.parametrize("size", [10.0, 400.0])
+def test_a_growth_below_four_mebibytes_that_noise_leaves_open_passes(
+    growth: float, verdict: Verdict, size: float
+) -> None:
+    """Processes of one model differ by more than that."""
+
+    def varying(number: int) -> float:
+        # The median of both before is half a thousandth more.
+        middle = size * 1.0005 + growth
+        return (middle + size * (0.2 if number % 2 else -0.2)) * MIB
+
+    found, _ = judged(varying, before=size * MIB)
+    assert (found.verdict, found.awaited) == (verdict, False)
+    # Whoever names a tolerance waits for what is shown.
+    named, pairs = judged(
+        varying, Gate(tolerances=read_tolerances("memory=0.05", "here")), before=size * MIB
+    )
+    assert (named.verdict, pairs) == (Verdict.INCONCLUSIVE, 12)
+
+
 def footprint(path: Path) -> int:
     model = Model.load(path, ProfileRequest(), Extensions())
     return measure_footprint(model, Setup(), CasePlace(model.case(1), 1, 1, lambda _: None))

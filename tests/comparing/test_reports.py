@@ -61,14 +61,14 @@ on onnxruntime 1.31.1
 b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed
   +3 %; also p95 latency
 
-metric           before        now   change         interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency    26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
-p95 latency    27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
-p90 latency    26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
-MACs            4.089 G    4.089 G      0 %                       0 %  passed
-params          25.61 M    25.61 M      0 %                       0 %  passed
-peak activa…  9.188 MiB  12.25 MiB  +33.3 %
+metric          before        now   change         interval  allowed
+───────────────────────────────────────────────────────────────────────────────
+p50 latency   26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency   27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency   26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs           4.089 G    4.089 G      0 %                       0 %  passed
+params         25.61 M    25.61 M      0 %                       0 %  passed
+peak activ.  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type   count  before    now  change       interval  explains
@@ -198,7 +198,7 @@ p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
 p95 latency   3.520 ms   3.660 ms   +4.0 %  -1.3 … +9.5 %     +3 %  inconclusive
 MACs           4.089 G    4.089 G      0 %                     0 %  passed
 params         25.61 M    25.61 M      0 %                     0 %  passed
-peak activ…  9.188 MiB  12.25 MiB  +33.3 %
+peak activ.  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type  count  before    now  change         interval
@@ -233,12 +233,12 @@ b8-c1   over budget  p95 latency            14.21 ms          13.80 … 14.70 ms
 
 b4-c1 improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %
 
-metric              before        now   change       interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency       13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
-MACs               4.089 G    4.089 G      0 %                     0 %  passed
-params             25.61 M    25.61 M      0 %                     0 %  passed
-peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
+metric          before        now   change       interval  allowed
+────────────────────────────────────────────────────────────────────────────
+p50 latency   13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
+MACs           4.089 G    4.089 G      0 %                     0 %  passed
+params         25.61 M    25.61 M      0 %                     0 %  passed
+peak activ.  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type  count  before    now  change       interval  explains

@@ -1,7 +1,4 @@
-"""Environments from the package index: two versions of ONNX Runtime, and what runs in them.
-
-They lie in one folder for all runs of the tests, so each is downloaded once.
-"""
+"""Environments from the package index: two versions of ONNX Runtime, and what runs in them."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,33 +15,18 @@ from pytest_modelperf.environments.installing import find_installer
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.store import list_environments
 from pytest_modelperf.errors import EnvironmentMakingError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from tests.support.command import run
 from tests.support.installers import FakeInstaller
+from tests.support.releases import RELEASES, use_releases
 from tests.support.small_models import ones, parse
 
-OLD, NEW = "1.20.1", "1.22.0"
-SHARED = Path(tempfile.gettempdir()) / f"modelperf-test-environments-{os.getuid()}"
-# What an installer says where the index cannot be reached.
-OFFLINE = ("Retrying", "Failed to fetch", "error sending request")
-
-
-@pytest.fixture(scope="module")
-def _online() -> None:
-    """Skip where the environments are not there and cannot be downloaded."""
-    try:
-        for version in (OLD, NEW):
-            make_environment([f"onnxruntime=={version}"], folder=SHARED / "environments")
-    except EnvironmentMakingError as error:
-        if any(sign in str(error) for sign in OFFLINE):
-            pytest.skip("the package index cannot be reached")
-        raise
+OLD, _, NEW = RELEASES
 
 
 @pytest.fixture
-def _cached(_online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environments are found, and nothing can be made."""
-    monkeypatch.setenv(FOLDER_VARIABLE, str(SHARED))
+    use_releases(monkeypatch, OLD, NEW)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
@@ -92,10 +73,10 @@ def test_two_versions_run_as_a_duet(model: Path) -> None:
     assert f"on onnxruntime {OLD}, onnxruntime {NEW}" in result.out
 
 
-@pytest.mark.usefixtures("_online")
 def test_a_version_that_does_not_exist_is_told_in_the_words_of_the_installer(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    use_releases(monkeypatch, OLD)
     with pytest.raises(EnvironmentMakingError) as raised:
         make_environment(["onnxruntime==0.0.1"], folder=tmp_path)
     message = str(raised.value)
@@ -109,6 +90,7 @@ import sys
 from pathlib import Path
 from pytest_modelperf.environments.making import make_environment
 from tests.support.installers import FakeInstaller
+from tests.support.releases import RELEASES, use_releases
 
 installer = FakeInstaller()
 # Half of it is installed, and the other half never comes.

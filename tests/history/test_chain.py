@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variance_of
+from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric, shift_between
 from tests.history.lines import make_line, make_ratio
 
@@ -23,7 +23,8 @@ def chain(*lines: HistoryLine, metric: HistoryMetric = HistoryMetric.P50) -> Cha
 
 @given(ratio=RATIOS, error=ERRORS)
 def test_the_variance_is_the_one_that_the_interval_was_made_of(ratio: float, error: float) -> None:
-    assert variance_of(make_ratio(ratio, error)) == pytest.approx(error**2, rel=1e-6)
+    (variance,) = variances_of([make_ratio(ratio, error)])
+    assert variance == pytest.approx(error**2, rel=1e-6)
 
 
 @given(links=st.lists(st.tuples(RATIOS, ERRORS), min_size=1, max_size=6))

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import pytest
 
 from pytest_modelperf.history.index import FoundCases, HistoryIndex
-from pytest_modelperf.history.records import LISTED_POINTS, History, HistoryLine, HistoryMetric
-from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from pytest_modelperf.history.records import (
+    LISTED_POINTS,
+    ChainedLine,
+    History,
+    HistoryLine,
+    HistoryMetric,
+)
+from pytest_modelperf.history.store import Hasher, HistoryFile, HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, read_history
 from pytest_modelperf.history.text import render_history
 from pytest_modelperf.report.page import TextStyle
 from tests.history.lines import make_line
 
-if TYPE_CHECKING:
-    from _hashlib import HASH
-
 RUNS = 60
+Line = TypeVar("Line", bound=ChainedLine)
 
 
 @pytest.fixture
@@ -38,9 +42,9 @@ def listed(file: HistoryFile, query: HistoryQuery | None = None) -> tuple[Histor
     read: list[Path] = []
 
     class CountingFile(HistoryFile):
-        def read(self, hasher: HASH | None = None) -> Iterator[HistoryLine]:
+        def read(self, line_type: type[Line], hasher: Hasher | None = None) -> Iterator[Line]:
             read.append(self.path)
-            return super().read(hasher)
+            return super().read(line_type, hasher)
 
     class CountingStore(HistoryStore, frozen=True):
         def files(self, model: str | None = None) -> list[HistoryFile]:
@@ -56,15 +60,15 @@ def test_the_first_listing_reads_a_file_for_its_lines_alone(
     digested: list[Path] = []
 
     class CountingFile(HistoryFile):
-        def digest(self) -> bytes:
+        def add_to(self, hasher: Hasher) -> None:
             digested.append(self.path)
-            return super().digest()
+            super().add_to(hasher)
 
-    def read(hasher: HASH | None) -> FoundCases:
-        assert list(counting.read(hasher))
+    def read(hasher: Hasher | None) -> FoundCases:
+        assert list(counting.read(HistoryLine, hasher))
         return FoundCases(ids=("first",), cases=(), notes=())
 
-    def read_again(_: HASH | None) -> FoundCases:
+    def read_again(_: Hasher | None) -> FoundCases:
         raise AssertionError("the entry was not used")
 
     counting = CountingFile(file.path)
@@ -91,7 +95,7 @@ def test_the_second_listing_is_the_same_and_reads_no_line(file: HistoryFile) -> 
     (case,) = again.cases
     assert (case.count, len(case.points)) == (RUNS, LISTED_POINTS)
     assert case.since_first.change == pytest.approx(0.1)
-    assert len(case.steps or ()) == 1
+    assert len(case.steps) == 1
 
 
 def append(file: HistoryFile) -> None:
@@ -162,8 +166,8 @@ def test_an_entry_that_is_broken_is_made_again(file: HistoryFile, content: bytes
 def test_an_answer_is_not_kept_if_lines_were_added_while_it_was_made(file: HistoryFile) -> None:
     index = HistoryIndex(file.path.parent.parent.parent / "index", least_bytes=1)
 
-    def read_while_a_run_writes(hasher: HASH | None) -> FoundCases:
-        assert list(file.read(hasher))
+    def read_while_a_run_writes(hasher: Hasher | None) -> FoundCases:
+        assert list(file.read(HistoryLine, hasher))
         append(file)
         return FoundCases(ids=(), cases=(), notes=("too early",))
 

@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.history.records import HistoryLine
-from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from pytest_modelperf.history.records import (
+    ChainedLine,
+    FiguresLine,
+    HistoryLine,
+    P50Line,
+    P95Line,
+)
+from pytest_modelperf.history.store import MAX_LINE_BYTES, HistoryFile, HistoryStore
 from tests.history.lines import commit_of, make_line
 
 
@@ -35,7 +41,7 @@ def test_a_line_is_read_as_it_was_written(
     file = file_in(tmp_path_factory.mktemp("history"))
     file.append([line])
     file.append([line])
-    assert list(file.read()) == [line, line]
+    assert list(file.read(HistoryLine)) == [line, line]
     assert file.notes == []
 
 
@@ -46,7 +52,7 @@ def test_lines_go_to_the_files_of_their_models_and_machines(tmp_path: Path) -> N
     found = [str(file.path.relative_to(tmp_path)) for file in store.files()]
     assert found == ["models--encoder/linux-x86_64-2c.jsonl", "other/linux-arm-4c.jsonl"]
     assert [file.machine for file in store.files("other")] == ["linux-arm-4c"]
-    assert list(file_in(tmp_path).read()) == [make_line(1), make_line(2)]
+    assert list(file_in(tmp_path).read(HistoryLine)) == [make_line(1), make_line(2)]
 
 
 @given(data=st.data())
@@ -60,11 +66,11 @@ def test_a_torn_line_is_skipped_with_a_note_and_the_next_write_mends_the_file(
     kept = data.draw(st.integers(min_value=len(first) + 2, max_value=len(whole) - 3))
     file.path.write_bytes(whole[:kept])
 
-    assert list(file.read()) == [make_line(1)]
+    assert list(file.read(HistoryLine)) == [make_line(1)]
     assert file.notes == [f"{file.path}: line 2 skipped, incomplete, or no line of a history"]
 
     file.append([make_line(3)])
-    assert list(file.read()) == [make_line(1), make_line(3)]
+    assert list(file.read(HistoryLine)) == [make_line(1), make_line(3)]
     assert file.path.read_bytes().endswith(b"\n")
 
 
@@ -73,7 +79,7 @@ def test_a_line_without_only_its_line_break_is_whole(tmp_path: Path) -> None:
     file.append([make_line(1)])
     file.path.write_bytes(file.path.read_bytes()[:-1])
     file.append([make_line(2)])
-    assert list(file.read()) == [make_line(1), make_line(2)]
+    assert list(file.read(HistoryLine)) == [make_line(1), make_line(2)]
     assert file.notes == []
 
 
@@ -85,7 +91,7 @@ def test_runs_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
     file = file_in(tmp_path)
-    commits = sorted(line.commit or "" for line in file.read())
+    commits = sorted(line.commit or "" for line in file.read(HistoryLine))
     assert commits == [commit_of(day) for day in range(200)]
     assert file.notes == []
 
@@ -106,7 +112,7 @@ def test_a_line_that_is_none_of_ours_is_skipped_with_a_note(
     file = file_in(tmp_path)
     file.append([make_line(1)])
     file.path.write_bytes(text + b"\n\n" + file.path.read_bytes())
-    assert list(file.read()) == [make_line(1)]
+    assert list(file.read(HistoryLine)) == [make_line(1)]
     assert file.notes == [f"{file.path}: line 1 skipped, {note}"]
 
 
@@ -115,7 +121,7 @@ def test_unknown_keys_of_a_line_are_ignored(tmp_path: Path) -> None:
     file.append([make_line(1)])
     text = file.path.read_text("utf-8")
     file.path.write_text(text.replace('{"schema"', '{"later":1,"schema"'), "utf-8")
-    assert list(file.read()) == [make_line(1)]
+    assert list(file.read(HistoryLine)) == [make_line(1)]
 
 
 def test_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
@@ -127,7 +133,7 @@ def test_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         file.append([make_line()])
     with pytest.raises(UsageError, match="cannot be read"):
-        list(file.read())
+        list(file.read(HistoryLine))
     assert target.read_text() == "mine"
 
 
@@ -138,7 +144,7 @@ def test_a_pipe_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="Not a file"):
         file.append([make_line()])
     with pytest.raises(UsageError, match="Not a file"):
-        list(file.read())
+        list(file.read(HistoryLine))
 
 
 @pytest.mark.parametrize("model", [None, "models--encoder", "../other"])
@@ -163,6 +169,44 @@ def test_reading_the_lines_hashes_the_whole_content(tmp_path: Path, lines: int) 
     with file.path.open("ab") as opened:
         opened.write(b'{"schema":1')
     hasher = hashlib.sha256()
-    assert len(list(file.read(hasher))) == lines
-    assert hasher.digest() == file.digest() == hashlib.sha256(file.path.read_bytes()).digest()
+    again = hashlib.sha256()
+    assert len(list(file.read(HistoryLine, hasher))) == lines
+    file.add_to(again)
+    whole = hashlib.sha256(file.path.read_bytes())
+    assert hasher.digest() == again.digest() == whole.digest()
     assert file.has_bytes(1 << 18) == (lines == 700)
+
+
+@pytest.mark.parametrize("place", [0, 1, 350, 699, 700])
+def test_a_broken_line_is_named_wherever_it_is(tmp_path: Path, place: int) -> None:
+    """The file is larger than what is decoded at once, and has an empty line."""
+    file = file_in(tmp_path)
+    stored = [msgspec.json.encode(make_line(day)) for day in range(700)]
+    file.append_raw([b"", *stored[:place], b'{"schema": 7}', *stored[place:], b"{"])
+    assert list(file.read(HistoryLine)) == [make_line(day) for day in range(700)]
+    newer = "written by a newer version: upgrade pytest-modelperf"
+    assert file.notes == [
+        f"{file.path}: line 703 skipped, incomplete, or no line of a history",
+        f"{file.path}: line {place + 2} skipped, {newer}",
+    ]
+
+
+def test_a_line_that_is_too_long_is_skipped(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.append_raw([msgspec.json.encode("x" * (3 * MAX_LINE_BYTES))])
+    file.append([make_line(1)])
+    assert list(file.read(HistoryLine)) == [make_line(1)]
+    (note,) = file.notes
+    assert "line" in note
+    assert "skipped, incomplete, or no line of a history" in note
+
+
+@pytest.mark.parametrize("line_type", [P50Line, P95Line, FiguresLine])
+def test_a_part_of_a_line_has_what_the_whole_line_has(
+    tmp_path: Path, line_type: type[ChainedLine]
+) -> None:
+    file = file_in(tmp_path)
+    file.append([make_line(1, reasons=("because",))])
+    (whole,), (part,) = file.read(HistoryLine), file.read(line_type)
+    fields = line_type.__struct_fields__
+    assert [getattr(part, name) for name in fields] == [getattr(whole, name) for name in fields]

@@ -165,6 +165,41 @@ def test_noise_that_is_one_segment_up_to_an_early_step_is_searched_from_there() 
     assert find_starts(values, np.ones(400), 15.0) == [200, 202]
 
 
+@pytest.mark.parametrize("step", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize("penalty", [4.0, 12.0])
+def test_a_long_series_is_split_as_a_search_at_each_end_splits_it(
+    step: float, penalty: float
+) -> None:
+    """Also where so many splits pay that not all of them are listed."""
+    values = np.array(noise(7, 300, 1.0)) + np.repeat([0.0, step, 0.0], 100)
+    weights = np.exp(np.array(noise(8, 300, 0.5)))
+    assert find_starts(values, weights, penalty) == search_all_ends(values, weights, penalty)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    links=st.lists(st.integers(1, 59), max_size=4),
+    step=st.integers(20, 40),
+)
+def test_the_size_and_error_of_a_step_are_those_of_least_squares_with_every_point(
+    seed: int, links: list[int], step: int
+) -> None:
+    drawn = np.random.default_rng(seed)
+    variances = np.exp(drawn.normal(0.0, 0.5, 60)) * 0.01**2
+    shared = np.add.reduce([np.arange(60) >= link for link in [*links, 60]], axis=0) * 0.01**2
+    levels = np.where(np.arange(60) < step, 0.0, 1.0) + drawn.normal(0.0, np.sqrt(variances))
+    found = find_changes(levels.tolist(), variances.tolist(), shared.tolist())
+    starts = [change.index for change in found]
+    design = np.stack([np.arange(60) >= start for start in (0, *starts)], axis=1).astype(float)
+    inverse = np.linalg.inv(np.diag(variances) + np.minimum.outer(shared, shared))
+    spread = np.linalg.inv(design.T @ inverse @ design)
+    sizes = spread @ design.T @ inverse @ levels
+    assert step in starts
+    assert [change.size for change in found] == pytest.approx(sizes[1:].tolist())
+    errors = np.sqrt(np.diag(spread))[1:].tolist()
+    assert [change.error for change in found] == pytest.approx(errors)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_ruptures_finds_the_same(seed: int) -> None:
     ruptures = pytest.importorskip("ruptures")

@@ -49,7 +49,7 @@ from tests.support.simulation import (
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Turns, Turns]
 
-COMPARISONS = 10_000
+COMPARISONS = 5_000
 # The median of a case in a run of two.
 RULE = DuetRule(tolerance=0.03, level=share_level(2))
 # The median of a case in a run of twenty.
@@ -512,7 +512,7 @@ def test_percentiles_are_judged_apart() -> None:
 
 
 def test_an_open_answer_says_what_would_help() -> None:
-    values = (medians("noisy")[0][:9] + math.log(1.02)).tolist()
+    values = (medians("noisy")[4][:9] + math.log(1.02)).tolist()
 
     decision = judge_duet(duet_with(values), RULE, is_last=True)
 

@@ -27,12 +27,9 @@ def wait(request: str, context: JobContext) -> str:  # noqa: ARG001  # a work's
 
 
 def end_process(request: str, context: JobContext) -> str:  # a work's
-    """Takes its Dask worker with it, having noted in a file that it began."""
-    with Path(request).open("a") as file:
-        file.write(f"{os.getpid()}\n")
+    """As `wait`, and then takes its Dask worker with it; its progress says that it began."""
     context.watch(PROGRESS)
-    # The messages that it has sent are on their way for some milliseconds.
-    time.sleep(0.5)
+    wait(request, context)
     os.kill(os.getpid(), signal.SIGKILL)
     return "never"
 

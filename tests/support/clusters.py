@@ -52,8 +52,9 @@ class ClusterProcesses:
         )
 
     def start_dask_worker(self, *tags: str) -> subprocess.Popen[bytes]:
-        """A machine as Dask's own command starts it."""
-        arguments = ("--scheduler-file", str(self.file), "--nthreads", "1", "--no-dashboard")
+        """A machine as Dask's own command starts it: one process, that nobody starts again."""
+        place = ("--scheduler-file", str(self.file))
+        arguments = (*place, "--nthreads", "1", "--no-dashboard", "--no-nanny")
         preload = ("--preload", "pytest_modelperf.cluster.preload")
         environment = {"MODELPERF_TAGS": ",".join(tags)}
         return self._start(

@@ -47,7 +47,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
 
 
 def lines_in(folder: Path) -> list[HistoryLine]:
-    return [line for file in HistoryStore(folder).files() for line in file.read()]
+    return [line for file in HistoryStore(folder).files() for line in file.read(HistoryLine)]
 
 
 def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(

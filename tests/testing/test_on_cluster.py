@@ -17,6 +17,7 @@ pytest.importorskip("distributed", reason="needs the extra `cluster`")
 
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.stats.looks import share_level
@@ -528,5 +529,5 @@ def test_each_kind_of_machine_has_its_own_baseline_and_history(
     assert stored is not None
     assert {machine.key for machine in stored.machines} == keys
     files = HistoryStore(models.path / "kept").files()
-    assert {line.machine for file in files for line in file.read()} == keys
+    assert {line.machine for file in files for line in file.read(HistoryLine)} == keys
     result.stdout.fnmatch_lines(["wrote the baselines of base", "2 recorded."])

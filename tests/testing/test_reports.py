@@ -94,14 +94,14 @@ def test_a_regression_at_80_columns() -> None:
 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
   also p95 latency
 
-metric           before        now   change         interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency    26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
-p95 latency    27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
-p90 latency    26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
-MACs            4.089 G    4.089 G      0 %                       0 %  passed
-params          25.61 M    25.61 M      0 %                       0 %  passed
-peak activa…  9.188 MiB  12.25 MiB  +33.3 %
+metric          before        now   change         interval  allowed
+───────────────────────────────────────────────────────────────────────────────
+p50 latency   26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency   27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency   26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs           4.089 G    4.089 G      0 %                       0 %  passed
+params         25.61 M    25.61 M      0 %                       0 %  passed
+peak activ.  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type   count  before    now  change       interval  explains

@@ -15,9 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.store import environments_folder
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.stats.looks import share_level
 from tests.support.installed import install
 from tests.support.installers import FakeInstaller
 from tests.support.project import assert_says_no_internals, write_table
@@ -152,7 +154,8 @@ def test_a_broken_baseline_is_told_by_its_check_and_not_by_the_header(
 def test_a_slower_engine_is_another_verdict_than_that_of_the_model(
     with_old_version: pytest.Pytester,
 ) -> None:
-    result = checked(with_old_version, test_of("base.onnx"), JUDGE)
+    reports = ("--modelperf-markdown=run.md", "--modelperf-history=history", "--junitxml=run.xml")
+    result = checked(with_old_version, test_of("base.onnx"), JUDGE, *reports)
     result.assert_outcomes(failed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "passed", "b1-c1-upgrade": "regressed"}
     result.stdout.fnmatch_lines(
@@ -168,6 +171,19 @@ def test_a_slower_engine_is_another_verdict_than_that_of_the_model(
     )
     assert_says_no_internals(result)
     assert upgrade_of(with_old_version)["engine_change"]["recorded"] == "1"
+    # Both are answers of one run, and share its level.
+    shared = round(Gate(level=share_level(2)).confidence, 3)
+    assert {case["confidence"] for case in cases_of(with_old_version)} == {shared}
+    rows = (with_old_version.path / "run.md").read_text().splitlines()
+    assert [row for row in rows if "upgrade" in row and "regressed" in row and "|" in row]
+    lines = [
+        line
+        for path in (with_old_version.path / "history").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    # It says nothing of the model.
+    assert len(lines) == 1
+    assert "upgrade" not in lines[0]
 
 
 def test_a_slower_model_is_another_verdict_than_that_of_the_engine(
@@ -213,29 +229,6 @@ def test_recording_the_baseline_again_accepts_the_upgrade(
     result = checked(with_old_version, test_of("base.onnx"), JUDGE)
     result.assert_outcomes(passed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "unchanged"}
-
-
-def test_judging_upgrades_shares_the_level_of_the_run(with_old_version: pytest.Pytester) -> None:
-    checked(with_old_version, test_of("base.onnx"))
-    (alone,) = (case["confidence"] for case in cases_of(with_old_version))
-    checked(with_old_version, test_of("base.onnx"), JUDGE)
-    both = [case["confidence"] for case in cases_of(with_old_version)]
-    assert both == [pytest.approx(1 - (1 - alone) / 2)] * 2
-
-
-def test_an_upgrade_is_in_every_report(with_old_version: pytest.Pytester) -> None:
-    reports = ("--modelperf-markdown=run.md", "--modelperf-history=history", "--junitxml=run.xml")
-    checked(with_old_version, test_of("base.onnx"), JUDGE, *reports)
-    rows = (with_old_version.path / "run.md").read_text().splitlines()
-    assert [row for row in rows if "upgrade" in row and "passed" in row and "|" in row]
-    lines = [
-        line
-        for path in (with_old_version.path / "history").rglob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    # It says nothing of the model.
-    assert len(lines) == 1
-    assert "upgrade" not in lines[0]
 
 
 # -- where it cannot be judged

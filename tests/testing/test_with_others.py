@@ -97,7 +97,7 @@ def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pyteste
     result.assert_outcomes(passed=4)
     assert result.stdout.str().count("wrote the baselines of base") == 1
     result.stdout.fnmatch_lines(["4 recorded."])
-    again = run_with(models, "xdist", "-n", "2", "--modelperf-static-only", "--modelperf-strict")
+    again = models.runpytest_inprocess(*TIMED, "--modelperf-static-only", "--modelperf-strict")
     again.assert_outcomes(passed=4)
     again.stdout.fnmatch_lines(["4 passed."])
 

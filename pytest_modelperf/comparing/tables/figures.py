@@ -18,9 +18,15 @@ from pytest_modelperf.comparing.tables.cells import INTERVAL, without_intervals
 from pytest_modelperf.comparing.verdict_lines import verdict_word
 from pytest_modelperf.report.tables import Column, Table, select_columns
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import display_width
 
-# The least that is left of a metric's title still shows both of its ends.
+# The least that is left of a metric's title.
 _LEAST_TITLE = 11
+# Titles for a table that is as wide as a terminal of 80 columns.
+_SHORT_TITLES = {
+    "first_inference_ms": "first run",
+    "peak_activation_bytes": "peak activ.",
+}
 _LEAST_VERDICT = 12
 # The word for a judged tail that is open and that the verdict does not wait for.
 _NOT_SHOWN = "not shown"
@@ -47,22 +53,23 @@ def _case_row(case: CaseComparison) -> tuple[str, ...]:
     head = (printable(case.id), verdict_word(case))
     if metric is None:
         return (*head, "", "", "", "", "")
-    return (*head, *_figures(metric), format_interval(metric))
+    return (*head, metric_title(metric.name), *_figures(metric), format_interval(metric))
 
 
-def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str, str]:
+def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]:
     # A figure that is only held against a limit has no side before.
     is_alone = metric.before is None and (metric.limit is not None or not has_before)
     return (
-        metric_title(metric.name),
         "" if is_alone else format_value(metric, metric.before),
         format_value(metric, metric.after),
         format_change(metric),
     )
 
 
-def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
-    """All figures before and now, with their verdicts if they are judged; and without intervals.
+def metric_tables(case: CaseComparison) -> tuple[Table, Table, Table]:
+    """All figures before and now, with their verdicts if they are judged.
+
+    Two tables for narrow terminals follow: with short titles, and without intervals.
 
     Beside times, exact figures that decide nothing or that nobody named are left out where they are
     the same, and so is a tail that was not asked for and has too few samples. Columns without
@@ -71,17 +78,29 @@ def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
     shown = case.metrics
     if is_measured(case):
         shown = tuple(m for m in shown if _is_shown(m))
-    table = _metric_table(case, shown)
-    return table, without_intervals(table)
+    titles = [metric_title(metric.name) for metric in shown]
+    short = [_SHORT_TITLES.get(metric.name, metric_title(metric.name)) for metric in shown]
+    longest = max(map(display_width, titles), default=0)
+    return (
+        _metric_table(case, shown, titles, least_title=longest),
+        _metric_table(case, shown, short),
+        without_intervals(_metric_table(case, shown, titles)),
+    )
 
 
-def _metric_table(case: CaseComparison, metrics: Sequence[Metric]) -> Table:
+def _metric_table(
+    case: CaseComparison,
+    metrics: Sequence[Metric],
+    titles: Sequence[str],
+    *,
+    least_title: int = _LEAST_TITLE,
+) -> Table:
     has_before = any(metric.before is not None for metric in metrics)
     has_allowed = is_measured(case) or any(
         m.limit is not None or (m.gated and m.allowed and m.before != m.after) for m in metrics
     )
     columns = (
-        Column("metric", is_text=True, least=_LEAST_TITLE),
+        Column("metric", is_text=True, least=least_title),
         Column("before"),
         Column("now"),
         Column("change"),
@@ -91,12 +110,13 @@ def _metric_table(case: CaseComparison, metrics: Sequence[Metric]) -> Table:
     )
     rows = tuple(
         (
+            title,
             *_figures(metric, has_before=has_before),
             format_interval(metric),
             format_allowed(metric) if has_allowed and metric.gated else "",
             _verdict(metric),
         )
-        for metric in metrics
+        for title, metric in zip(titles, metrics, strict=True)
     )
     filled = [
         index

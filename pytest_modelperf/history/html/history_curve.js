@@ -2,7 +2,7 @@
 modelperf.historyCurve = (() => {
   "use strict";
 
-  const { dayText, minuteText } = modelperf.historyPoints;
+  const { dayText, minuteText, secondText } = modelperf.historyPoints;
   const { percent } = modelperf.format;
 
   const SVG = "http://www.w3.org/2000/svg";
@@ -14,9 +14,12 @@ modelperf.historyCurve = (() => {
   const WHOLE_INTERVALS = 0.95;
   const LEAST_LEVELS = 2.5;
   const DAY_LABEL = 100;
+  const DAY = 24 * 3600;
   // In less time the labels need the hour; without the year they take as much room.
-  const FEW_SECONDS = 4 * 24 * 3600;
-  const YEAR_LENGTH = "2026-".length;
+  const FEW_DAYS = 4;
+  // In more time a label needs the year.
+  const MANY_DAYS = 300;
+  const withoutYear = (text) => text.slice("2026-".length);
   const STEP_LABEL = 64;
   // More dots than these could not be told apart.
   const MOST_DOTS = 150;
@@ -169,15 +172,23 @@ modelperf.historyCurve = (() => {
       const places = [...Array(count).keys()].map((at) => MARGIN.left + (room * at) / (count - 1));
       const anchors = ["start", ...Array(count - 2).fill("middle"), "end"];
       const shown = this.#points.count > 1 ? places : places.slice(0, 1);
-      return shown.map((left, at) => draw("text",
-        { x: round(left), y: HEIGHT - 6, "text-anchor": anchors[at] },
-        this.#dayText(this.#dateAt(left))));
+      const texts = this.#dateTexts(shown.map((left) => this.#dateAt(left)));
+      return shown.flatMap((left, at) => texts.indexOf(texts[at]) < at ? [] : draw("text",
+        { class: "history-date", x: round(left), y: HEIGHT - 6, "text-anchor": anchors[at] },
+        texts[at]));
     }
 
-    #dayText(seconds) {
+    // The day, or with the minute or the second: the shortest that tells the most apart.
+    #dateTexts(moments) {
       const { dates } = this.#points;
-      const isLong = dates[this.#order.at(-1)] - dates[this.#order[0]] > FEW_SECONDS;
-      return isLong ? dayText(seconds) : minuteText(seconds).slice(YEAR_LENGTH);
+      const days = (dates[this.#order.at(-1)] - dates[this.#order[0]]) / DAY;
+      const short = [minuteText, secondText].map((write) => (at) => withoutYear(write(at)));
+      const ways = [
+        ...(days > FEW_DAYS ? [dayText] : []),
+        ...(days < MANY_DAYS ? short : []),
+      ].map((write) => moments.map(write));
+      const differing = (texts) => new Set(texts).size;
+      return ways.reduce((best, texts) => differing(texts) > differing(best) ? texts : best);
     }
 
     // Between two runs, the date is in between, too.

@@ -86,8 +86,10 @@ modelperf.historyPoints = (() => {
 
   const dayText = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 10);
 
-  const minuteText = (seconds) =>
-    new Date(1000 * seconds).toISOString().slice(0, 16).replace("T", " ");
+  const secondText = (seconds) =>
+    new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ");
+
+  const minuteText = (seconds) => secondText(seconds).slice(0, -":00".length);
 
   const shortCommit = (commit) => commit?.slice(0, SHORT_COMMIT) ?? null;
 
@@ -110,6 +112,7 @@ modelperf.historyPoints = (() => {
     pointsOf,
     dayText,
     minuteText,
+    secondText,
     shortCommit,
     commitAddress,
     shiftText,

@@ -47,18 +47,6 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@contextmanager
-def barred(browser: Browser) -> Iterator[Browser]:
-    """Another Chromium, which shows scrollbars: for tests they are usually hidden."""
-    other = browser.browser_type.launch(
-        executable_path=find_chromium(),
-        args=[*ARGUMENTS],
-        ignore_default_args=["--hide-scrollbars"],
-    )
-    yield other
-    other.close()
-
-
 @pytest.fixture(scope="package")
 def tab(browser: Browser) -> Iterator[Page]:
     """The tab in which pages are opened, one after the other.
@@ -69,6 +57,21 @@ def tab(browser: Browser) -> Iterator[Page]:
     context = browser.new_context()
     yield context.new_page()
     context.close()
+
+
+@pytest.fixture(scope="package")
+def barred_tab(browser: Browser) -> Iterator[Page]:
+    """A tab of another Chromium, which shows scrollbars: for tests they are usually hidden.
+
+    It is a narrow window of a system that shows them only while something is scrolled, as a phone.
+    """
+    other = browser.browser_type.launch(
+        executable_path=find_chromium(),
+        args=[*ARGUMENTS],
+        ignore_default_args=["--hide-scrollbars"],
+    )
+    yield other.new_page(viewport={"width": 700, "height": 900}, is_mobile=True)
+    other.close()
 
 
 @pytest.fixture(scope="package")

@@ -10,13 +10,13 @@ import pytest
 
 from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.report.html.render import pack
-from tests.report.pages.browser import OpenPage, browser, folder, open_page, tab
+from tests.report.pages.browser import OpenPage, barred_tab, browser, folder, open_page, tab
 from tests.report.pages.sample_data import Data
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["browser", "folder", "open_page", "tab"]
+__all__ = ["barred_tab", "browser", "folder", "open_page", "tab"]
 
 OpenData: TypeAlias = "Callable[..., Page]"
 

@@ -14,14 +14,14 @@ from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot
 from pytest_modelperf.text.units import format_count, format_ms
 from tests.report.pages import sample_data
-from tests.report.pages.browser import OpenPage, barred
+from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import OpenData
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 PAGES = sample_data.every_page()
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
@@ -309,17 +309,15 @@ def test_a_page_opens_on_the_case_that_its_data_names(open_data: OpenData) -> No
 
 @pytest.mark.parametrize("name", ["comparison", "run", "sweep with layers", "profile"])
 def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
-    browser: Browser, tmp_path: Path, name: str
+    barred_tab: Page, folder: Path, name: str
 ) -> None:
     """Also where the system shows one only while something is scrolled, as on a phone."""
-    path = tmp_path / "page.html"
+    path = folder / "barred.html"
     path.write_text(render_case_page(PAGES[name]), encoding="utf-8")
-    with barred(browser) as other:
-        page = other.new_page(viewport={"width": 700, "height": 900}, is_mobile=True)
-        page.goto(path.as_uri())
-        page.wait_for_function("document.documentElement.dataset.state")
-        assert page.evaluate("document.documentElement.scrollWidth") == 700
-        wide = page.evaluate(_WIDE)
+    barred_tab.goto(path.as_uri())
+    barred_tab.wait_for_function("document.documentElement.dataset.state")
+    assert barred_tab.evaluate("document.documentElement.scrollWidth") == 700
+    wide = barred_tab.evaluate(_WIDE)
     assert any(wide)
     assert all(bar > 0 for bar in wide)
 

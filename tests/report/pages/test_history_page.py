@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.history.page import render_history_page
-from pytest_modelperf.history.records import History, Tag
+from pytest_modelperf.history.records import CaseHistory, History, HistoryPoint, Tag
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.histories import FIRST_DAY, REASON, commit_of, make_case, make_history
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 OpenHistory: TypeAlias = "Callable[..., Page]"
 
 COMMIT_URL = "https://git.example.org/c/{commit}"
+DAY = 24 * 3600
 UNKNOWN = "\u2013"
 CARDS = ".history-card"
 ROWS = ".history-cases tbody tr"
@@ -146,6 +148,55 @@ def test_filters_leave_the_cases_that_fit_and_survive_a_reload(open_history: Ope
     assert shown_models(page, f"{CARDS} h3") == ["detector.onnx"]
     picker(page, "Engine").select_option("openvino")
     assert page.get_by_text("No case fits these choices.").is_visible()
+
+
+def case_at(*seconds: float) -> CaseHistory:
+    """A case with a run so many seconds after the first day each."""
+    made = make_case([0.0] * len(seconds), steps=())
+    dates = (FIRST_DAY + dt.timedelta(seconds=each) for each in seconds)
+    points = tuple(map(with_date, made.points, dates))
+    return replace(made, points=points, first=points[0])
+
+
+def with_date(point: HistoryPoint, date: dt.datetime) -> HistoryPoint:
+    return replace(point, date=date)
+
+
+@pytest.mark.parametrize("axis", ["run", "date"])
+@pytest.mark.parametrize(
+    ("seconds", "ends"),
+    [
+        pytest.param((0, 10, 20), ("01-01 08:30:00", "01-01 08:30:20"), id="seconds"),
+        pytest.param((0, 1800, 7200), ("01-01 08:30", "01-01 10:30"), id="hours"),
+        pytest.param((0, DAY, 4.1 * DAY), ("2026-01-01", "2026-01-05"), id="few days"),
+        pytest.param((0, 20 * DAY, 40 * DAY), ("2026-01-01", "2026-02-10"), id="weeks"),
+        pytest.param((0, 0, 0), ("01-01 08:30", "01-01 08:30"), id="one moment"),
+    ],
+)
+def test_the_labels_of_the_dates_differ(
+    open_history: OpenHistory, seconds: tuple[float, ...], ends: tuple[str, str], axis: str
+) -> None:
+    page = open_history(make_history(case_at(*seconds)), fragment=f"axis={axis}")
+    labels = card(page, 0).locator(".history-date").all_text_contents()
+    assert len(labels) == len(set(labels))
+    assert (labels[0], labels[-1]) == ends
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected"),
+    [
+        (40 * DAY, ["01-01 08:30", "02-10 08:35", "02-10 08:42", "02-10 08:49"]),
+        (400 * DAY, ["2026-01-01", "2027-02-05"]),
+    ],
+    ids=["the minute", "one label"],
+)
+def test_runs_of_one_day_that_are_side_by_side_are_told_apart_or_share_a_label(
+    open_history: OpenHistory, gap: float, expected: list[str]
+) -> None:
+    """A label that needs the year has no room for the minute."""
+    case = case_at(0, *(gap + 60 * run for run in range(20)))
+    page = open_history(make_history(case), fragment="axis=run")
+    assert card(page, 0).locator(".history-date").all_text_contents() == expected
 
 
 def test_only_cases_with_steps_are_shown_if_wanted(open_history: OpenHistory) -> None:

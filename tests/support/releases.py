@@ -1,0 +1,40 @@
+"""Environments with real releases of ONNX Runtime, from the package index.
+
+They lie in one folder for all runs of the tests, so each is downloaded once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.records import Environment
+from pytest_modelperf.errors import EnvironmentMakingError
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
+
+# Neighbours among the final releases, all with wheels for every Python that is supported.
+RELEASES = ("1.20.0", "1.20.1", "1.21.0")
+SHARED = Path(tempfile.gettempdir()) / f"modelperf-test-environments-{os.getuid()}"
+# What an installer says where the index cannot be reached.
+_OFFLINE = ("Retrying", "Failed to fetch", "error sending request")
+
+
+def release(version: str) -> Environment:
+    """The environment with it; skips the test where it cannot be downloaded."""
+    try:
+        return make_environment([f"onnxruntime=={version}"], folder=SHARED / "environments")
+    except EnvironmentMakingError as error:
+        if any(sign in str(error) for sign in _OFFLINE):
+            pytest.skip("the package index cannot be reached")
+        raise
+
+
+def use_releases(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
+    """Have commands find the environments with these."""
+    for version in versions:
+        release(version)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(SHARED))
