@@ -163,7 +163,7 @@ def read_phases(value: object, where: str) -> tuple[Phase, ...]:
     known = {phase.value: phase for phase in Phase}
     for name in names:
         if name not in known:
-            raise _wrong(name, where, f"phases of a generation: {' or '.join(known)}")
+            raise _wrong(name, where, " or ".join(known))
     return tuple(known[name] for name in names)
 
 
