@@ -251,7 +251,7 @@ def columns_of(phase: Phase, shape: DecoderShape) -> int:
 def judge(change: str, before: Path, after: Path) -> list[Answer]:
     """What a gated duet says of each phase."""
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
-    answers = []
+    answers: list[Answer] = []
     for phase in Phase:
         begun = time.monotonic()
         own = ProfileRequest(generations=(COMPARED,), phases=(phase,))
@@ -382,7 +382,7 @@ def main() -> int:
         for name, shape in STEPPED.items()
         for each in compare_steps(name, shape, seconds)
     ]
-    answers = []
+    answers: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         paths = write_variants(Path(folder))
         # The changes in turn, so that all see the same hours.
