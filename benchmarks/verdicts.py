@@ -31,9 +31,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import results
+import scipy
 from onnx import TensorProto, helper, numpy_helper
 from results import Expectation, Result, Start, conclude, markdown, missing_packages
-from scipy.stats import binomtest, mannwhitneyu
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
@@ -216,7 +216,7 @@ class Bench:
         started = time.monotonic()
         now = samples_of(after, cores)
         earlier = json.loads(stored.read_text())
-        is_slower = mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
+        is_slower = scipy.stats.mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
         answer = "regressed" if is_slower else "passed"
         yield Answer(setting, RANKS, answer, time.monotonic() - started)
 
@@ -407,7 +407,9 @@ def highest_rate(hits: int, tries: int) -> float:
     """The upper bound of Clopper and Pearson for a rate that came up so often."""
     if not tries:
         return 1.0
-    found = binomtest(hits, tries, alternative="less").proportion_ci(CONFIDENCE, method="exact")
+    found = scipy.stats.binomtest(hits, tries, alternative="less").proportion_ci(
+        CONFIDENCE, method="exact"
+    )
     return float(found.high)
 
 

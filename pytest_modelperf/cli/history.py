@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.history.index import HistoryIndex
     from pytest_modelperf.history.records import History
 
-_METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
+_METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes", "size_bytes")
 # Equal to the defaults of `history.exchange`, which a help text does not import.
 _FORMATS = ("otava", "github-action-benchmark", "bencher")
 _DRIFTED = 1
@@ -71,7 +71,7 @@ class _HistoryCommand(click.Command):
     type=click.Choice(_METRICS),
     default=_METRICS[0],
     show_default=True,
-    help="The figure: a percentile of the latency, or a count.",
+    help="The figure: a percentile of the latency, a count, or a size.",
 )
 @click.option("--case", "case_id", metavar="ID", help="List this case alone, as in b1-c1.")
 @click.option("--machine", metavar="NAME", help="List this kind of machine alone.")

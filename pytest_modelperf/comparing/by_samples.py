@@ -7,7 +7,7 @@ import time
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
-from pytest_modelperf.comparing.gates import Gate, stored_metrics
+from pytest_modelperf.comparing.gates import Gate, stored_metrics, stored_start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
@@ -37,6 +37,8 @@ def compare_with_samples(
     doubt = _why_not_judged(stored, now.measured)
     if stored is not None and doubt is None:
         metrics = stored_metrics(stored, now.measured.latency, gate)
+        if gate.judges_starts:
+            metrics += stored_start_metrics(stored, now.measured.rounds, gate)
         doubt = _why_doubtful(metrics, now.measured, place.case.cores)
         if doubt is not None:
             metrics = tuple(map(_as_inconclusive, metrics))

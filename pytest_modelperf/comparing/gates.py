@@ -8,7 +8,7 @@ from statistics import median
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import StoredLatency
+from pytest_modelperf.baselines.records import StoredLatency, StoredRound
 from pytest_modelperf.comparing.limits import FIRST, LOAD, Tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.graph.phases import Phase
@@ -53,7 +53,7 @@ class StartFigure(Struct, frozen=True):
     """A time that each side has once a round: its metric, and where a round has it."""
 
     metric: str
-    of: Callable[[Round], int]
+    of: Callable[[Round | StoredRound], int]
 
 
 # By the words of tolerances.
@@ -290,6 +290,43 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
         name = f"latency_{latest.name}"
         metrics.append(_metric(name, values, decision, gate, percent))
     return tuple(metrics)
+
+
+def stored_start_metrics(
+    stored: StoredLatency, rounds: Sequence[Round | StoredRound], gate: Gate
+) -> tuple[Metric, ...]:
+    """The times to load and of the first inference, now and in the recorded processes.
+
+    A process counts by the median of its rounds without the cold one, so processes of one round
+    do not count.
+    """
+    metrics = []
+    for name, start in _STARTS.items():
+        rule = gate.figure_rule(name)
+        medians = [_start_median(process.rounds, start) for process in stored.processes]
+        recorded = [each for each in medians if each is not None]
+        latest = _start_median(rounds, start)
+        decision = (
+            Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(rounds))
+            if latest is None
+            else judge_stored(recorded, latest, rule.tolerance, rule.level)
+        )
+        metrics.append(
+            judged_metric(
+                start.metric,
+                (_ms(median(recorded)) if recorded else None, _ms(latest)),
+                decision,
+                rule.tolerance,
+                is_awaited=gate.tolerances.names(name),
+            )
+        )
+    return tuple(metrics)
+
+
+def _start_median(rounds: Sequence[Round | StoredRound], start: StartFigure) -> float | None:
+    """The median without the cold rounds; None if there is no other."""
+    warm = [start.of(made) for made in rounds[_COLD_ROUNDS:]]
+    return median(warm) if warm else None
 
 
 def _metric(

@@ -35,6 +35,7 @@ _UNITS: Mapping[HistoryMetric, str] = {
     HistoryMetric.PARAMS: "params",
     HistoryMetric.WEIGHT_BYTES: "bytes",
     HistoryMetric.PEAK_ACTIVATION_BYTES: "bytes",
+    HistoryMetric.SIZE_BYTES: "bytes",
 }
 # An error names at most so many series.
 _MOST_NAMED = 5

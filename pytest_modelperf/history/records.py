@@ -35,6 +35,7 @@ class HistoryMetric(str, Enum):
     PARAMS = "params"
     WEIGHT_BYTES = "weight_bytes"
     PEAK_ACTIVATION_BYTES = "peak_activation_bytes"
+    SIZE_BYTES = "size_bytes"
 
     @property
     def is_exact(self) -> bool:
@@ -51,12 +52,16 @@ class StoredRatio(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
-    """The exact figures of a case; None if unknown."""
+    """The exact figures of a case; None if unknown.
+
+    `size_bytes` is the size of the model's files, external data included.
+    """
 
     macs: int | None = None
     params: int | None = None
     weight_bytes: int | None = None
     peak_activation_bytes: int | None = None
+    size_bytes: int | None = None
 
 
 class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):

@@ -136,4 +136,5 @@ def _figures(outcome: CaseOutcome) -> StoredFigures | None:
         params=static.params,
         weight_bytes=static.weight_bytes,
         peak_activation_bytes=static.peak_activation_bytes,
+        size_bytes=outcome.model.total_bytes,
     )

@@ -105,7 +105,7 @@ def test_a_scheduler_that_vanishes_ends_the_jobs_that_are_left(
 ) -> None:
     scheduler = own_processes.start_scheduler()
     own_processes.start_worker()
-    with joined(own_processes.file, machines=1, timeout_s=5.0) as (cluster, _):
+    with joined(own_processes.file, machines=1) as (cluster, _):
         ended = cluster.submit(job(cluster_work.tell_process))
         assert result(ended)
         held = Held(cluster, tmp_path)

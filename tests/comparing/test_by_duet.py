@@ -359,6 +359,12 @@ def test_without_a_trusted_twin_what_was_stored_decides(
     assert found["verdict"] == "regressed"
     assert found["interval"][0] > 1.03
     assert result.exit_code == 1
+    for name in ("load_ms", "first_inference_ms"):
+        start = metric(document, name)
+        assert (start["gated"], start["allowed"]) == (True, 0.15)
+        assert start["before"] > 0
+        assert start["after"] > 0
+        assert start["interval"][0] < start["ratio"] < start["interval"][1]
 
 
 @pytest.mark.parametrize("option", ["--python-a", "--python-b"])

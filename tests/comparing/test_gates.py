@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.gates import (
     latency_metrics,
     start_metrics,
     stored_metrics,
+    stored_start_metrics,
 )
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
@@ -315,3 +316,71 @@ def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() ->
     assert (median.name, median.after) == ("latency_p50", 1.0)
     assert (tail.name, tail.after) == ("latency_p95", None)
     assert (tail.gated, tail.verdict) == (True, Verdict.INCONCLUSIVE)
+
+
+def stored_starts(*load_ms: float, rounds: int = 3) -> StoredLatency:
+    """A process for each time to load; the first inference takes twice as long."""
+    return StoredLatency(
+        id="b1-c1",
+        engine=EngineFacts("e"),
+        model_sha256=None,
+        processes=tuple(
+            StoredProcess(date=dt.date(2026, 1, 31), rounds=started(each, rounds))
+            for each in load_ms
+        ),
+    )
+
+
+def started(load_ms: float, rounds: int = 3) -> tuple[StoredRound, ...]:
+    """Rounds of one process, the first of which is cold and takes five times as long."""
+    times = [5 * load_ms, *([load_ms] * (rounds - 1))]
+    return tuple(
+        StoredRound(
+            load_ns=round(ms * 1e6), first_ns=round(2 * ms * 1e6), samples=1, times_ns=(1_000_000,)
+        )
+        for ms in times
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict"),
+    [
+        (9.9, Verdict.PASSED),
+        (10.5, Verdict.PASSED),
+        (14.0, Verdict.REGRESSED),
+        (6.0, Verdict.IMPROVED),
+        (11.5, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_starts_are_judged_by_the_recorded_processes(now: float, verdict: Verdict) -> None:
+    gate = Gate(level=0.5)
+    stored = stored_starts(9.8, 9.9, 10.0, 10.1, 10.2)
+    load, first = stored_start_metrics(stored, started(now), gate)
+    assert (load.name, first.name) == ("load_ms", "first_inference_ms")
+    assert (load.before, load.after) == (10.0, now)
+    assert (first.before, first.after) == (20.0, 2 * now)
+    assert (load.verdict, first.verdict) == (verdict, verdict)
+    assert load.allowed == 0.15
+    assert not load.awaited
+    (named, _) = stored_start_metrics(
+        stored, started(now), Gate(tolerances=read_tolerances("load=0.15", "here"))
+    )
+    assert named.awaited is True
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "before", "after"),
+    [
+        (stored_starts(10, 10, 10, 10), started(10), 10, 10),
+        (stored_starts(*[10] * 9, rounds=1), started(10), None, 10),
+        (stored_starts(*[10] * 9), started(10, rounds=1), 10, None),
+    ],
+    ids=["few processes", "only cold ones", "only a cold one now"],
+)
+def test_starts_stay_open_where_too_few_were_recorded(
+    stored: StoredLatency, now: tuple[StoredRound, ...], before: float | None, after: float | None
+) -> None:
+    for metric, factor in zip(stored_start_metrics(stored, now, Gate()), (1, 2), strict=True):
+        expected = [None if each is None else factor * each for each in (before, after)]
+        assert [metric.before, metric.after] == expected
+        assert (metric.verdict, metric.decides) == (Verdict.INCONCLUSIVE, False)

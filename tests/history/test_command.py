@@ -15,7 +15,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.history.document import HistoryJson
-from pytest_modelperf.history.records import HistoryLine, HistoryMetric
+from pytest_modelperf.history.records import HistoryLine, HistoryMetric, StoredFigures
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.text import sparkline
 from tests.history.lines import commit_of, make_line
@@ -97,6 +97,27 @@ def test_exact_figures_step_wherever_they_change() -> None:
     (step,) = case["steps"]
     assert (step["last_commit"], step["first_commit"]) == (commit_of(4), commit_of(5))
     assert step["shift"] == pytest.approx({"change": 0.03, "low": 0.03, "high": 0.03})
+
+
+def test_the_size_of_a_model_is_listed_since_runs_store_it() -> None:
+    """Older lines do not have it."""
+    older = [msgspec.to_builtins(make_line(day)) for day in range(2)]
+    for line in older:
+        del line["figures"]["size_bytes"]
+    path = HistoryStore(Path("history")).file("models--encoder", "linux-x86_64-2c")
+    path.append_raw(map(msgspec.json.encode, older))
+    sizes = [5_000_000, 5_000_000, 6_000_000]
+    write_lines(
+        replace(make_line(day), figures=StoredFigures(size_bytes=size))
+        for day, size in enumerate(sizes, 2)
+    )
+    (case,) = document("--metric", "size_bytes")["cases"]
+    assert [point["ratio"] for point in case["points"]] == pytest.approx([1.0, 1.0, 1.2])
+    assert [step["shift"]["change"] for step in case["steps"]] == pytest.approx([0.2])
+    rows = run("history", "--metric", "size_bytes", "--csv", "-").out.splitlines()
+    assert len(rows) == 1 + len(sizes)
+    told = run("history", "--metric", "size_bytes", "--format", "github-action-benchmark").out
+    assert [(entry["value"], entry["unit"]) for entry in json.loads(told)] == [(6_000_000, "bytes")]
 
 
 def test_a_metric_without_points_says_what_can_be_listed() -> None:

@@ -67,6 +67,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
     assert line.p50.low > 1.3
     assert line.figures is not None
     assert line.figures.macs == 128
+    assert line.figures.size_bytes == (models.path / "slow_400us.onnx").stat().st_size
     assert not line.recorded
 
 

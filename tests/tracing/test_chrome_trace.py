@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
@@ -603,7 +603,6 @@ def odd_profiles(draw: st.DrawFn) -> Profile:
 
 
 @given(odd_profiles())
-@settings(max_examples=200)
 def test_every_profile_is_a_trace_that_can_be_read(profile: Profile) -> None:
     text = dump_trace(profile)
     threads = list(read_trace(text).items())

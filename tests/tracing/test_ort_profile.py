@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
@@ -425,7 +425,6 @@ _ANY_EVENT = st.one_of(
 )
 
 
-@settings(max_examples=200)
 @given(lines=st.lists(_ANY_EVENT, min_size=8, max_size=30))
 def test_spans_lie_within_each_other_whatever_a_profile_says(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str]
@@ -472,7 +471,6 @@ _EVENT_TEXT = st.builds(
 )
 
 
-@settings(max_examples=200)
 @given(_EVENT_TEXT, st.integers(min_value=0), st.binary(max_size=2), st.sampled_from([",", ""]))
 def test_an_event_is_the_same_at_the_first_look_and_at_the_second(
     text: str, place: int, junk: bytes, end: str

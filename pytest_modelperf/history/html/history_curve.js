@@ -182,7 +182,7 @@ modelperf.historyCurve = (() => {
     #dateTexts(moments) {
       const { dates } = this.#points;
       const days = (dates[this.#order.at(-1)] - dates[this.#order[0]]) / DAY;
-      const short = [minuteText, secondText].map((write) => (at) => withoutYear(write(at)));
+      const short = [minuteText, secondText].map((format) => (at) => withoutYear(format(at)));
       const ways = [
         ...(days > FEW_DAYS ? [dayText] : []),
         ...(days < MANY_DAYS ? short : []),
