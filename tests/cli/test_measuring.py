@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.support.command import environment, run, spawn
-from tests.support.processes import ends
+from tests.support.processes import ends, wait_until
 from tests.support.small_models import parse
 
 MODEL = """
@@ -339,8 +339,7 @@ def test_an_interrupt_ends_everything_and_is_no_verdict(
         text=True,
         env=environment({"TMPDIR": str(files)}),
     ) as process:
-        while process.poll() is None and not (note.exists() and note.read_text()):
-            os.sched_yield()
+        wait_until(lambda: process.poll() is not None or (note.exists() and note.read_text() != ""))
         process.send_signal(number)
         out, err = process.communicate()
     assert (process.returncode, out, err) == (code, "", said)

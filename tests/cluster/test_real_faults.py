@@ -17,8 +17,8 @@ from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
 from tests.cluster.test_real_jobs import Held, job, result
 from tests.support import cluster_work
-from tests.support.clusters import ClusterProcesses, joined, kill_group, wait_until
-from tests.support.processes import children, ends, on_linux
+from tests.support.clusters import ClusterProcesses, joined, kill_group
+from tests.support.processes import children, ends, on_linux, wait_until
 
 
 def test_a_job_whose_worker_is_killed_runs_once_more(

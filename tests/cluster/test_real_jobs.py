@@ -29,7 +29,8 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from tests.support import cluster_work
-from tests.support.clusters import LIMIT_S, ClusterProcesses, Watched, wait_until
+from tests.support.clusters import ClusterProcesses, Watched
+from tests.support.processes import LIMIT_S, wait_until
 from tests.support.small_models import parse
 from tests.support.timed_models import write_timed
 

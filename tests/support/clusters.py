@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,9 +14,7 @@ from pathlib import Path
 from pytest_modelperf.cluster.cluster import Cluster, open_cluster
 from pytest_modelperf.cluster.records import ClusterStatus
 from tests.support.checkout import ROOT
-
-# Only a test that fails waits so long.
-LIMIT_S = 120.0
+from tests.support.processes import LIMIT_S, wait_until
 
 
 class ClusterProcesses:
@@ -110,11 +107,3 @@ def joined(place: Path | str, machines: int, **options: float) -> Iterator[tuple
     with open_cluster(str(place), watched, **options) as cluster:
         watched.wait_for(lambda: len(cluster.machines) == machines)
         yield cluster, watched
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait for what other processes do."""
-    deadline = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# Only a test that fails waits so long.
+LIMIT_S = 120.0
+_BETWEEN_LOOKS_S = 0.01
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc and pinning")
 
@@ -23,10 +27,18 @@ def is_running(pid: int) -> bool:
 
 def ends(pid: int) -> bool:
     """Whether a process that was told to end does: its signal may still be on its way."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while is_running(pid) and time.monotonic() < deadline:
-        os.sched_yield()
+        time.sleep(_BETWEEN_LOOKS_S)
     return not is_running(pid)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for what other processes do, and leave them the processor."""
+    deadline = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(_BETWEEN_LOOKS_S)
 
 
 def children() -> set[int]:

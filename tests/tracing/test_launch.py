@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import run
+from tests.support.processes import wait_until
 from tests.tracing.pythons import Python, environment
 from tests.tracing.validity import read_valid_trace
 
@@ -164,8 +165,8 @@ def test_a_signal_to_the_command_reaches_the_program(
         # Without a terminal, as in a job of CI.
         start_new_session=True,
     )
-    while not (folder / "ready").exists():
-        assert process.poll() is None
+    wait_until(lambda: process.poll() is not None or (folder / "ready").exists())
+    assert process.poll() is None
     process.send_signal(number)
     out, _ = process.communicate()
     assert (process.returncode, out) == (7, f"ended by {number.name}\n")
@@ -192,8 +193,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_program_once(folder: Path, plain_pytho
     if process == 0:
         os.chdir(folder)
         os.execve(arguments[0], arguments, environment())  # noqa: S606  # a shell would add itself
-    while not (folder / "ready").exists():
-        assert os.waitpid(process, os.WNOHANG) == (0, 0)
+    wait_until(lambda: os.waitpid(process, os.WNOHANG) != (0, 0) or (folder / "ready").exists())
     os.write(terminal, b"\x03")
     _, status = os.waitpid(process, 0)
     os.close(terminal)
