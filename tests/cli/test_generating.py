@@ -116,3 +116,38 @@ def test_two_decoders_are_compared_in_each_phase() -> None:
 def test_static_counts_of_two_decoders_are_compared_in_each_phase() -> None:
     result = run("compare", "decoder.onnx", "deeper.onnx", *LENGTHS, "--static", "--json", "-")
     assert [case["id"] for case in json.loads(result.out)["cases"]] == [PREFILL, STEP]
+
+
+def test_a_kept_profile_has_its_phases() -> None:
+    place = ("--profile-dir", "kept")
+    kept = run("profile", "decoder.onnx", *LENGTHS, *QUICK, "--name", "first", *place)
+    assert (kept.exit_code, kept.err) == (0, "")
+    shown = run("profiles", "decoder.onnx", "--show", "first", *place)
+    assert f"{PREFILL} " in shown.out
+    assert "first token ms" in shown.out
+    listed = run("profiles", "decoder.onnx", *LENGTHS, *place)
+    assert (listed.exit_code, listed.err) == (0, "")
+    # Of the counts, and of the kept profile.
+    assert listed.out.count(STEP.removeprefix("b1-c1-")) == 2
+    refused = run("profiles", "decoder.onnx", "--show", "first", *LENGTHS, *place)
+    assert refused.exit_code == 2
+    assert "kept profiles have their own" in refused.err
+
+
+def test_kept_prefills_of_two_prompts_are_compared_by_a_sweep() -> None:
+    place = ("--profile-dir", "prompts")
+    for prompt in ("6", "9"):
+        run("profile", "decoder.onnx", "--prompt", prompt, *QUICK, "--name", f"p{prompt}", *place)
+    result = run("profiles", "decoder.onnx", "--compare", "p6", "p9", *place)
+    assert result.exit_code == 0
+    assert "modelperf sweep" in result.out
+    assert "--prompt 6,9" in result.out
+
+
+def test_a_page_has_the_figures_of_both_phases(folder: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs the extra report")
+    result = run("profile", "decoder.onnx", *LENGTHS, *QUICK, "--html", "page.html")
+    assert (result.exit_code, result.err) == (0, "")
+    page = (folder / "page.html").read_text("utf-8")
+    assert "first token ms" in page
+    assert STEP in page
