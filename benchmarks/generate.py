@@ -28,6 +28,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import results
+from msgspec.structs import replace
 from results import Expectation, Result, Start, at_most, conclude, format_ns, markdown
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
@@ -64,7 +65,8 @@ STEPPED = {
     "4 layers of 256, static cache": DecoderShape(4, 256, 8, 4, 2000, capacity=128),
     "4 layers of 512": DecoderShape(4, 512, 8, 4, 4000),
 }
-JUDGED = DecoderShape(4, 256, 8, 4, 2000)
+# Wide enough that nearly all of its time goes into products.
+JUDGED = DecoderShape(3, 512, 8, 4, 2000)
 UNCHANGED = "no change"
 SLOWER = {Phase.STEP: "step +5 %", Phase.PREFILL: "prefill +5 %"}
 
@@ -225,41 +227,31 @@ def ort_values(arrays: Mapping[str, Any]) -> dict[str, Any]:
 # -- what is found
 
 
-def write_variants(folder: Path) -> dict[str, Path]:
+def write_variants(folder: Path, shape: DecoderShape = JUDGED) -> dict[str, Path]:
     """The decoder before, another with other weights, and one whose phase is slower for each."""
-    before = make_decoder(JUDGED)
-    shapes = {"before": JUDGED, UNCHANGED: JUDGED}
-    for phase, change in SLOWER.items():
-        columns = columns_of(phase, before)
-        at_last = phase is Phase.STEP
-        shapes[change] = DecoderShape(
-            JUDGED.layers,
-            JUDGED.hidden,
-            JUDGED.heads,
-            JUDGED.kv_heads,
-            JUDGED.vocabulary,
-            last_token_work=columns if at_last else 0,
-            other_tokens_work=0 if at_last else columns,
-        )
+    shapes = {"before": shape, UNCHANGED: shape}
+    step, prefill = (columns_of(phase, shape) for phase in (Phase.STEP, Phase.PREFILL))
+    shapes[SLOWER[Phase.STEP]] = replace(shape, last_token_work=step)
+    shapes[SLOWER[Phase.PREFILL]] = replace(shape, other_tokens_work=prefill)
     paths = {}
-    for number, (name, shape) in enumerate(shapes.items()):
+    for number, (name, own) in enumerate(shapes.items()):
         paths[name] = folder / f"decoder{number}.onnx"
-        onnx.save(make_decoder(shape, seed=number), paths[name])
+        onnx.save(make_decoder(own, seed=number), paths[name])
     return paths
 
 
-def columns_of(phase: Phase, before: onnx.ModelProto) -> int:
+def columns_of(phase: Phase, shape: DecoderShape) -> int:
     """The columns of a product that adds so much to the MACs of a phase."""
     request = ProfileRequest(generations=(COMPARED,), phases=(phase,))
-    macs = Model.load(before, request, Extensions()).static.macs
+    macs = Model.load(make_decoder(shape), request, Extensions()).static.macs
     tokens = 1 if phase is Phase.STEP else COMPARED.prompt - 1
-    return round(SLOWER_BY * macs / (tokens * JUDGED.hidden))
+    return round(SLOWER_BY * macs / (tokens * shape.hidden))
 
 
 def judge(change: str, before: Path, after: Path) -> list[Answer]:
     """What a gated duet says of each phase."""
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
-    answers = []
+    answers: list[Answer] = []
     for phase in Phase:
         begun = time.monotonic()
         own = ProfileRequest(generations=(COMPARED,), phases=(phase,))
@@ -390,7 +382,7 @@ def main() -> int:
         for name, shape in STEPPED.items()
         for each in compare_steps(name, shape, seconds)
     ]
-    answers = []
+    answers: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         paths = write_variants(Path(folder))
         # The changes in turn, so that all see the same hours.

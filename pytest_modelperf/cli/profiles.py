@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.options import (
     CaseOptions,
     OutputOptions,
+    generation_options,
     json_option,
     load_extensions,
     model_options,
@@ -57,6 +58,11 @@ class ActionOptions(Struct, frozen=True):
                 "--batch, --dim and --input give flops its shapes; kept profiles have their own: "
                 "leave them out."
             )
+        if is_kept and (cases.prompt is not None or cases.generate is not None or cases.state):
+            raise UsageError(
+                "--prompt, --generate and --state give flops its lengths; kept profiles have their "
+                "own: leave them out."
+            )
         if not self.shows_flops and (cases.cores != _USUAL_CORES or engine != _USUAL_ENGINE):
             raise UsageError(
                 "--cores and --engine are for the roofline of flops: add --show flops."
@@ -95,6 +101,7 @@ class ActionOptions(Struct, frozen=True):
     help="Engine whose peaks the roofline of --show flops uses.",
 )
 @model_options
+@generation_options
 @top_option
 @json_option
 @profile_dir_option
@@ -112,8 +119,8 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
 ) -> None:
     """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
 
-    The list begins with flops: what is counted now, at the shapes that --batch, --dim and --input
-    give.
+    The list begins with flops: what is counted now, at the shapes that --batch, --dim, --input,
+    --prompt and --generate give.
 
     \b
     modelperf profiles model.onnx

@@ -30,6 +30,7 @@ from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
+from pytest_modelperf.graph.state_inputs import require_equal_shapes
 from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
 from pytest_modelperf.graph.validity import (
     check_calls,
@@ -131,6 +132,9 @@ def load_model(
     if observation is not None:
         # Build again, because the batch was verified without the observation.
         built = build(proto, block, declared, observation)
+    if phase is not None:
+        outputs = {tensor.name: tensor.shape for tensor in built.graph.outputs}
+        require_equal_shapes(phase.state, bound.shapes, outputs, file.name)
     return BoundModel(
         file, proto, bound, built.graph, built.tensors, built.stored, rewritten,
         notes=(*find_misfits(built.graph), *(phase.notes if phase else ())), phase=phase,

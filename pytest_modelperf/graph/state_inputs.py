@@ -10,7 +10,9 @@ from msgspec import Struct
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import DeclaredInput, InputSpec, evaluate, find_batch
 from pytest_modelperf.graph.state import Count, State, holds_length, time_axes
+from pytest_modelperf.graph.structure import Shape
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.text.words import count_of
 
 # What a mask that is added to scores has for a hidden token; float16 can hold it.
@@ -59,6 +61,27 @@ def state_inputs(
     BindingError if two inputs need one dimension at two sizes.
     """
     return _Maker(state, inputs, span, batch_size, dims or {}).make()
+
+
+def require_equal_shapes(
+    state: State,
+    inputs: Mapping[str, tuple[int, ...] | None],
+    outputs: Mapping[str, Shape | None],
+    model: str,
+) -> None:
+    """BindingError if an output is longer than the input that it becomes, which declares it equal.
+
+    Some exports name the length of both alike.
+    """
+    for pair in state.pairs:
+        past, present = inputs.get(pair.past), outputs.get(pair.present)
+        if pair.grows is None and past and present and None not in present and past != present:
+            raise BindingError(
+                f"the output {printable(pair.present)!r} of {model} is {format_shape(present)} "
+                f"where the input {printable(pair.past)!r} is {format_shape(past)}, but it "
+                "declares the same dimensions. Export the model with another name for the length "
+                "of the output, such as past_length + length."
+            )
 
 
 class _Maker:

@@ -10,7 +10,6 @@ from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
 from pytest_modelperf.stats.records import Slope
-from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
 
 
 def generation_figures(case: CaseProfile) -> GenerationFigures | None:
@@ -36,6 +35,9 @@ def generation_figures(case: CaseProfile) -> GenerationFigures | None:
 
 
 def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
+    # Imported here: a static profile loads no scipy.
+    from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
+
     rounds = [
         SteppedTimes(made.block.first_step, made.times_ns)
         for made in run.rounds

@@ -11,6 +11,7 @@ from pytest_modelperf.profiler.page_data import profile_data
 from pytest_modelperf.profiler.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.page_latency import engine_name
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.tables.generation import generation_tables
 from pytest_modelperf.profiler.tables.measured import latency_tables, performance_table
 from pytest_modelperf.profiler.tables.static import summary_table, uncounted_table
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
@@ -29,7 +30,10 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
     return Overview(
         title=profile.model.name,
         cases=performance_table(profile.cases) if has_run else None,
-        tables=latency_tables(profile.cases)[:1] if has_run else (),
+        tables=(
+            *(latency_tables(profile.cases)[:1] if has_run else ()),
+            *generation_tables(profile.cases)[:1],
+        ),
         sections=tuple(_counted_sections(profile.cases)),
         facts=(models_table([model]), run_table(machines, dict.fromkeys(asked), made)),
         notes=(*unmeasured_lines(profile.cases), *doubt_lines(profile.cases)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.tables.layers import LayerView
@@ -130,6 +131,7 @@ def _with_roofline(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
             f"modelperf profile {shell_path(model.path or model.name)}",
             f"--batch {','.join(batches)} --cores {','.join(cores)}",
             *(f"--dim {shell_word(f'{name}={size}')}" for name, size in dims),
+            *_lengths([case.case for case in cases]),
             *(f"--engine {shell_word(name)}" for name in engines if name != _USUAL_ENGINE),
             "--roofline --name NAME",
         ]
@@ -232,6 +234,7 @@ def _what_to_type(found: SideBySide) -> str:
         [
             f"--batch {case.batch_size} --cores {case.cores}",
             *(f"--dim {shell_word(f'{name}={size}')}" for name, size in case.sizes.items()),
+            *_lengths([case]),
         ]
     )
     if MODEL_FILE in unlike:
@@ -240,6 +243,10 @@ def _what_to_type(found: SideBySide) -> str:
         return f"modelperf compare {old} {now} {options}"
     if ENGINE in unlike and _is_other_version(pair):
         return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
+    if ENGINE in unlike and case.phase is not None:
+        engines = [shell_word(_engine(each).name) for each in (pair.before, pair.after)]
+        chosen = f"--engine {engines[0]} --engine-b {engines[1]}"
+        return f"modelperf compare {now} {now} {chosen} {options}"
     if ENGINE in unlike:
         return f"modelperf whatif {now} --engine {shell_word(_engine(pair.after).name)} {options}"
     if pair.before.case.id != case.id or DIMENSIONS in unlike:
@@ -251,8 +258,18 @@ def _what_to_type(found: SideBySide) -> str:
             )
         )
         dims = "".join(f" --dim {shell_word(dim)}" for dim in _both_sizes(pair.before.case, case))
-        return f"modelperf sweep {now} --batch {batches} --cores {cores}{dims}"
+        lengths = "".join(f" {each}" for each in _lengths([pair.before.case, case]))
+        return f"modelperf sweep {now} --batch {batches} --cores {cores}{dims}{lengths}"
     return f"modelperf doctor {now} --cores {case.cores}"
+
+
+def _lengths(cases: Sequence[Case]) -> list[str]:
+    """The options that make the phases of these cases."""
+    phases = [case.phase for case in cases if case.phase is not None]
+    prompts = dict.fromkeys(str(each.prompt) for each in phases if each.prompt)
+    counts = dict.fromkeys(str(each.generate) for each in phases if each.phase is Phase.STEP)
+    options = (("--prompt", prompts), ("--generate", counts))
+    return [f"{option} {','.join(values)}" for option, values in options if values]
 
 
 def _both_sizes(before: Case, now: Case) -> list[str]:

@@ -131,6 +131,14 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
     return pairs
 
 
+def read_state(value: object, where: str) -> Mapping[str, str]:
+    """The outputs that inputs take over; an empty text for an input that stays the same."""
+    if isinstance(value, Mapping):
+        named = {key: found for key, found in _flat(value) if found != ""}
+        return {**dict.fromkeys((key for key, _ in _flat(value)), ""), **read_pairs(named, where)}
+    return read_pairs(value, where)
+
+
 def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         if isinstance(value, Mapping):
@@ -155,7 +163,7 @@ def read_phases(value: object, where: str) -> tuple[Phase, ...]:
     known = {phase.value: phase for phase in Phase}
     for name in names:
         if name not in known:
-            raise _wrong(name, where, f"phases of a generation: {' or '.join(known)}")
+            raise _wrong(name, where, " or ".join(known))
     return tuple(known[name] for name in names)
 
 

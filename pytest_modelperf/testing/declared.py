@@ -24,6 +24,7 @@ from pytest_modelperf.testing.config_values import (
     read_phases,
     read_seconds,
     read_sizes,
+    read_state,
     read_text,
     read_texts,
 )
@@ -265,7 +266,7 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "prompt": read_lengths,
     "generate": read_lengths,
     "phase": read_phases,
-    "state": read_pairs,
+    "state": read_state,
     "input_file": read_path,
     "tolerance": read_tolerances,
     "engine": read_text,

@@ -12,6 +12,7 @@ from results import Moment, Result
 
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from tests.support.decoder import DecoderShape
 
 MOMENT = Moment(0.1, 5.0)
 
@@ -80,7 +81,7 @@ def test_each_decoder_does_more_in_one_phase_alone(tmp_path: Path) -> None:
         cases = profile_model(path, request).cases
         return {each.case.phase.phase: each.static.macs for each in cases if each.case.phase}
 
-    paths = generate.write_variants(tmp_path)
+    paths = generate.write_variants(tmp_path, DecoderShape(2, 128, 8, 4, 500))
     before = macs(paths["before"])
 
     assert macs(paths[UNCHANGED]) == before

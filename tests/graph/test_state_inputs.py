@@ -12,7 +12,9 @@ import pytest
 
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, DeclaredInput, InputSpec, bind_inputs
-from pytest_modelperf.graph.load import declared_inputs, declared_outputs
+from pytest_modelperf.graph.load import declared_inputs, declared_outputs, load_model
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.graph.state import Count, InputAxis, LengthInput, State, StatePair, find_state
 from pytest_modelperf.graph.state_inputs import Span, StateInputs, state_inputs
 from tests.support.decoder import DecoderShape, make_decoder
@@ -166,6 +168,26 @@ def test_an_input_with_a_dimension_without_a_size_is_left_to_the_binding() -> No
 
     assert found.values == ()
     assert "rows" not in found.dims
+
+
+# -- exports that declare other shapes than they have
+
+
+def test_a_cache_that_grows_although_it_is_declared_not_to_is_refused() -> None:
+    proto = make_decoder()
+    for output in proto.graph.output:
+        for dim in output.type.tensor_type.shape.dim:
+            if "+" in dim.dim_param:
+                dim.dim_param = "past_sequence_length"
+    binding = Binding(phase=GenerationPhase(Phase.STEP, prompt=8, generate=4))
+
+    with pytest.raises(BindingError) as caught:
+        load_model(open_model(proto), binding)
+
+    assert (
+        "the output 'present.0.key' of the given model is 1x2x13x8 where the input "
+        "'past_key_values.0.key' is 1x2x12x8, but it declares the same dimensions"
+    ) in str(caught.value)
 
 
 # -- against a real engine

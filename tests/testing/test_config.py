@@ -619,8 +619,8 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
     "generate": ("64", ModelTable(pattern="m", generates=(64,))),
     "phase": ("'step'", ModelTable(pattern="m", phases=(Phase.STEP,))),
     "state": (
-        "{past.0 = 'present.0'}",
-        ModelTable(pattern="m", state={"past.0": "present.0"}),
+        "{past.0 = 'present.0', style = ''}",
+        ModelTable(pattern="m", state={"past.0": "present.0", "style": ""}),
     ),
     "input_file": ("'arrays.npz'", ModelTable(pattern="m", input_file=Path("arrays.npz"))),
     "budget": (
@@ -669,7 +669,7 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "prompt": [-1, True, 1.0, "8", [], {}, [1, 1]],
     "generate": [-1, True, 1.0, "8", [], {}, [1, 1]],
     "phase": [3, "", [], "steps", ["step", "step"], ["step", "all"], {}],
-    "state": ["past=present", ["past"], {"past": True}, {"past": ""}],
+    "state": ["past=present", ["past"], {"past": True}, {"past": []}],
     "input_file": [3, "", []],
     "budget": [3, "macs=4G", [], {"macs": 0}, {"mac": 3}, {"latency_ms": 3, "p50_ms": 3}],
     "tolerance": [3, True, "fast", [], {}],

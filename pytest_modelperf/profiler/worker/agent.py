@@ -309,9 +309,9 @@ class Agent:
         session = engine.load(ModelLocation(model, folder), threads, chosen)
         load_ns = self._clock() - start
         self._sessions[side] = session
-        if streams > 1 and not hasattr(session, "prepare_another"):
-            raise RuntimeError("this engine runs one request at a time on a session: one stream")
         fed = self._feeds[feed]
+        if streams > 1 and fed.steps is None and not hasattr(session, "prepare_another"):
+            raise RuntimeError("this engine runs one request at a time on a session: one stream")
         self._infer[side] = [
             self._prepared(session, feed),
             *(

@@ -1,0 +1,184 @@
+"""A worker that runs the steps of a generation: where blocks begin, and what that takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from pytest_modelperf.profiler.inputs import Feed
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.rig import Rig, Setup, Workload
+from pytest_modelperf.profiler.steps import HandedOn, StepFeeds
+from pytest_modelperf.profiler.worker.agent import Agent, StepArrays
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Engine, StepPlan
+    from pytest_modelperf.profiler.worker.gateway import Worker
+
+COUNT = 10
+FEED = Feed("float32", np.arange(6, dtype=np.float32).reshape(1, 3, 2))
+STEPS = StepFeeds({"past": FEED}, COUNT, (HandedOn("past", "present", 1, 1),))
+
+
+class Clock:
+    """Time that passes only where something is done."""
+
+    now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Stepping:
+    """An engine whose inference takes a microsecond for each token before it, and none of 0."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.made: list[FakeSteps] = []
+
+    def load(self, *_: object) -> Stepping:
+        return self
+
+    def prepare_steps(self, plan: StepPlan, _: Mapping[str, str]) -> FakeSteps:
+        self.made.append(FakeSteps(self.clock, plan.count))
+        return self.made[-1]
+
+    def close(self) -> None:
+        pass
+
+
+class FakeSteps:
+    """Steps without a state; `rewound` are those that were gone to."""
+
+    def __init__(self, clock: Clock, count: int) -> None:
+        self.clock, self.count = clock, count
+        self.next = 0
+        self.rewound: list[int] = []
+
+    def __call__(self) -> None:
+        self.clock.now_ns += 1000 * (self.next + 1)
+        self.next = (self.next + 1) % self.count
+
+    def rewind(self, step: int) -> None:
+        if step != self.next:
+            self.rewound.append(step)
+            self.next = step
+
+
+class Plain:
+    """An engine that hands on no state."""
+
+    def load(self, *_: object) -> Plain:
+        return self
+
+    def prepare(self, *_: object) -> Callable[[], Any]:
+        return lambda: None
+
+    def close(self) -> None:
+        pass
+
+
+class InlineWorker:
+    """Asks an agent in this process."""
+
+    processors: tuple[int, ...] | None = None
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    def ask(self, command: str, _: str, **arguments: Any) -> Any:  # noqa: ANN401  # as a worker's
+        arguments.pop("limit_s", None)
+        answer = self.agent.handle({"command": command, **arguments})
+        return answer.get("ok", answer)
+
+
+def rig_of(engine: object, clock: Clock | None = None, streams: int = 1) -> Rig:
+    agent = Agent(clock or Clock())
+    agent.use_engine(cast("Engine", engine))
+    worker = InlineWorker(agent)
+    feeds = {name: feed.to_wire() for name, feed in STEPS.feeds.items()}
+    worker.ask("inputs", "", inputs=feeds, feed="", steps=STEPS.to_wire())
+    return Rig(
+        cast("Worker", worker),
+        Setup(),
+        1,
+        Workload(model="m", steps=STEPS),
+        EngineFacts("e"),
+        streams=streams,
+    )
+
+
+def stepping(streams: int = 1) -> tuple[Rig, Stepping]:
+    clock = Clock()
+    engine = Stepping(clock)
+    return rig_of(engine, clock, streams), engine
+
+
+def test_blocks_follow_one_another_and_after_the_last_step_comes_the_first() -> None:
+    rig, _ = stepping()
+    rig.open()
+    blocks = [rig.block(count, 10**9) for count in (1, 7, 12)]
+    assert [block.first_step for block in blocks] == [0, 1, 8]
+    ran = [ns // 1000 - 1 for block in blocks for ns in block.times_ns]
+    assert ran == list(itertools.islice(itertools.cycle(range(COUNT)), 20))
+
+
+def test_sessions_begin_at_steps_that_fill_the_generation_evenly() -> None:
+    rig, _ = stepping()
+    begun = []
+    for _ in range(COUNT):
+        rig.open()
+        begun.append(rig.block(1, 10**9).first_step)
+    assert begun[:5] == [0, 6, 2, 8, 4]
+    assert len(set(begun)) >= COUNT - 2
+
+
+def test_a_block_that_its_time_cuts_off_says_where_the_next_begins() -> None:
+    rig, _ = stepping()
+    rig.open()
+    cut = rig.block(9, 3000)
+    assert len(cut.times_ns) < 9
+    assert rig.block(1, 10**9).first_step == len(cut.times_ns)
+
+
+def test_going_on_takes_no_rewinding() -> None:
+    rig, engine = stepping()
+    rig.open()
+    for _ in range(5):
+        rig.block(7, 10**9)
+    assert engine.made[-1].rewound == []
+
+
+def test_several_streams_have_steps_of_their_own() -> None:
+    rig, engine = stepping(streams=3)
+    rig.open()
+    assert len(engine.made) == 3
+    block = rig.block(12, 10**9)
+    # Each is at another step by then, so a time belongs to no length.
+    assert block.first_step is None
+
+
+def test_an_engine_that_hands_on_no_state_says_what_it_lacks() -> None:
+    rig = rig_of(Plain())
+    answer = cast("Any", rig.worker).ask(
+        "open", "", side="", model="m", folder=None, threads=1, options={}, feed=""
+    )
+    assert "`prepare_steps`" in answer["error"]["message"]
+
+
+def test_a_state_without_tokens_is_zero_where_it_has_some() -> None:
+    empty = np.zeros((1, 0, 2), np.float32)
+    plan = StepArrays({"past": empty}, 3, [("past", "present", 1, 1)], {})
+    assert plan.state_at(0)["past"].shape == (1, 0, 2)
+    assert plan.state_at(2)["past"].tolist() == [[[0.0, 0.0], [0.0, 0.0]]]
+
+
+def test_a_state_that_counts_has_the_value_of_its_step() -> None:
+    counts = np.array([5, 6, 7], np.int64)
+    changing = {"length": [(step, (1,)) for step in range(3)]}
+    plan = StepArrays({"length": counts}, 3, [("length", "new_length", None, 0)], changing)
+    assert [plan.state_at(step)["length"].tolist() for step in range(3)] == [[5], [6], [7]]
+    assert plan.inputs_at(1) == {}
