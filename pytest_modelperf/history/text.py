@@ -29,6 +29,7 @@ _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
     "run counts"
 )
+_NO_FIGURE = "no point has a {metric}: no run so far stored it, and the next one does"
 _UNKNOWN = "-"
 
 
@@ -124,7 +125,8 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
 
 def no_point(metric: HistoryMetric) -> str:
     """Why a history has no cases."""
-    return _NO_POINT.format(metric=metric_title(metric))
+    text = _NO_FIGURE if metric.is_exact else _NO_POINT
+    return text.format(metric=metric_title(metric))
 
 
 def remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:

@@ -127,6 +127,8 @@ def test_a_metric_without_points_says_what_can_be_listed() -> None:
     assert listed.exit_code == 0
     assert "no point has a latency p95" in listed.out
     assert "--metric macs" in listed.out
+    listed = run("history", "--metric", "size_bytes")
+    assert "no run so far stored it, and the next one does" in " ".join(listed.out.split())
 
 
 @pytest.mark.parametrize("metric", HistoryMetric)
