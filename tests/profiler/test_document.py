@@ -240,6 +240,9 @@ def test_a_comparison_as_json(linear: Profile) -> None:
             "cases": [
                 {
                     "id": "b1-c1",
+                    "phase": None,
+                    "prompt": None,
+                    "generate": None,
                     "verdict": "passed",
                     "failure": None,
                     "seconds": None,

@@ -1130,6 +1130,7 @@ def test_a_run_as_json() -> None:
             "machine": "linux-x86_64-zen4-2c",
             "seconds": 2.1,
             "confidence": 0.99,
+            "generation": None,
             "static": {
                 "macs": 4089184256,
                 "elementwise_ops": 12000000,
