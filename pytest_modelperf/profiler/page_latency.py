@@ -42,7 +42,7 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
         "batch": case.batch_size,
         "cores": case.cores,
         "streams": streams,
-        "dims": dict(case.dims),
+        "dims": _sizes(case),
         "ms": None if latency is None else latency.p50_ms,
         "interval_ms": None if latency is None else _median_interval_ms(latency),
         "p95_ms": None if latency is None else latency.p95_ms,
@@ -66,6 +66,12 @@ def change_entry(
         "p95": None if p95 is None else _ratio_entry(p95),
         "throughput": _ratio_entry(throughput or _inverted(latency)),
     }
+
+
+def _sizes(case: Case) -> dict[str, int | str]:
+    """The sizes of dimensions, and the phase of a generation, of which a line has only one."""
+    phase = {} if case.phase is None else {"phase": case.phase.id}
+    return {**dict(case.dims), **phase}
 
 
 def latency_entry(told: RanFigures | None) -> Entry | None:

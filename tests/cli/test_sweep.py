@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Watch
 from pytest_modelperf.profiler.records import Outcome
@@ -92,10 +93,13 @@ def test_every_option_is_handed_on(asked: FakeSweeping) -> None:
         "sweep", "model.onnx", "--batch", "1,2,8", "--cores", "1,2", "--streams", "1,4",
         "--latency-threshold", "0.5", "--dim", "seq=64,128", "--input", "ids:i64:1x64",
         "--engine-option", "mode=parallel", "--gateway", "ssh=there", "--max-seconds", "2.5",
-        "--timeout", "9",
+        "--timeout", "9", "--prompt", "16,32", "--generate", "8", "--state", "past=present",
     )  # fmt: skip
     assert done.exit_code == 0, done.err
     assert (asked.request.batch_sizes, asked.request.cores) == ((1, 2, 8), (1, 2))
+    assert asked.request.generations == tuple(
+        Generation(prompt, 8, {"past": "present"}) for prompt in (16, 32)
+    )
     assert asked.request.dims == {"seq": (64, 128)}
     assert [each.name for each in asked.request.inputs] == ["ids"]
     assert (asked.streams, asked.threshold_ms) == ((1, 4), 0.5)

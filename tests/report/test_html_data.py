@@ -33,6 +33,7 @@ from pytest_modelperf.comparing.records import (
     LayerTypeChange,
 )
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.page import render_profile_page
@@ -450,6 +451,17 @@ def test_a_sweep_has_a_point_for_each_configuration_with_what_was_measured() -> 
     assert point["per_second"] == measured.value
     assert point["per_second_interval"] == [measured.low, measured.high]
     assert (point["streams"], len(point["rounds"][0])) == (2, 7)
+
+
+def test_a_line_of_the_chart_has_one_phase_of_a_generation() -> None:
+    phases = [GenerationPhase(phase, 16, 8) for phase in Phase]
+    entries = [
+        point_entry(phase.id, Case(1, 1, (("seq", 4),), phase=phase), None) for phase in phases
+    ]
+    assert [entry["dims"] for entry in entries] == [
+        {"seq": 4, "phase": "prompt16-prefill"},
+        {"seq": 4, "phase": "prompt16-generate8-step"},
+    ]
 
 
 def test_a_sweep_shows_the_layers_that_were_taken_at_its_best() -> None:

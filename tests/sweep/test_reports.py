@@ -22,12 +22,13 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, LayerType, Outcome
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweep.csv import SWEEP_COLUMNS, render_sweep_csv
 from pytest_modelperf.sweep.document import SweepJson, dump_sweep, sweep_to_json
-from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweetSpot
+from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, SweetSpot
 from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.text.words import display_width
 from tests.support.checkout import ROOT
@@ -590,6 +591,23 @@ def test_csv_has_a_row_for_each_side_and_configuration() -> None:
     assert {len(row) for row in csv.reader(StringIO(render_sweep_csv(sweep)))} == {
         len(SWEEP_COLUMNS)
     }
+
+
+def test_every_report_tells_the_phases_of_a_generation_apart() -> None:
+    phases = [GenerationPhase(phase, 16, 8) for phase in (Phase.STEP, Phase.PREFILL)]
+    points = [make_point(Configuration(Case(1, 1, phase=phase)), 2.0) for phase in phases]
+    sweep = make_sweep(make_side("decoder.onnx", points, None), threshold_ms=None)
+    rows = [(row["phase"], row["prompt"], row["generate"]) for row in rows_of(sweep)]
+    assert rows == [("step", "16", "8"), ("prefill", "16", "8")]
+    (side,) = sweep_to_json(sweep).sides
+    assert [each.phase for each in side.configurations] == [Phase.STEP, Phase.PREFILL]
+    assert side.sweet_spot.best == "b1-c1-prompt16-generate8-step"
+    lines = [
+        line for line in render_sweep(sweep, TextStyle(100)).splitlines() if " prompt16" in line
+    ]
+    assert ["prompt16-prefill" in line for line in lines] == [True, False]
+    assert "prompt16-generate8-step" in lines[1]
+    assert lines[1].endswith("<")
 
 
 def test_the_first_rows_of_the_csv() -> None:
