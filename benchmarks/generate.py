@@ -47,7 +47,7 @@ from pytest_modelperf.stats.estimates import ratio_of_rounds
 
 # The small decoder is that of the tests, which lie beside the benchmarks in the checkout.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.support.decoder import DecoderShape, make_decoder  # needs the line above
+from examples.generating.make_decoder import DecoderShape, make_decoder  # needs the line above
 
 MAX_RATIO = 1.01
 MAX_DIFFERENCE_NS = 2_000

@@ -10,9 +10,9 @@ import pytest
 from generate import COMPARED, SLOWER, UNCHANGED, Added, Answer
 from results import Moment, Result
 
+from examples.generating.make_decoder import DecoderShape
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from tests.support.decoder import DecoderShape
 
 MOMENT = Moment(0.1, 5.0)
 

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
+from examples.generating.make_decoder import DecoderShape, make_decoder
 from tests.support.command import run
-from tests.support.decoder import DecoderShape, make_decoder
 from tests.support.small_models import parse
 
 QUICK = ("--max-seconds", "0.3")

@@ -22,6 +22,7 @@ HEADERS = {
     "no_test": "pyproject.toml",
     "markers": "test_models.py",
     "fixture": "test_models.py",
+    "generating": "test_decoder.py",
 }
 # The cases that the summary names, in its order.
 CASES = {
@@ -38,12 +39,19 @@ CASES = {
         "test_cost_of_a_batch[b4-c1]",
     ],
     "fixture": ["test_against_the_baseline b1-c1"],
+    "generating": [
+        "test_decoder[b1-c1-prompt32-prefill]",
+        "test_decoder[b1-c1-prompt32-generate16-step]",
+        "test_decoder[b1-c1-prompt64-prefill]",
+        "test_decoder[b1-c1-prompt64-generate16-step]",
+    ],
 }
 # A budget of each, and one that no model keeps to.
 BUDGETS = [
     ("no_test", 'macs = "1G"', 'macs = "1k"'),
     ("no_test", 'params = "100k"', "params = 100"),
     ("markers", 'params="40k"', "params=40"),
+    ("generating", "cache_bytes_per_token=4096", "cache_bytes_per_token=40"),
 ]
 
 Type: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from inline_snapshot import snapshot
 
+from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.binding import DeclaredInput, Dim
 from pytest_modelperf.graph.load import declared_inputs, declared_outputs
 from pytest_modelperf.graph.state import Count, InputAxis, LengthInput, State, StatePair, find_state
-from tests.support.decoder import DecoderShape, make_decoder
 
 _LETTERS = {"i": "int64", "f": "float32", "b": "bool"}
 

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, DeclaredInput, InputSpec, bind_inputs
 from pytest_modelperf.graph.load import declared_inputs, declared_outputs, load_model
@@ -17,7 +18,6 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.graph.state import Count, InputAxis, LengthInput, State, StatePair, find_state
 from pytest_modelperf.graph.state_inputs import Span, StateInputs, state_inputs
-from tests.support.decoder import DecoderShape, make_decoder
 
 _IDS = DeclaredInput("ids", "int64", ("batch", "seq"))
 _PAST = DeclaredInput("past", "float32", ("batch", 2, "old_len", 8))

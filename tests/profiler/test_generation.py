@@ -14,6 +14,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.model_file import open_model
@@ -32,7 +33,6 @@ from pytest_modelperf.profiler.request import (
 )
 from pytest_modelperf.profiler.tables.generation import generation_tables
 from pytest_modelperf.report.page import TextStyle
-from tests.support.decoder import DecoderShape, make_decoder
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 from tests.support.small_models import parse
 

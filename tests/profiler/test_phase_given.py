@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from examples.generating.make_decoder import make_decoder
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import Generation, Phase
@@ -18,7 +19,6 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.phase_given import PhaseGiven
 from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.profiler.request import ProfileRequest
-from tests.support.decoder import make_decoder
 
 PROMPT, GENERATE = 4, 6
 PAST = "past_key_values.0.key"

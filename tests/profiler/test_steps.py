@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
@@ -22,7 +23,6 @@ from pytest_modelperf.graph.state_inputs import Span, state_inputs
 from pytest_modelperf.profiler.inputs import make_input
 from pytest_modelperf.profiler.steps import StepFeeds, make_steps
 from pytest_modelperf.profiler.worker.agent import ModelLocation, StepArrays
-from tests.support.decoder import DecoderShape, make_decoder
 from tests.support.small_models import parse
 
 if TYPE_CHECKING:

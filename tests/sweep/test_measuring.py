@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from examples.generating.make_decoder import make_decoder
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
@@ -32,7 +33,6 @@ from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.sweep.measuring import sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
-from tests.support.decoder import make_decoder
 from tests.support.small_models import ones, parse
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.decoder import DecoderShape, make_decoder
+from examples.generating.make_decoder import DecoderShape, make_decoder
 from tests.support.project import STATIC, between, collected, read_json, write_table
 from tests.support.small_models import parse
 

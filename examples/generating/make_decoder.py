@@ -1,8 +1,15 @@
-"""A small decoder as language models are: RMSNorm, rotary positions, grouped heads, and a cache."""
+"""Writes a small decoder as language models are: RMSNorm, rotary positions, grouped heads, a cache.
+
+python make_decoder.py FOLDER                  decoder.onnx
+python make_decoder.py FOLDER --layers 5       the same with more layers
+python make_decoder.py FOLDER --capacity 128   the same with a cache of a fixed length
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -231,3 +238,21 @@ class _Writer:
 
     def give(self, name: str, *dims: int | str) -> None:
         self.outputs.append(helper.make_tensor_value_info(name, FLOAT, dims))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--capacity", type=int, help="the length of a cache that does not grow")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    shape = DecoderShape(options.layers, options.hidden, capacity=options.capacity)
+    onnx.save(make_decoder(shape), options.folder / "decoder.onnx")
+
+
+if __name__ == "__main__":
+    main()
