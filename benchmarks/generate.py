@@ -41,7 +41,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.steps import make_steps
-from pytest_modelperf.profiler.worker.agent import StepArrays
+from pytest_modelperf.profiler.worker.feeds import StepArrays
 from pytest_modelperf.profiler.worker.timing import time_one
 from pytest_modelperf.stats.estimates import ratio_of_rounds
 

@@ -22,7 +22,8 @@ from pytest_modelperf.graph.runnable import write_runnable
 from pytest_modelperf.graph.state_inputs import Span, state_inputs
 from pytest_modelperf.profiler.inputs import make_input
 from pytest_modelperf.profiler.steps import StepFeeds, make_steps
-from pytest_modelperf.profiler.worker.agent import ModelLocation, StepArrays
+from pytest_modelperf.profiler.worker.agent import ModelLocation
+from pytest_modelperf.profiler.worker.feeds import StepArrays
 from tests.support.small_models import parse
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
-import math
 import os
 import random
 import shutil
@@ -24,6 +23,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from pytest_modelperf.profiler.worker.feeds import FeedArrays, read_feed
 from pytest_modelperf.profiler.worker.meter import (
     Meter,
     available_bytes,
@@ -66,82 +66,6 @@ class ModelLocation:
     def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
         self.path = path
         self.folder = folder
-
-
-class FeedArrays:
-    """The inputs of a model by name, and their types, which numpy may not have.
-
-    `steps` is set for a generation.
-    """
-
-    def __init__(
-        self,
-        arrays: Mapping[str, Any],
-        dtypes: Mapping[str, str],
-        steps: StepArrays | None = None,
-    ) -> None:
-        self.arrays = arrays
-        self.dtypes = dtypes
-        self.steps = steps
-
-
-class StepArrays:
-    """The steps of a generation; see `StepPlan` of the engines.
-
-    `changing` has for each input that changes with the steps the place of its values in a flat
-    array, and its shape, one for each step. `state` has inputs, the outputs that they take over,
-    and the axis along which they grow by so many entries a step; None: they do not grow.
-    """
-
-    def __init__(
-        self,
-        arrays: Mapping[str, Any],
-        count: int,
-        state: Sequence[tuple[str, str, int | None, int]],
-        changing: Mapping[str, Sequence[tuple[int, Sequence[int]]]],
-    ) -> None:
-        self.count = count
-        self.state = [(past, present) for past, present, _, _ in state]
-        self._state = state
-        self._changing = changing
-        self._arrays = arrays
-        handed_on = {past for past, _ in self.state}
-        self.fixed = {n: a for n, a in arrays.items() if n not in changing and n not in handed_on}
-        self._own = [name for name in changing if name not in handed_on]
-
-    def inputs_at(self, step: int) -> dict[str, Any]:
-        """Views of the flat arrays."""
-        return {name: self._view(name, step) for name in self._own}
-
-    def _view(self, name: str, step: int) -> Any:  # noqa: ANN401  # an array
-        start, shape = self._changing[name][step]
-        size = math.prod(shape)
-        return self._arrays[name][start : start + size].reshape(shape)
-
-    def state_at(self, step: int) -> dict[str, Any]:
-        """The first state; where it grows, it is repeated as often as its length asks for.
-
-        A state that counts the steps has its value.
-        """
-        import numpy as np
-
-        found = {}
-        for past, _, axis, growth in self._state:
-            if past in self._changing:
-                found[past] = self._view(past, step)
-                continue
-            array = self._arrays[past]
-            if axis is not None and step:
-                length = array.shape[axis] + step * growth
-                shape = list(array.shape)
-                shape[axis] = length
-                array = (
-                    np.take(array, np.arange(length) % array.shape[axis], axis)
-                    if array.size
-                    else np.zeros(shape, array.dtype)
-                )
-            found[past] = array
-        return found
 
 
 class LostProcessorsError(RuntimeError):
@@ -271,23 +195,9 @@ class Agent:
     ) -> None:
         """Keep inputs for the inferences that name this feed.
 
-        Each input has a type, the type that it is stored as, a shape, and its bits or texts.
-        `steps` are the arguments of `StepArrays`, for a generation.
+        `read_feed` says what comes.
         """
-        import numpy as np
-
-        arrays: dict[str, Any] = {}
-        dtypes: dict[str, str] = {}
-        for name, (dtype, stored, shape, data) in inputs.items():
-            values = (
-                np.array(data, dtype=object)
-                if dtype == "string"
-                else np.frombuffer(bytearray(data), dtype=stored)
-            )
-            arrays[name] = values.reshape(shape)
-            dtypes[name] = dtype
-        made = None if steps is None else StepArrays(arrays, **steps)
-        self._feeds[feed] = FeedArrays(arrays, dtypes, made)
+        self._feeds[feed] = read_feed(inputs, steps)
 
     def do_open(  # noqa: PLR0913, PLR0917  # the same
         self,

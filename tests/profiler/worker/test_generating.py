@@ -12,7 +12,8 @@ from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.rig import Rig, Setup, Workload
 from pytest_modelperf.profiler.steps import HandedOn, StepFeeds
-from pytest_modelperf.profiler.worker.agent import Agent, StepArrays
+from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.feeds import StepArrays
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, StepPlan
