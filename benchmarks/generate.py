@@ -95,7 +95,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was said of one phase of a decoder that was changed in this way."""
+    """The verdict on one phase of a decoder, and the change that was made to it."""
 
     change: str
     phase: str

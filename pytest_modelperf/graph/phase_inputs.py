@@ -33,7 +33,7 @@ class BoundPhase(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known of the phases that the model lacks."""
+        """A note on each phase that the user asks for and the model lacks."""
         own = self.phase
         phases = Generation(own.prompt, own.generate).phases
         return tuple(filter(None, (_missing(self.state, each, self.model) for each in phases)))

@@ -161,7 +161,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _stem(name: str, direction: frozenset[str]) -> tuple[str, ...]:
-    """What is left of a name without the words that tell past from present, in any order."""
+    """The words of a name, in any order, without those that tell past from present."""
     whole = _WHOLE_CACHE.sub(r"\1", "_".join(_words(name)))
     return tuple(sorted(word for word in _words(whole) if word not in direction))
 

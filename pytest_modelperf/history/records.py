@@ -123,7 +123,7 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     seconds: float | None
 
 
-# What is read of the lines for each metric.
+# The part of a line that each metric is read from.
 LINE_TYPES: Mapping[HistoryMetric, type[ChainedLine]] = {
     HistoryMetric.P50: P50Line,
     HistoryMetric.P95: P95Line,

@@ -127,7 +127,7 @@ def test_a_kept_profile_has_its_phases() -> None:
     assert "first token ms" in shown.out
     listed = run("profiles", "decoder.onnx", *LENGTHS, *place)
     assert (listed.exit_code, listed.err) == (0, "")
-    # Of the counts, and of the kept profile.
+    # One is printed for the counts, one for the kept profile.
     assert listed.out.count(STEP.removeprefix("b1-c1-")) == 2
     refused = run("profiles", "decoder.onnx", "--show", "first", *LENGTHS, *place)
     assert refused.exit_code == 2

@@ -113,7 +113,7 @@ def test_a_growth_below_four_mebibytes_that_noise_leaves_open_passes(
 
     found, _ = judged(varying, before=size * MIB)
     assert (found.verdict, found.awaited) == (verdict, False)
-    # Whoever names a tolerance waits for what is shown.
+    # A tolerance that a user names passes only a change that is shown to be within it.
     named, pairs = judged(
         varying, Gate(tolerances=read_tolerances("memory=0.05", "here")), before=size * MIB
     )
