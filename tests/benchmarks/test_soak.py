@@ -201,7 +201,12 @@ def test_cases_that_a_session_does_not_tell_of_have_failed(tmp_path: Path) -> No
 
 
 @ON_LINUX
-def test_files_and_locks_that_are_left_are_named(tmp_path: Path) -> None:
+def test_files_and_locks_that_are_left_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests may have children in this process, such as the tracker of multiprocessing.
+    monkeypatch.setattr(soak, "find_processes", lambda _: ())
+
     class LeavingSoak(soak.Soak):
         def compare_by_pytest(self, _: str) -> tuple[Compared, ...]:
             (self.temporary / "modelperf-twin").write_text("")
