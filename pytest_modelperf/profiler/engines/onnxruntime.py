@@ -228,9 +228,11 @@ class _Steps:
         self._bind_input = self._binding.bind_ortvalue_input
         # Outputs stay on the device that the first provider computes on.
         kind, number = _device_of(session.get_providers()[0], session.get_provider_options())
-        self._bind_output = functools.partial(
-            self._binding.bind_output, device_type=kind, device_id=number
-        )
+        self._bind_output = self._binding.bind_output
+        if kind != "cpu":
+            self._bind_output = functools.partial(
+                self._bind_output, device_type=kind, device_id=number
+            )
         self._run = functools.partial(session.run_with_iobinding, self._binding)
         self._handed_on = [(past, self._outputs.index(present)) for past, present in plan.state]
         self._plan = plan
