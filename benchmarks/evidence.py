@@ -166,6 +166,13 @@ BENCHMARKS = (
         keeps_folder=True,
     ),
     Benchmark(
+        "generate",
+        "what does handing on the state cost, and is a slower phase of a decoder found?",
+        quick=Form("--short", 1.2),
+        usual=Form("", 12),
+        full=Form("--seconds 30 --comparisons 50", 30),
+    ),
+    Benchmark(
         "real",
         "how often is a verdict on a real architecture right, and how long does it take?",
         quick=Form("--models lstm --repetitions 1 --slower 1 --cores 1 --quiet", 2),
