@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001  # the signature of MkDocs
     """The page with links that hold on the site."""
-    return rewrite_links(markdown, page.file.src_uri, config.repo_url)
+    return rewrite_links(markdown, page.file.src_uri, config.repo_url or "")
 
 
 def rewrite_links(markdown: str, page: str, repository: str) -> str:
