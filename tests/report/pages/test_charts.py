@@ -501,12 +501,24 @@ def _ends(page: Page) -> list[str]:
 
 
 def _click_point(page: Page, side: int, point_id: str) -> None:
-    page.mouse.click(**_place_of(page, side, point_id))
+    _hover_point(page, side, point_id)
+    page.mouse.down()
+    page.mouse.up()
 
 
 def _hover_point(page: Page, side: int, point_id: str) -> None:
+    """Moves the mouse to a point, and waits until the chart has seen that.
+
+    A chart looks for the point below the mouse every 50 ms at most, and a click takes the last one.
+    """
     page.mouse.move(**_place_of(page, side, point_id))
-    page.locator("#chart .hovertext").wait_for()
+    page.wait_for_function(
+        """([side, id]) => {
+          const [found] = document.querySelector("#chart .plot")._hoverdata ?? [];
+          return found?.customdata?.[0] === side && found.customdata[1] === id;
+        }""",
+        arg=[side, point_id],
+    )
 
 
 def _place_of(page: Page, side: int, point_id: str) -> dict[str, Any]:
