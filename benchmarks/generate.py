@@ -8,19 +8,23 @@ one session: one hands on values by `run_with_ort_values`, one by an IOBinding. 
 of ours is at most 1 % or 2 µs above either.
 
 Second, a decoder is compared with one of other weights, with one whose steps alone do 5 % more, and
-with one whose prefill alone does. Both phases are judged apart. Expected: the phase that is slower
-is found, and the other is not called slower.
+with one whose prefill alone does. Both phases are judged apart: with memory as the system gives it,
+and with the huge pages that glibc asks for where a variable of the environment tells it to. A step
+reads all weights and computes little, so its time depends on the pages that they lie in. Expected:
+the phase that is slower is found, and no other is called slower.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,7 @@ from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.steps import make_steps
 from pytest_modelperf.profiler.worker.feeds import StepArrays
 from pytest_modelperf.profiler.worker.timing import time_one
-from pytest_modelperf.stats.estimates import ratio_of_rounds
+from pytest_modelperf.stats.estimates import paired_difference, ratio_of_rounds
 
 # The small decoder is that of the tests, which lie beside the benchmarks in the checkout.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -69,6 +73,8 @@ STEPPED = {
 JUDGED = DecoderShape(3, 512, 8, 4, 2000)
 UNCHANGED = "no change"
 SLOWER = {Phase.STEP: "step +5 %", Phase.PREFILL: "prefill +5 %"}
+# What glibc of the worker is told about memory.
+PAGES = {"as given": "", "huge": "glibc.malloc.hugetlb=1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +101,19 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The verdict on one phase of a decoder, and the change that was made to it."""
+    """The verdict on one phase of a decoder, and the change that was made to it.
 
+    `spread` is the standard deviation of the differences of the rounds, and `before_ms` the median
+    of the side before.
+    """
+
+    pages: str
     change: str
     phase: str
     verdict: str
     ratio: float
+    spread: float
+    before_ms: float
     rounds: int
     seconds: float
 
@@ -250,8 +263,10 @@ def columns_of(phase: Phase, shape: DecoderShape) -> int:
     return round(SLOWER_BY * macs / (tokens * shape.hidden))
 
 
-def judge(change: str, before: Path, after: Path) -> list[Answer]:
+def judge(pages: str, change: str, before: Path, after: Path) -> list[Answer]:
     """What a gated duet says of each phase."""
+    # Workers take over the environment.
+    os.environ["GLIBC_TUNABLES"] = PAGES[pages]
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
     answers: list[Answer] = []
     for phase in Phase:
@@ -261,13 +276,17 @@ def judge(change: str, before: Path, after: Path) -> list[Answer]:
         gate = Gate(judges_starts=False).divided(len(Phase))
         place = CasePlace(new.case(1), 1, 1, lambda _: None)
         rounds = run_duet(Pair(old, new, setup, setup), gate, place).rounds
+        pairs = [(each.before.block, each.after.block) for each in rounds]
         metric = next(each for each in latency_metrics(rounds, gate) if each.name == "latency_p50")
         answers.append(
             Answer(
+                pages=pages,
                 change=change,
                 phase=phase.value,
                 verdict=metric.verdict.value,
                 ratio=metric.ratio or 1.0,
+                spread=float(np.std([paired_difference(pair) for pair in pairs], ddof=1)),
+                before_ms=metric.before or 0.0,
                 rounds=len(rounds),
                 seconds=round(time.monotonic() - begun, 2),
             )
@@ -303,28 +322,34 @@ def tables(result: Result) -> dict[str, str]:
         "llrrrr",
     )
     rows = []
-    for (change, phase), group in grouped(answers_in(result)).items():
+    for (pages, change, phase), group in grouped(answers_in(result)).items():
         verdicts = [each.verdict for each in group]
         rows.append(
             (
+                pages,
                 change,
                 phase,
+                f"{np.median([each.before_ms for each in group]):.2f} ms",
                 f"{100 * (float(np.median([each.ratio for each in group])) - 1):+.1f} %",
+                f"{100 * float(np.median([each.spread for each in group])):.1f} %",
                 *(str(verdicts.count(word) or "-") for word in ("regressed", "inconclusive")),
                 str(len(verdicts) - verdicts.count("regressed") - verdicts.count("inconclusive")),
                 f"{np.median([each.seconds for each in group]):.1f} s",
             )
         )
     header = (
+        "pages",
         "change",
         "phase",
+        "p50 before",
         "median change",
+        "sd of rounds",
         "regressed",
         "inconclusive",
         "not slower",
         "median",
     )
-    return {"generate steps": steps, "generate verdicts": markdown(header, rows, "llrrrrr")}
+    return {"generate steps": steps, "generate verdicts": markdown(header, rows, "lllrrrrrrr")}
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
@@ -349,11 +374,12 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
             wrong == 0,
         )
     )
-    for (change, phase), group in grouped([each for each in answers if each.is_slower]).items():
+    slower = [each for each in answers if each.is_slower]
+    for (pages, change, phase), group in grouped(slower).items():
         right = sum(each.verdict == "regressed" for each in group)
         found.append(
             Expectation(
-                f"{change}: the {phase} found",
+                f"{change}, pages {pages}: the {phase} found",
                 f"at least {100 * MIN_FOUND:g} %",
                 f"{right} of {len(group)}",
                 right >= MIN_FOUND * len(group),
@@ -362,10 +388,10 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
     return tuple(found)
 
 
-def grouped(answers: Sequence[Answer]) -> dict[tuple[str, str], list[Answer]]:
-    groups: dict[tuple[str, str], list[Answer]] = {}
+def grouped(answers: Sequence[Answer]) -> dict[tuple[str, str, str], list[Answer]]:
+    groups: dict[tuple[str, str, str], list[Answer]] = {}
     for each in answers:
-        groups.setdefault((each.change, each.phase), []).append(each)
+        groups.setdefault((each.pages, each.change, each.phase), []).append(each)
     return groups
 
 
@@ -389,8 +415,8 @@ def main() -> int:
         paths = write_variants(Path(folder))
         # The changes in turn, so that all see the same hours.
         for _ in range(comparisons):
-            for change in (UNCHANGED, *SLOWER.values()):
-                answers += map(asdict, judge(change, paths["before"], paths[change]))
+            for pages, change in product(PAGES, (UNCHANGED, *SLOWER.values())):
+                answers += map(asdict, judge(pages, change, paths["before"], paths[change]))
     result = start.finish({"steps": steps, "answers": answers})
     return conclude(result, tables, expectations, arguments.json)
 

@@ -6,16 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.gates import Gate, describe_modes
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.stats.estimates import summarize, unexplained_spread
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.units import format_bytes, format_shape
 
 # From here on, seconds are shown without decimals.
 _WHOLE_SECONDS = 9.5
+# Rounds that vary by more than this beyond what their inferences explain.
+_LARGE_SPREAD = 0.02
 # From here on a ratio reads better than a percentage.
 _MANY_TIMES = 2
 
@@ -30,6 +33,7 @@ def describe_duet(
         *_other_shapes(pair),
         *_machine_factor(before, ran.rounds, case),
         *describe_modes(ran.rounds, gate),
+        *_small_pages(ran, gate),
         *_unjudged_outputs(before, gate),
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
@@ -73,6 +77,28 @@ def describe_factor(factor: float) -> str:
         return f"{factor:.1f} times as long on this machine as"
     change = f"{percent} % longer" if percent > 0 else f"{-percent} % less time"
     return f"{change} on this machine than"
+
+
+def _small_pages(ran: PairRun, gate: Gate) -> Iterator[str]:
+    """What may decide a median that stays open because sessions differ, if it is the memory."""
+    measured = ran.after.profile.measured
+    weight_bytes = ran.after.profile.static.weight_bytes
+    if measured is None or measured.machine is not None or not could_have_huge_pages(weight_bytes):
+        return
+    yield from describe_pages(ran.rounds, gate, weight_bytes)
+
+
+def describe_pages(rounds: Sequence[DuetRound], gate: Gate, weight_bytes: int) -> Iterator[str]:
+    """A note if rounds differ by more than their inferences explain, and leave the median open."""
+    pairs = [(each.before.block, each.after.block) for each in rounds]
+    spread = unexplained_spread(pairs)
+    if spread is None or spread < _LARGE_SPREAD or not gate.leaves_open(rounds):
+        return
+    yield (
+        f"rounds differ by {100 * spread:.1f} % beyond what their inferences explain: sessions may "
+        f"have had slower and faster memory for their {format_bytes(weight_bytes)} of weights. "
+        f"Set {REMEDY} to measure in huge pages"
+    )
 
 
 def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:

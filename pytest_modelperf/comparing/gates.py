@@ -189,6 +189,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         )
         return not is_open and self.fits([after.times_ns for _, after in pairs])
 
+    def leaves_open(self, rounds: Sequence[DuetRound]) -> bool:
+        """Whether these rounds, the last there are, do not decide the median."""
+        return judge_duet(_blocks(rounds), self.rule(_MEDIAN), is_last=True).is_open
+
     def fits(self, rounds: Sequence[Sequence[int]]) -> bool:
         """Whether each limit is known to be kept, or one is known to be exceeded."""
         if self.limits and len(rounds) not in _LIMIT_LOOKS:

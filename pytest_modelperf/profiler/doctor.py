@@ -11,6 +11,7 @@ from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.growth import measure_growth
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.machine.pages import could_have_huge_pages
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
 from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores, started_rig
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
@@ -66,6 +67,7 @@ def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
         )
         seconds = time.monotonic() - begun
         facts, processors = rig.facts, rig.worker.processors
+        is_here = rig.worker.machine is None
     pairs = [(each.before.block, each.after.block) for each in rounds]
     first = [before.times_ns for before, _ in pairs]
     return Checkup(
@@ -88,4 +90,5 @@ def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
             )
             for count in LOOKS
         ),
+        lacks_huge_pages=is_here and could_have_huge_pages(model.static.weight_bytes),
     )

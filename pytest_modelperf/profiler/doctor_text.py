@@ -11,6 +11,7 @@ from pytest_modelperf.profiler.conditions import (
     find_noise,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
 from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.page import Page, TextStyle
@@ -150,6 +151,18 @@ def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]
         found = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
         for what, remedy in found.items():
             yield f"{checkup.cores}-core case: {what}: {remedy}"
+    yield from _advice_on_machine(machine)
+    if any(checkup.lacks_huge_pages for checkup in checkups):
+        yield (
+            "this system gives huge pages of memory to who asks for them. In small ones a model "
+            "that reads large weights for little work varies from session to session: "
+            f"{REMEDY} in the environment asks"
+        )
+    for checkup in checkups:
+        yield from _advice_on_checkup(machine, checkup)
+
+
+def _advice_on_machine(machine: MachineFacts) -> Iterator[str]:
     if machine.governor not in (None, "performance"):
         yield (
             f"the governor {printable(str(machine.governor))} changes the clock with the load: "
@@ -165,28 +178,26 @@ def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]
             f"this is a shared or virtual machine ({printable(machine.virtualization)}): compare "
             "versions in one run, never times of different days"
         )
-    for checkup in checkups:
-        if machine.usable_cores is not None and 1 < checkup.cores >= machine.usable_cores:
-            yield (
-                f"a case of {checkup.cores} cores leaves none for the rest of the system: measure "
-                "one core less where you can"
-            )
-        ratio = checkup.ratio
-        if (
-            ratio.low is not None
-            and ratio.high is not None
-            and not _holds_one(ratio.low, ratio.high)
-        ):
-            yield (
-                f"two sessions of one model differed by {_change(ratio.value)} on "
-                f"{checkup.cores} cores, more than their interval allows: measure again with "
-                "more rounds (--max-seconds)"
-            )
-        if _first_within(checkup, TOLERANCE) is None:
-            yield (
-                f"on {checkup.cores} core{'s' if checkup.cores > 1 else ''} allow more than "
-                f"{percent(TOLERANCE)}, or give each case more time (--max-seconds)"
-            )
+
+
+def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]:
+    if machine.usable_cores is not None and 1 < checkup.cores >= machine.usable_cores:
+        yield (
+            f"a case of {checkup.cores} cores leaves none for the rest of the system: measure "
+            "one core less where you can"
+        )
+    ratio = checkup.ratio
+    if ratio.low is not None and ratio.high is not None and not _holds_one(ratio.low, ratio.high):
+        yield (
+            f"two sessions of one model differed by {_change(ratio.value)} on "
+            f"{checkup.cores} cores, more than their interval allows: measure again with "
+            "more rounds (--max-seconds)"
+        )
+    if _first_within(checkup, TOLERANCE) is None:
+        yield (
+            f"on {checkup.cores} core{'s' if checkup.cores > 1 else ''} allow more than "
+            f"{percent(TOLERANCE)}, or give each case more time (--max-seconds)"
+        )
 
 
 def _holds_one(low: float, high: float) -> bool:

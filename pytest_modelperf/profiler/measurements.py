@@ -277,7 +277,8 @@ class Checkup(Struct, frozen=True, kw_only=True):
 
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
     at `level` that detects a change with the probability `power`. `growth` is that of the memory of
-    a model; None for the small network of the doctor.
+    a model; None for the small network of the doctor. `lacks_huge_pages` is set where the system
+    would give the weights huge pages of memory if it was asked.
     """
 
     model: str
@@ -293,6 +294,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
     power: float
     outlook: tuple[Outlook, ...]
     growth: Growth | None = None
+    lacks_huge_pages: bool = False
 
     @property
     def rounds(self) -> int:

@@ -36,7 +36,17 @@ def _result(added: list[Added], answers: list[Answer]) -> Result:
 
 
 def _answer(change: str, phase: Phase, verdict: str) -> Answer:
-    return Answer(change, phase.value, verdict, ratio=1.05, rounds=9, seconds=2.0)
+    return Answer(
+        pages="huge",
+        change=change,
+        phase=phase.value,
+        verdict=verdict,
+        ratio=1.05,
+        spread=0.016,
+        before_ms=2.1,
+        rounds=9,
+        seconds=2.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,4 +110,4 @@ def test_a_row_says_what_was_found_of_a_phase() -> None:
 
     (row,) = generate.tables(_result([], answers))["generate verdicts"].splitlines()[2:]
 
-    assert row == "| step +5 % | step | +5.0 % | 2 | 1 | 1 | 2.0 s |"
+    assert row == "| huge | step +5 % | step | 2.10 ms | +5.0 % | 1.6 % | 2 | 1 | 1 | 2.0 s |"

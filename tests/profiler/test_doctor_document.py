@@ -10,7 +10,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.doctor import LEVEL, POWER
 from pytest_modelperf.profiler.doctor_document import CheckupsJson, dump_checkups
+from pytest_modelperf.profiler.doctor_text import render_checkups
+from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Checkup, Noise, Outlook
+from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import LatencySpread, Ratio
 from tests.support.profiles import ENGINE, MACHINE
 
@@ -58,3 +61,9 @@ def test_the_json_of_a_checkup_is_read_back_by_its_type() -> None:
     text = dump_checkups(MACHINE, (CHECKUP, replace(CHECKUP, processors=None)))
     found = msgspec.json.decode(text, type=CheckupsJson)
     assert json.loads(msgspec.json.encode(found)) == json.loads(text)
+
+
+def test_the_doctor_says_how_to_ask_for_huge_pages_where_weights_lack_them() -> None:
+    for lacks in (True, False):
+        checkup = replace(CHECKUP, lacks_huge_pages=lacks)
+        assert (REMEDY in render_checkups(MACHINE, (checkup,), TextStyle())) == lacks

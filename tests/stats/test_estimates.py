@@ -24,6 +24,7 @@ from pytest_modelperf.stats.estimates import (
     paired_difference,
     rounds_to_detect,
     summarize,
+    unexplained_spread,
 )
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
@@ -392,6 +393,22 @@ def test_the_spread_of_inferences_is_told_from_that_of_sessions() -> None:
     assert spread.inferences == pytest.approx(0.01, rel=0.05)
     assert spread.sessions == pytest.approx(0.03, rel=0.1)
     assert describe_spread([[100]]) == LatencySpread(inferences=None, sessions=None)
+
+
+@pytest.mark.parametrize("between", [0.0, 0.05])
+def test_what_inferences_explain_is_taken_from_the_spread_of_rounds(between: float) -> None:
+    rng = np.random.default_rng(9)
+    before = rng.normal(0.0, 0.04, (300, 50))
+    after = rng.normal(0.0, between, (300, 1)) + rng.normal(0.0, 0.04, (300, 50))
+
+    pairs = [in_turn(*pair) for pair in zip(as_rounds(before), as_rounds(after), strict=True)]
+
+    assert unexplained_spread(pairs) == pytest.approx(between, abs=0.005)
+
+
+def test_few_rounds_and_single_turns_do_not_tell_what_inferences_explain() -> None:
+    assert unexplained_spread([in_turn([100, 101], [99, 100])] * 5) is None
+    assert unexplained_spread([in_turn([100], [99])] * 9) is None
 
 
 LEVELS = st.floats(1e-12, 0.5)
