@@ -80,7 +80,7 @@ class Schedule(Struct, frozen=True):
     """The looks for both questions: is it worse, and is it not worse.
 
     `patience` is the number of rounds before which a ratio that looks improved does not pass, so
-    that the improvement can still be shown.
+    that the improvement can still be shown. After the last round there is nothing to wait for.
     """
 
     alarms: tuple[Look, ...]
@@ -90,10 +90,10 @@ class Schedule(Struct, frozen=True):
     def in_order(self) -> Sequence[tuple[Look, bool]]:
         """All looks in order, and whether each is for alarms; these come first after a round.
 
-        There may be two after the same round: a planned one, and the last one.
+        After the last round the planned looks come before the last ones, for their answers stand.
         """
         looks = [(look, True) for look in self.alarms] + [(look, False) for look in self.passes]
-        return sorted(looks, key=lambda each: each[0].rounds)
+        return sorted(looks, key=lambda each: (each[0].rounds, each[0].is_last))
 
 
 class Bounds(Struct, frozen=True):
@@ -214,7 +214,8 @@ def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> En
         if is_alarm:
             shown = np.select([found.low > margin, found.high < -margin], [_WORSE, _BETTER], 0)
         else:
-            waits = (found.centre < -margin) & (look.rounds < schedule.patience)
+            is_early = look.rounds < schedule.patience and not look.is_last
+            waits = (found.centre < -margin) & is_early
             shown = np.where((found.high < margin) & ~waits, _NOT_WORSE, 0)
         # An open comparison is described by its last look for alarms, if there was one.
         kept = np.flatnonzero((shown != 0) | is_alarm | (not schedule.alarms))
@@ -369,12 +370,10 @@ def _schedule(
             return spend_level(planned, units, level, **power)
         return spend_level(planned, (*units, units_after(taken)), level, taken, **power)
 
-    patience = plan_schedule(rule).patience
     return Schedule(
         spend(rule.looks, rule.level),
         spend(rule.pass_looks, rule.pass_level, power=SOONER),
-        # After the last round there is nothing to wait for.
-        patience=min(patience, taken) if is_last else patience,
+        patience=plan_schedule(rule).patience,
     )
 
 

@@ -34,11 +34,15 @@ _NODES = 200
 
 
 class Look(Struct, frozen=True):
-    """One test of the first `units` differences, after `rounds`, at its own error level."""
+    """One test of the first `units` differences, after `rounds`, at its own error level.
+
+    `is_last` is set for the look after the last round, which spends what is left of the level.
+    """
 
     rounds: int
     units: int
     level: float
+    is_last: bool = False
 
 
 def plan_looks(max_rounds: int) -> tuple[int, ...]:
@@ -75,22 +79,22 @@ def spend_level(
     rounds raised to `power`.
     """
     stages = [
-        (rounds, count, (rounds / planned[-1]) ** power)
+        (rounds, count, (rounds / planned[-1]) ** power, False)
         for rounds, count in zip(planned, units, strict=False)
         if last_rounds is None or rounds <= last_rounds
     ]
     if last_rounds is not None:
-        stages.append((last_rounds, units[-1], 1.0))
+        stages.append((last_rounds, units[-1], 1.0, True))
     looks: list[Look] = []
     spent = 0.0
-    for rounds, count, share in stages:
+    for rounds, count, share, is_last in stages:
         budget = min(share, 1.0) * level - spent
         if count < 2 or budget <= 0.0:
             continue
         nominal = _nominal_level(looks[-1] if looks else None, count, budget)
         if _is_too_strict(count, nominal):
             continue
-        looks.append(Look(rounds, count, nominal))
+        looks.append(Look(rounds, count, nominal, is_last))
         spent += budget
     return tuple(looks)
 
