@@ -32,8 +32,10 @@ pytest_plugins = ["pytester"]
 # which takes half of that time, and hundreds of processes import it here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# No test depends on how long something takes, and a machine may be busy.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No test depends on how long something takes, and a machine may be busy. A change is judged by the
+# same examples each time; `--hypothesis-profile=searching` looks for new ones.
+settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("unhurried", settings.get_profile("searching"), derandomize=True)
 settings.load_profile("unhurried")
 
 TESTS = Path(__file__).parent
