@@ -228,6 +228,22 @@ def test_an_operator_on_a_pool_belongs_to_the_inference_that_ran_alone(tmp_path:
     assert (parents["a"], parents["b"], parents["c"], parents["late"]) == (1, None, 3, None)
 
 
+def test_a_second_session_around_a_thread_must_begin_before_the_first(tmp_path: Path) -> None:
+    """Of two that begin together a viewer would have the first one around the second."""
+    made = [
+        span("load", Category.LOAD, 6_000, 1_000),
+        span("one", Category.SESSION, 2_000, 10_000),
+        span("longer", Category.SESSION, 2_000, 20_000),
+        span("around", Category.SESSION, 0, 20_000),
+    ]
+    trace = RecordedTrace(write(tmp_path / "trace.json", made))
+
+    events = list(trace)
+
+    assert [each.name for each in check_nesting(events)] == ["load", "one", "around"]
+    assert trace.notes[0].startswith("1 of its events cannot be read")
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -215,6 +215,8 @@ class _Process:
             if not is_around or span.category is not Category.SESSION:
                 return False
             row.open.clear()
+            # A second session around it would have to begin earlier still.
+            row.first_ns = span.start_ns
             row.begun_ns = row.last_ns = span.end_ns
             return True
         while row.open and not _holds(row.open[-1], span):
