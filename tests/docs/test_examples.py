@@ -123,7 +123,8 @@ def test_what_the_header_says_to_type_checks_each_case(
     made = type_in(make, examples / example)
     assert made.returncode == 0, made.stderr
     assert check == "pytest --modelperf"
-    done = type_in(check, examples / example)
+    # Wide enough for whole names, however long the times are that stand beside them.
+    done = type_in(check, examples / example, COLUMNS="160")
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
     assert "warning" not in done.stdout
