@@ -139,7 +139,7 @@ def _outlook_table(checkups: Sequence[Checkup]) -> Table:
     columns = (Column("cores"), *(Column(f"{o.rounds} rounds") for o in checkups[0].outlook))
     rows = []
     for checkup in checkups:
-        rows.append((str(checkup.cores), *(percent(o.change) for o in checkup.outlook)))
+        rows.append((str(checkup.cores), *(_seen(o.change) for o in checkup.outlook)))
         rows.append(("", *(f"in {_seconds(o.seconds)}" for o in checkup.outlook)))
     power, level = round(100 * checkups[0].power), 100 * checkups[0].level
     caption = f"seen {power} times in 100, with {level:g} false alarm in 100 comparisons"
@@ -210,6 +210,10 @@ def _change(ratio: float) -> str:
 
 def _spread(value: float | None) -> str:
     return "?" if value is None else percent(value)
+
+
+def _seen(change: float) -> str:
+    return percent(change) if math.isfinite(change) else "none"
 
 
 def _seconds(seconds: float) -> str:

@@ -27,6 +27,7 @@ from pytest_modelperf.stats.estimates import (
     needed_samples,
     paired_difference,
     shift_to_detect,
+    told_change,
 )
 from pytest_modelperf.stats.looks import (
     LOOKS,
@@ -443,7 +444,7 @@ def describe_sequence(ended: EndedSequences, schedule: Schedule, rule: DuetRule)
         ratio=bounded_exp(centre),
         low=bounded_exp(low) if has_interval else None,
         high=bounded_exp(high) if has_interval else None,
-        detectable=bounded_exp(rule.margin + seen) - 1.0,
+        detectable=told_change(bounded_exp(rule.margin + seen) - 1.0),
         rounds_needed=needed,
     )
 

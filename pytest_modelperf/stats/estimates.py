@@ -54,6 +54,8 @@ _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 _SHORTEST_NS = 0.5
 # Bounds from two very different rounds can exceed every float.
 _LARGEST_LOG = 700.0
+# Of a run that would only see more than this, nobody needs to know by how much.
+_LARGEST_CHANGE = 10.0
 
 
 @cache
@@ -127,12 +129,12 @@ def detectable_change(
     """The relative slowdown that a one-sided t test at `level` detects with this power.
 
     The test has `rounds` rounds, or as many as `pairs`, which vary as `pairs` do. The slowdown is
-    infinite for one round, whose spread is unknown.
+    infinite for one round, whose spread is unknown, and where it would be tenfold and more.
     """
     count = len(pairs) if rounds is None else rounds
     if min(count, len(pairs)) < 2:
         return math.inf
-    return float(_detectable(pairs, level, power, np.array([count]))[0])
+    return told_change(float(_detectable(pairs, level, power, np.array([count]))[0]))
 
 
 def rounds_to_detect(
@@ -290,6 +292,11 @@ def logs(times: npt.ArrayLike) -> Floats:
 
 def bounded_exp(value: float) -> float:
     return math.exp(min(value, _LARGEST_LOG))
+
+
+def told_change(change: float) -> float:
+    """A change that could be seen; infinite where it is so large that it tells nothing."""
+    return change if change <= _LARGEST_CHANGE else math.inf
 
 
 def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) -> Floats:

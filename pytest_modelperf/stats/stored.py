@@ -14,7 +14,7 @@ import scipy
 
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.duet import POWER
-from pytest_modelperf.stats.estimates import bounded_exp, logs
+from pytest_modelperf.stats.estimates import bounded_exp, logs, told_change
 from pytest_modelperf.stats.quantiles import t_critical
 
 FEWEST_PROCESSES = 5
@@ -61,5 +61,5 @@ def judge_stored(
         ratio=bounded_exp(centre),
         low=bounded_exp(low),
         high=bounded_exp(high),
-        detectable=bounded_exp(margin + seen) - 1.0,
+        detectable=told_change(bounded_exp(margin + seen) - 1.0),
     )

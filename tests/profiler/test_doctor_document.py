@@ -57,6 +57,17 @@ def test_the_json_of_a_checkup_has_null_for_what_is_no_number() -> None:
     assert checkup["outlook"][0]["detectable"] is None
 
 
+def test_a_table_of_what_would_be_seen_has_no_endless_figure() -> None:
+    looks = (Outlook(rounds=3, seconds=1.0, change=math.inf), *CHECKUP.outlook)
+    text = render_checkups(MACHINE, (replace(CHECKUP, outlook=looks),), TextStyle(80))
+    assert [line.split() for line in text.splitlines() if "3.0 %" in line][-1] == [
+        "1",
+        "none",
+        "3.0",
+        "%",
+    ]
+
+
 def test_the_json_of_a_checkup_is_read_back_by_its_type() -> None:
     text = dump_checkups(MACHINE, (CHECKUP, replace(CHECKUP, processors=None)))
     found = msgspec.json.decode(text, type=CheckupsJson)

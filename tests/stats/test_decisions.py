@@ -778,6 +778,14 @@ def test_stored_processes_show_only_what_their_spread_allows() -> None:
     assert (few.answer, few.low, few.rounds_needed) == (RatioAnswer.OPEN, None, FEWEST_PROCESSES)
 
 
+def test_rounds_that_vary_wildly_see_nothing_worth_telling() -> None:
+    duet = judge_duet(duet_with([-2.0, 2.5, 0.2, 3.1]), RULE, is_last=True)
+    stored = judge_stored([1e6, 9e8, 3e6, 1e9, 2e6], 1e7, 0.03, 0.01)
+
+    assert (duet.answer, duet.detectable) == (RatioAnswer.OPEN, math.inf)
+    assert (stored.answer, stored.detectable) == (RatioAnswer.OPEN, math.inf)
+
+
 def test_stored_processes_that_agree_by_chance_do_not_pretend_to_know() -> None:
     decision = judge_stored([100e6] * 5, 104e6, 0.03, 0.01)
 

@@ -380,6 +380,13 @@ def test_one_round_detects_nothing() -> None:
     assert ratio.value == pytest.approx(1.01005, rel=1e-5)
 
 
+def test_rounds_that_vary_wildly_detect_nothing() -> None:
+    pairs = duet_with([-1.0, 1.5, 0.2])
+
+    assert detectable_change(pairs, level=0.0001) == math.inf
+    assert math.isfinite(detectable_change(pairs, level=0.0001, rounds=100))
+
+
 def test_a_clock_that_sees_no_time_pass_breaks_nothing() -> None:
     assert summarize([[0] * 12, [0] * 12], batch_size=1).percentile(50.0).low_ns == 0.0
 
