@@ -29,14 +29,15 @@ _MAX_STEPS = 20_000
 class Demand(Struct, frozen=True):
     """The values that uses of an input ask for: bounds, both included, and the best value.
 
-    `decides` says which work depends on the value: then a value from the user is better than any
-    made one.
+    `words` are the only texts that they take. `decides` says which work depends on the value: then
+    a value from the user is better than any made one.
     """
 
     low: float = -math.inf
     high: float = math.inf
     value: float | None = None
     decides: str = ""
+    words: tuple[str, ...] = ()
 
     def shifted(self, low: float, high: float) -> Demand:
         """The demand on x, if this demand is on x plus something from `low` to `high`."""
@@ -58,6 +59,7 @@ class Demand(Struct, frozen=True):
             high,
             self.value if self.value is not None else other.value,
             self.decides or other.decides,
+            self.words or other.words,
         )
 
 
@@ -177,6 +179,8 @@ _PASSES: Mapping[str, Sequence[int]] = {
     "ScatterElements": (0, 2),
     "ScatterND": (0, 2),
     "Where": (1, 2),
+    "ai.onnx.ml::ArrayFeatureExtractor": (0,),
+    "ai.onnx.ml::Imputer": (0,),
     "com.microsoft::ExpandDims": (0,),
 }  # fmt: skip
 # Only the first output of these operators has them.
@@ -273,6 +277,19 @@ def _one_hot(node: Node, _: int) -> Demand | None:
     if depth is None or depth.value is None or depth.value.size != 1:
         return _below(None)
     return _below(int(depth.value.reshape(-1)[0]))
+
+
+def _category(node: Node, _: int) -> Demand | None:
+    """One of the categories, for an encoder may fail at any other."""
+    words = node.attributes.get("cats_strings")
+    if isinstance(words, tuple) and words:
+        return Demand(words=words)  # type: ignore[arg-type]  # by ONNX's types
+    numbers = sorted(node.attr_ints("cats_int64s"))
+    if not numbers:
+        return None
+    first, last = numbers[0], numbers[-1]
+    has_gaps = numbers != list(range(first, last + 1))
+    return Demand(value=first) if has_gaps else Demand(low=first, high=last)
 
 
 def _rows_of(table: int, axis: int = 0) -> _Rule:
@@ -402,6 +419,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "TensorScatter": {2: _cache_position},
     "OneHot": {0: _one_hot, 1: _LENGTH},
     "ai.onnx.ml::ArrayFeatureExtractor": {1: _rows_of(0, -1)},
+    "ai.onnx.ml::OneHotEncoder": {0: _category},
     "RoiAlign": {2: _rows_of(0)},
     "NegativeLogLikelihoodLoss": {1: _rows_of(0, 1)},
     "SoftmaxCrossEntropyLoss": {1: _rows_of(0, 1)},

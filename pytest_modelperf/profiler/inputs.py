@@ -286,11 +286,12 @@ def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
 
 
 def _words(draw: _Draw, demand: Demand) -> Array:
-    """Short words, or numbers where the texts are read as such."""
-    if math.isfinite(demand.low):
+    """The words that the model takes, numbers where it reads texts as such, or short words."""
+    if math.isfinite(demand.low) and not demand.words:
         texts = [str(number) for number in draw.integers(*_bounds("int64", demand))]
     else:
-        texts = [_WORDS[index] for index in draw.integers(0, len(_WORDS) - 1)]
+        words = demand.words or _WORDS
+        texts = [words[index] for index in draw.integers(0, len(words) - 1)]
     return np.array(texts, dtype=object)
 
 

@@ -199,6 +199,16 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
         "{ y = StringNormalizer(a) z = Cast<to = 7>(b) }"),
         {},
     ),
+    "categories": (
+        """c (string[9,2] a, int64[9,1] b, int64[9,1] c)
+            => (float[9,1,2] x, float[9,1,3] y, float[9,1,2] z)
+            <int64[1] second = {1}>
+        { d = ai.onnx.ml.ArrayFeatureExtractor(a, second)
+          x = ai.onnx.ml.OneHotEncoder<cats_strings = ["red", "green"], zeros = 0>(d)
+          y = ai.onnx.ml.OneHotEncoder<cats_int64s = [3, 4, 5], zeros = 0>(b)
+          z = ai.onnx.ml.OneHotEncoder<cats_int64s = [7, 900], zeros = 0>(c) }""",
+        {},
+    ),
     "embedding layers": (
         """e (int32[2,9] i, int32[2,9] s, int32[2,9] m) => (float[2,9,8] y, int32[2] k)
         { y, k = com.microsoft.EmbedLayerNormalization(i, s, w, p, t, g, b, m) }""",
@@ -303,6 +313,21 @@ def test_the_tightest_of_several_uses_wins() -> None:
         b=table(3),
     )["i"]
     assert set(ids) == {0, 1, 2}
+
+
+def test_categories_are_those_of_the_encoder() -> None:
+    inputs = values(
+        """c (string[99] a, int64[99] b, int64[99] c)
+            => (float[99,3] x, float[99,3] y, float[99,2] z)
+        { x = ai.onnx.ml.OneHotEncoder<cats_strings = ["red", "green", "no"]>(a)
+          y = ai.onnx.ml.OneHotEncoder<cats_int64s = [5, 3, 4]>(b)
+          z = ai.onnx.ml.OneHotEncoder<cats_int64s = [900, 7]>(c) }"""
+    )
+    assert {name: set(made) for name, made in inputs.items()} == {
+        "a": {"red", "green", "no"},
+        "b": {3, 4, 5},
+        "c": {7},
+    }
 
 
 def test_an_index_that_may_be_negative_is_not_made_so() -> None:

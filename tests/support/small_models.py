@@ -15,7 +15,12 @@ from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 
-OTHER_DOMAINS: Mapping[str, int] = {"com.microsoft": 1, "my.ops": 1, "local": 1}
+OTHER_DOMAINS: Mapping[str, int] = {
+    "ai.onnx.ml": 3,
+    "com.microsoft": 1,
+    "my.ops": 1,
+    "local": 1,
+}
 
 
 def parse(
