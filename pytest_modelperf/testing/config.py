@@ -17,6 +17,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config_values import is_gateway, read_gateway, read_keys
 from pytest_modelperf.testing.model_tables import (
+    MODEL_KEYS,
     MODELS,
     ModelTable,
     ModelTables,
@@ -392,7 +393,7 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
             if option.table_key == key.replace("-", "_") and not option.is_in_files:
                 raise option.refusal(f"{place}: {printable(key)}")
     known = [option.table_key for option in OPTIONS if option.is_in_files]
-    return read_keys(table, (*known, MODELS, _MACHINES), place)
+    return read_keys(table, (*known, MODELS, _MACHINES), place, MODEL_KEYS)
 
 
 def _read_machines(machines: object, place: str) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.dim_sizes import pair_sizes
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
-from pytest_modelperf.text.words import shown, suggestion
+from pytest_modelperf.text.words import nearest, shown, suggestion
 
 _T = TypeVar("_T")
 
@@ -228,15 +228,24 @@ def read_inner_path(value: object, where: str) -> str:
     return str(path)
 
 
-def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, object]:
-    """The values of a table by their keys; a hyphen in a key equals an underscore."""
+# Of two keys that differ by the plural or a slip.
+_NEARLY_THE_SAME = 0.9
+
+
+def read_keys(
+    table: object, known: Iterable[str], where: str, of_models: Iterable[str] = ()
+) -> Mapping[str, object]:
+    """The values of a table by their keys; a hyphen in a key equals an underscore.
+
+    A message says of keys `of_models` that they belong into the table of a model.
+    """
     if not isinstance(table, Mapping):
         raise _wrong(table, where, "a table")
     values: dict[str, object] = {}
     for written, value in table.items():
         key = written.replace("-", "_")
         if key not in known:
-            raise UsageError(f"{where}: {_unknown_key(written, value, known)}")
+            raise UsageError(f"{where}: {_unknown_key(written, value, known, of_models)}")
         if key in values:
             raise UsageError(
                 f"{where}: {key} is given twice, with a hyphen and an underscore: give it once."
@@ -245,8 +254,16 @@ def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, o
     return values
 
 
-def _unknown_key(key: str, value: object, known: Iterable[str]) -> str:
-    hint = suggestion(key.replace("-", "_"), known)
+def _unknown_key(key: str, value: object, known: Iterable[str], of_models: Iterable[str]) -> str:
+    word = key.replace("-", "_")
+    hint = suggestion(word, known)
+    of_model = nearest(word, set(of_models).difference(known), _NEARLY_THE_SAME)
+    if of_model is not None:
+        return (
+            f"there is no key {printable(key)!r}, but a model has {of_model!r}: write it below "
+            '[tool.modelperf.models."models/a.onnx"], with the path of the model, or '
+            '"models/*.onnx" for all.'
+        )
     if not hint and isinstance(value, Mapping):
         hint = (
             " A model has a table of its own, with the whole path in quotes: "

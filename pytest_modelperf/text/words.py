@@ -39,12 +39,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return "" if near is None else f" Did you mean {near!r}?"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is nearest to a word; None if none is near."""
+def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
+    """The known word that is nearest to a word; None if none is `least` alike, of 1."""
     # Imported here: only errors need it, and every command loads this module.
     import difflib
 
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=least)), None)
 
 
 def shown(value: object) -> str:

@@ -417,6 +417,8 @@ def test_the_tree_shows_models_and_their_cases(models: pytest.Pytester) -> None:
         ),
         ('[tool.modelperf.models."dense.onnx"]\nbatch_size = 0', "*batch_size takes whole *not 0."),
         ("[tool.modelperf]\nstatic = true", "*there is no key 'static'. Did you mean *"),
+        ("[tool.modelperf]\nbatch-sizes = [1]", "*a model has 'batch_size': write it below *"),
+        ("[tool.modelperf]\ncores = 1", "*no key 'cores', but a model has 'cores': *"),
         ('[tool.modelperf."dense.onnx"]', "*A model has a table of its own*"),
         ('[tool.modelperf.models."/dense.onnx"]', "*give a path below the folder of the project*"),
     ],
