@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
@@ -132,6 +134,18 @@ def _group_of(file: Path) -> str:
     if within & set(MEASURING):
         return "measuring"
     return "pages" if PAGES in within else str(file)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def same_examples() -> Iterator[None]:
+    """The same examples of a test, whichever others ran before it in this process.
+
+    Hypothesis also draws the constants of all modules that are loaded.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if settings.default is not None and settings.default.derandomize:
+            patch.setattr(providers, "_get_local_constants", Constants)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
