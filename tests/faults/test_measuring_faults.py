@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.baselines.recording import merge_recordings, record_counts
+from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, UsageError
@@ -48,7 +49,7 @@ from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
 from tests.support.processes import children, ends, on_linux
 from tests.support.project import read_json
-from tests.support.small_models import ones, parse, save_beside
+from tests.support.small_models import ones, parse, save_beside, zero
 from tests.support.timed_models import (
     JSON,
     TIMED,
@@ -313,7 +314,7 @@ def test_weights_that_change_before_a_model_runs_are_not_those_of_its_digest(fol
     weights = save_beside(weighted(), folder / "m.onnx", "w")
     model = Model.load("m.onnx", ProfileRequest(), Extensions())
     model.file.sha256()
-    weights.write_bytes(bytes(weights.stat().st_size))
+    zero(weights)
     with pytest.raises(ChangedModelError, match="w was changed after"), unchanged(model):
         pass
 
@@ -321,11 +322,14 @@ def test_weights_that_change_before_a_model_runs_are_not_those_of_its_digest(fol
 def test_cases_of_other_weights_are_not_recorded_as_one_model(folder: Path) -> None:
     weights = save_beside(weighted(), folder / "m.onnx")
     place = CasePlace(Case(1, 1), 1, 1, lambda _: None)
-    parts = []
-    for content in (weights.read_bytes(), bytes(weights.stat().st_size)):
-        weights.write_bytes(content)
+
+    def counted() -> BaselineRecording:
         model = Model.load("m.onnx", ProfileRequest(), Extensions())
-        parts.append(record_counts("m", model, dt.date(2026, 1, 31), place))
+        return record_counts("m", model, dt.date(2026, 1, 31), place)
+
+    parts = [counted()]
+    zero(weights)
+    parts.append(counted())
     assert merge_recordings([parts[0], parts[0]]).model == parts[0].model
     with pytest.raises(UsageError, match=r"m\.onnx changed while its cases were recorded"):
         merge_recordings(parts)

@@ -61,7 +61,7 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
-from tests.support.small_models import ones, parse, save_beside
+from tests.support.small_models import ones, parse, save_beside, zero
 
 DATE = dt.datetime(2026, 1, 31, 12, 5, 9, tzinfo=dt.timezone.utc)
 LATER = DATE + dt.timedelta(days=2)
@@ -633,7 +633,7 @@ def test_a_profile_of_other_weights_beside_the_model_is_told(tmp_path: Path) -> 
     weights = save_beside(parse(text, weights={"w": ones(16, 8)}), model)
     kept = [named(profile_model(str(model)))]
     assert find_older(str(model), kept) == frozenset()
-    weights.write_bytes(bytes(weights.stat().st_size))
+    zero(weights)
     assert find_older(str(model), kept) == frozenset({"baseline"})
 
 
