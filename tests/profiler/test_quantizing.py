@@ -78,7 +78,7 @@ def quantize_file(*_, **__):
     while len(told) < 3:
         pass
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    raise ValueError(f"said {len(told)} times")
+    raise ValueError("said it several times")
 """
 
 
@@ -397,10 +397,27 @@ def test_a_quantizer_that_crashes_is_told_with_its_last_words_and_leaves_nothing
 
 
 def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> None:
+    class PatientWorker(ProcessWorker):
+        def ask(
+            self, command: str, step: str, limit_s: float | None = None, **arguments: object
+        ) -> object:
+            # A machine that stops for a while is not what this is about.
+            patient_s = 60.0 if command == "inputs" else limit_s
+            return super().ask(command, step, patient_s, **arguments)
+
     model = parse(ENDLESS, {"w": random_floats(4, 4), "trips": np.array(1 << 62)})
     source = save(tmp_path, model)
     with pytest.raises(MeasureError) as failed:
-        quantize(source, tmp_path / "target.onnx", "static", feeds(4, 4), limit_s=1.0)
+        quantize(
+            source,
+            tmp_path / "target.onnx",
+            "static",
+            feeds(4, 4),
+            limit_s=1.0,
+            start=lambda setup, cores: PatientWorker(
+                WorkerRequest(cores=cores, limit_s=setup.limit_s)
+            ),
+        )
     assert str(failed.value) == (
         "static INT8: no answer for 1 s in ONNX Runtime's quantizer: the worker was ended. If the "
         "model takes that long, allow more with a longer timeout."
@@ -409,7 +426,10 @@ def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> N
 
 
 def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> None:
-    """It goes on until it gave word three times that it does; then it says so."""
+    """It goes on until it gave word three times that it does; then it says so.
+
+    On a machine that stops for a while, it may have given word before that.
+    """
     heard: list[object] = []
 
     @dataclass
@@ -427,7 +447,7 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> No
         def _open_channel(self) -> Hearing:
             return Hearing(super()._open_channel())
 
-    with pytest.raises(MeasureError, match=r"ValueError: said 3 times\.$"):
+    with pytest.raises(MeasureError, match=r"ValueError: said it several times\.$"):
         quantize(
             save(tmp_path, convolutions()),
             tmp_path / "target.onnx",
@@ -438,7 +458,7 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> No
                 WorkerRequest(cores=cores, limit_s=setup.limit_s)
             ),
         )
-    assert heard.count(None) == 3
+    assert heard.count(None) >= 3
 
 
 def test_what_a_product_is_of_is_told_by_its_nodes(tmp_path: Path) -> None:
