@@ -43,6 +43,9 @@ _AS_TEXT = "zlib:"
 _REACHED = re.compile(r" cov: (\d+) ft: \d+ corp: (\d+)/")
 _CRASH = re.compile(r"Test unit written to (.+)")
 _EXECUTIONS = re.compile(r"stat::number_of_executed_units: (\d+)")
+# What libFuzzer decides by the clock or otherwise in every process: whether it reads its own corpus
+# again, and which input it changes next.
+_REPEATABLE = ("-reload=0", "-entropic=0")
 # Only which edges are reached counts, not how often: so some dozens of inputs reach them all.
 _MERGE = ("-merge=1", "-set_cover_merge=1", "-use_counters=0")
 
@@ -81,27 +84,30 @@ class Search:
 
     def arguments(self) -> list[str]:
         length = (
-            f"-max_total_time={self.seconds}"
+            [f"-max_total_time={self.seconds}"]
             if self.executions is None
-            else f"-runs={self.executions}"
+            else [f"-runs={self.executions}", *_REPEATABLE]
         )
-        return [length, f"-seed={self.seed}"]
+        return [*length, f"-seed={self.seed}"]
 
 
 def fuzz(target: str, search: Search, grown: Path) -> Result:
     """Look for inputs; those that reached something new are written to `grown`."""
     crashes = CRASHES / target
     crashes.mkdir(parents=True, exist_ok=True)
-    done = _run_guided(
-        target,
-        *search.arguments(),
-        f"-timeout={MAX_SECONDS}",
-        f"-report_slow_units={MAX_SECONDS}",
-        f"-artifact_prefix={crashes}{os.sep}",
-        "-print_final_stats=1",
-        str(grown),
-        *_folders(target, search.seeds),
-    )
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as listed:
+        listed.write(",".join(_inputs(target, search.seeds)))
+        listed.flush()
+        done = _run_guided(
+            target,
+            *search.arguments(),
+            f"-timeout={MAX_SECONDS}",
+            f"-report_slow_units={MAX_SECONDS}",
+            f"-artifact_prefix={crashes}{os.sep}",
+            "-print_final_stats=1",
+            f"-seed_inputs=@{listed.name}",
+            str(grown),
+        )
     reached = _REACHED.findall(done.stdout)
     executions = _EXECUTIONS.search(done.stdout)
     written = _CRASH.search(done.stdout)
@@ -143,6 +149,14 @@ def _folders(target: str, seeds: Path | None) -> list[str]:
     if seeds is not None:
         folders.append(seeds / target)
     return [str(folder) for folder in folders if folder.is_dir()]
+
+
+def _inputs(target: str, seeds: Path | None) -> list[str]:
+    """Every input to begin with, in an order that is the same in every file system."""
+    folders = map(Path, _folders(target, seeds))
+    paths = [path for folder in folders for path in sorted(folder.iterdir())]
+    # From the root: libFuzzer divides the list at commas, which the path of a checkout may have.
+    return [os.path.relpath(path, ROOT) for path in paths]
 
 
 def _run_guided(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
