@@ -2,8 +2,9 @@
 
 What to do is an option, as texts: `at` is the number of the inference in which it happens, `do` is
 `signal`, `hang`, `fail`, `grow`, `spawn`, `print`, `exit`, or `end` another process: the one of the
-option `process`, or the one that started this; `note` is a file to write the process into, and
-`once` one whose presence says that it has happened. It needs nothing but the standard library.
+option `process`, or the one that started this; `note` is a file to write the process into, `once`
+one whose presence says that it has happened, and `after` one without which `end` waits. It needs
+nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class _Session:
         self._signal()
 
     def _end(self) -> None:
+        while "after" in self._options and not Path(self._options["after"]).exists():
+            time.sleep(0.01)
         os.kill(int(self._options.get("process", os.getppid())), signal.SIGKILL)
         self._hang()
 

@@ -417,14 +417,17 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     own_processes.start_worker()
     with joined(own_processes.file, machines=1):
         pass
-    deadly = f"dict(at='2', do='end', process='{scheduler.pid}')"
+    # The scheduler passes on a result until it is gone.
+    known = str(models.path / "known")
+    deadly = f"dict(at='2', do='end', process='{scheduler.pid}', after={known!r})"
     models.makepyfile(
         f"""
+        from pathlib import Path
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx")
         def test_before():
-            pass
+            Path({known!r}).touch()
 
         @pytest.mark.perf_case(model="fast_100us.onnx", engine_options={deadly})
         def test_deadly():
