@@ -296,7 +296,7 @@ def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> Non
     decoder.makepyfile(
         """
         def test_step(modelperf):
-            step = modelperf("decoder.onnx", prompt=16, generate=8, phase="step", max_seconds=0.5)
+            step = modelperf("decoder.onnx", prompt=16, generate=8, phase="step", max_seconds=3)
             assert step.generation.tokens_per_second > 0
             assert step.generation.ttft is None
 
