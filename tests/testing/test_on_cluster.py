@@ -417,18 +417,23 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     own_processes.start_worker()
     with joined(own_processes.file, machines=1):
         pass
-    # The scheduler passes on a result until it is gone.
-    known = str(models.path / "known")
-    deadly = f"dict(at='2', do='end', process='{scheduler.pid}', after={known!r})"
+    # By then the first result has come, and its test is over.
+    begun = str(models.path / "begun")
+    deadly = f"dict(at='2', do='end', process='{scheduler.pid}', after={begun!r})"
     models.makepyfile(
         f"""
         from pathlib import Path
         import pytest
 
+        @pytest.fixture
+        def begins():
+            Path({begun!r}).touch()
+
         @pytest.mark.perf_case(model="base.onnx")
         def test_before():
-            Path({known!r}).touch()
+            pass
 
+        @pytest.mark.usefixtures("begins")
         @pytest.mark.perf_case(model="fast_100us.onnx", engine_options={deadly})
         def test_deadly():
             pass
