@@ -35,8 +35,8 @@ def test_a_profile_is_a_value_to_assert_on(run: pytest.Pytester) -> None:
         import onnx
 
         def test_sizes(modelperf):
-            case = modelperf("linear.onnx", batch_size=4, dims={"seq": 64}, cores=2)
-            assert case.case.id == "b4-c2"
+            case = modelperf("linear.onnx", batch_size=4, dims={"seq": 64})
+            assert case.case.id == "b4-c1"
             assert case.static.macs == 4 * 64 * 15
             assert case.static.params == 15
             assert case.static.peak_activation_bytes == 4 * 64 * 5 * 4
@@ -140,6 +140,16 @@ def test_a_call_says_what_it_does_not_know(run: pytest.Pytester) -> None:
     result = run.runpytest_inprocess(*STATIC)
     result.stdout.fnmatch_lines(["E*there is no argument 'batchsize'. Did you mean 'batch_size'?*"])
     assert_says_no_internals(result)
+
+
+def test_a_call_may_count_for_more_cores_than_there_are(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            assert modelperf("dense.onnx", batch_size=4, cores=4096).case.id == "b4-c4096"
+        """
+    )
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
 
 
 def test_a_call_is_about_one_case(run: pytest.Pytester) -> None:
