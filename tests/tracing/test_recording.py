@@ -625,6 +625,35 @@ def test_the_limit_counts_the_calls_of_all_threads(model: Path) -> None:
     assert "operator_limit is 20" in p.notes[0]
 
 
+def test_no_thread_begins_an_inference_in_a_profile_that_is_being_ended(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[threading.Thread] = []
+    end_profiling = ort.InferenceSession.end_profiling
+
+    def work(session: ort.InferenceSession) -> None:
+        for _ in range(50):
+            session.run(None, FEED)
+
+    def end(session: ort.InferenceSession) -> str:
+        if not others:
+            others.append(threading.Thread(target=work, args=(session,)))
+            others[0].start()
+            # Time for all of its inferences; it waits after the first.
+            others[0].join(0.2)
+        path: str = end_profiling(session)
+        return path
+
+    monkeypatch.setattr(ort.InferenceSession, "end_profiling", end)
+    with profile(operator_limit=2) as p:
+        session = p.session(model, options(), providers=CPU)
+        for _ in range(2):
+            session.run(None, FEED)
+        others[0].join()
+    assert len(spans_of(p, "inference")) == 52
+    assert len({span.parent for span in spans_of(p, "operator")}) <= 3
+
+
 def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
     model: Path, tmp_path: Path
 ) -> None:

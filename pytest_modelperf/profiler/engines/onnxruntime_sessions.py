@@ -217,17 +217,22 @@ class SessionWatch:
                 watched.profiles.append(Path(path))
 
     def _count(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
-        """Count an inference of the session's profile, and end the profile after the last one."""
-        watched.calls_left -= 1
-        if watched.calls_left > 0:
+        """Count an inference of the session's profile, and end the profile after the last one.
+
+        A thread whose inference ends meanwhile waits, so that it begins no other in the profile.
+        """
+        left = watched.calls_left - 1
+        if left > 0:
+            watched.calls_left = left
             return
         with self._lock:
-            watched.calls_left = 0
             if watched.profiles or not self._is_on:
+                watched.calls_left = 0
                 return
             start_ns = self._clock()
             self._collect(session, watched)
             end_ns = self._clock()
+            watched.calls_left = 0
             watched.is_limited = True
             watched.why = f"operator_limit is {self._operator_limit:,}"
         self._watcher.on_profile_written(watched, start_ns, end_ns)
