@@ -27,7 +27,12 @@ MODEL = """
         [second] y = MatMul(r, v)
     }
 """
+# A machine that stalls may have only a sample or two by then, and a median takes 11.
 QUICK = ("--max-seconds", "0.3")
+# Time enough for a median wherever the machine stalls.
+UNHURRIED = ("--max-seconds", "30")
+# Or the samples that it takes, where there are fewer.
+MEDIAN = r"(?:\d+\.\d|\(11\))"
 FAULTY = ("--plugin", "tests.support.faulty_plugin", "--engine", "faulty")
 
 
@@ -48,14 +53,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def measured(*arguments: str) -> list[dict[str, Any]]:
     """The cases of a profile's JSON."""
-    result = run("profile", *arguments, *QUICK, "--json", "-")
+    result = run("profile", *QUICK, *arguments, "--json", "-")
     assert (result.exit_code, result.err) == (0, "")
     cases: list[dict[str, Any]] = json.loads(result.out)["cases"]
     return cases
 
 
-def test_every_figure_of_a_measured_case_is_there() -> None:
-    (case,) = measured("m.onnx", "--batch", "4")
+@pytest.fixture(scope="module")
+def unhurried(folder: Path) -> dict[str, Any]:  # noqa: ARG001  # it runs there
+    """A case of the model with samples enough for a median."""
+    (case,) = measured("m.onnx", "--batch", "4", *UNHURRIED)
+    return case
+
+
+def test_every_figure_of_a_measured_case_is_there(unhurried: dict[str, Any]) -> None:
+    case = unhurried
     assert case["id"] == "b4-c1"
     assert case["outcome"] == "measured"
     assert case["engine"]["name"] == "onnxruntime"
@@ -82,8 +94,8 @@ def test_a_percentile_without_enough_samples_is_null_and_says_how_many_it_takes(
         assert case["latency"]["needed"][name] == count
 
 
-def test_the_layers_sum_to_the_latency() -> None:
-    (case,) = measured("m.onnx")
+def test_the_layers_sum_to_the_latency(unhurried: dict[str, Any]) -> None:
+    case = unhurried
     rows = {row["id"]: row for row in case["layers"] if row["id"] is not None}
     assert set(rows) == {"h", "r", "y"}
     assert rows["h"]["provider"] == "CPUExecutionProvider"
@@ -101,7 +113,7 @@ def test_a_case_with_more_cores_than_there_are_is_skipped_and_the_next_is_measur
     assert re.search(
         r"^b1-c4096: skipped: 4096 cores are wanted, but the ", result.out, re.MULTILINE
     )
-    assert re.search(r"^b1-c1 +1 +1 +\d", result.out, re.MULTILINE)
+    assert re.search(rf"^b1-c1 +1 +1 +{MEDIAN}", result.out, re.MULTILINE)
 
 
 def test_where_nothing_could_be_measured_the_exit_code_says_so() -> None:
@@ -112,13 +124,14 @@ def test_where_nothing_could_be_measured_the_exit_code_says_so() -> None:
 
 def test_a_case_that_crashes_is_one_error_and_the_next_is_measured() -> None:
     Path("once").unlink(missing_ok=True)
-    options = ("at=3", "do=signal", "signal=SIGSEGV", "once=once")
+    # A round has two inferences at least.
+    options = ("at=2", "do=signal", "signal=SIGSEGV", "once=once")
     given = (part for option in options for part in ("--engine-option", option))
     result = run("profile", "m.onnx", "--batch", "1,2", *FAULTY, *given, *QUICK)
     assert result.exit_code == 3
     assert re.search(r"^b1-c1: failed: the worker", result.out, re.MULTILINE)
     assert result.err == ""
-    assert re.search(r"^b2-c1 +2 +1 +\d", result.out, re.MULTILINE)
+    assert re.search(rf"^b2-c1 +2 +1 +{MEDIAN}", result.out, re.MULTILINE)
 
 
 def test_a_result_that_could_not_be_had_is_null() -> None:
@@ -210,7 +223,7 @@ def test_arrays_of_a_file_are_what_the_model_runs_on() -> None:
 
 def test_a_function_is_measured_in_a_process_of_its_own() -> None:
     (case,) = measured("tests.support.functions:work", "--engine", "callable")
-    assert case["latency"]["p50_ms"] > 0
+    assert case["latency"]["min_ms"] > 0
     assert case["static"]["macs"] is None
     assert case["layers"] == []
     text = run("profile", "tests.support.functions:work", "--engine", "callable", *QUICK).out
@@ -220,7 +233,7 @@ def test_a_function_is_measured_in_a_process_of_its_own() -> None:
 def test_a_function_gets_its_arguments_by_name() -> None:
     both = ("--input", "x:f32:2x3", "--input", "y:f32:2x3:1")
     (case,) = measured("tests.support.functions:add", "--engine", "callable", *both)
-    assert case["latency"]["p50_ms"] > 0
+    assert case["latency"]["min_ms"] > 0
 
 
 def test_an_exception_of_a_function_is_told() -> None:
