@@ -171,10 +171,14 @@ def test_the_examples_of_a_page_pass_where_nothing_runs(
 def test_the_examples_of_the_fixture_pass_with_an_engine(project: pytest.Pytester) -> None:
     add_models(project)
     write_examples(project, "writing-tests")
-    tests = ("test_figures.py", "test_checks.py", "test_other_models.py")
-    options = ("--modelperf", "--modelperf-max-seconds=0.3", *PLUGIN)
-    result = project.runpytest_inprocess(*options, *tests)
-    result.assert_outcomes(passed=6)
+    # The figures have a median, which takes samples enough wherever the machine stalls.
+    for seconds, passed, tests in (
+        (3, 1, ["test_figures.py"]),
+        (0.3, 5, ["test_checks.py", "test_other_models.py"]),
+    ):
+        options = ("--modelperf", f"--modelperf-max-seconds={seconds}", *PLUGIN)
+        result = project.runpytest_inprocess(*options, *tests)
+        result.assert_outcomes(passed=passed)
 
 
 def test_the_ids_of_collected_models_are_as_the_page_shows(project: pytest.Pytester) -> None:
