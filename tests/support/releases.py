@@ -19,8 +19,16 @@ from pytest_modelperf.files.caches import FOLDER_VARIABLE
 # Neighbours among the final releases, all with wheels for every Python that is supported.
 RELEASES = ("1.20.0", "1.20.1", "1.21.0")
 SHARED = Path(tempfile.gettempdir()) / f"modelperf-test-environments-{os.getuid()}"
-# What an installer says where the index cannot be reached.
-_OFFLINE = ("Retrying", "Failed to fetch", "error sending request")
+# What an installer says where the index cannot be reached, or answers too late or not to the end.
+_OFFLINE = (
+    "Retrying",
+    "Failed to fetch",
+    "error sending request",
+    "Max retries exceeded",
+    "Download failed after",
+    "timed out",
+    "network timeout",
+)
 
 
 def release(version: str) -> Environment:
