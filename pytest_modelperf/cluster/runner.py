@@ -101,9 +101,11 @@ class Runner:
 
     @property
     def status(self) -> ClusterStatus:
+        # Other threads ask too: a copy, made at once, stays as it is while jobs come and go.
+        jobs = tuple(self._running.values())
         running = tuple(
             RunningJob(each.job.name, self._known[each.address], each.progress)
-            for each in self._running.values()
+            for each in jobs
             if each.address in self._known
         )
         waiting = self._submitted - self._ended - len(running)

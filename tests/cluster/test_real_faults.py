@@ -12,7 +12,7 @@ import pytest
 
 from pytest_modelperf.cluster.cluster import open_cluster
 from pytest_modelperf.cluster.records import Machine
-from pytest_modelperf.cluster.runner import Runner
+from pytest_modelperf.cluster.runner import Runner, _Running
 from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
 from tests.cluster.test_real_jobs import Held, job, result
@@ -214,3 +214,19 @@ def test_a_machine_whose_answer_is_lost_is_asked_again(lost: int, found: list[st
     client = _BusyClient(lost)
     assert asyncio.run(ask(client)) == found
     assert client.asked == [None, ["tcp://a"], ["tcp://a"]][: lost + 1]
+
+
+def test_the_status_can_be_asked_for_while_a_job_begins() -> None:
+    """By another thread: a job begins here as soon as the status looks at the first one."""
+    runner = Runner(_BusyClient(0), "cluster", lambda _: None, patience_s=1.0)
+    machine = Machine(address="tcp://a", host="a", key="k", versions={})
+
+    class Known(dict[str, Machine]):
+        def __contains__(self, address: object) -> bool:
+            runner._running[f"job {len(runner._running)}"] = running
+            return super().__contains__(address)
+
+    running = _Running(job(cluster_work.tell_process), None, machine.address)
+    runner._known = Known({machine.address: machine})
+    runner._running["job 0"] = running
+    assert [each.machine for each in runner.status.running] == [machine]
