@@ -109,10 +109,12 @@ def test_both_sides_of_a_comparison_run_in_one_job(cluster: Cluster, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("do", "reason"), [("signal", "SIGSEGV"), ("hang", "no answer for .* s in round")]
+    ("do", "limit_s", "reason"),
+    # Only what hangs has to be given up on.
+    [("signal", 300.0, "SIGSEGV"), ("hang", 5.0, "no answer for .* s in round")],
 )
 def test_an_engine_that_crashes_or_hangs_ends_no_dask_worker(
-    cluster: Cluster, tmp_path: Path, do: str, reason: str
+    cluster: Cluster, tmp_path: Path, do: str, limit_s: float, reason: str
 ) -> None:
     before = result(cluster.submit(job(cluster_work.tell_process, "", "first")))
     path = tmp_path / "model.onnx"
@@ -121,7 +123,7 @@ def test_an_engine_that_crashes_or_hangs_ends_no_dask_worker(
         engine=EngineModule("faulty", "tests.support.faulty"),
         options={"at": "3", "do": do, "signal": "SIGSEGV"},
         policy=POLICY,
-        limit_s=5.0,
+        limit_s=limit_s,
     )
     profile = profile_on_cluster(
         cluster, path, ProfileRequest(), setup, plugins=[PLUGIN], machines=["first"]
