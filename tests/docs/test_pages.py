@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-
-# What an example loads has to be loaded before: pytester forgets modules that a run brought in,
-# and numpy and its like cannot be loaded twice in a process.
-import onnxruntime  # noqa: F401  # as said above
 import pytest
 from msgspec.structs import replace
 
-import pytest_modelperf.testing.checking  # noqa: F401  # as said above
 from pytest_modelperf import extensions
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.figures import LAYERS_ON
@@ -58,7 +53,6 @@ from pytest_modelperf.profiler.records import (
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
-from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.config import Settings, read_settings
 from pytest_modelperf.testing.declared import CASE_WORDS
@@ -73,8 +67,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-load_quantiles()
 
 DOCS = ROOT / "docs"
 NAMES = (
