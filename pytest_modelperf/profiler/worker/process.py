@@ -143,15 +143,13 @@ def siblings(processor: int) -> frozenset[int]:
 def describe_platform() -> dict[str, str | int | None]:
     """The facts of this machine that are known without this package."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cpu = platform.processor() or None
     lines: list[str] = []
     with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123
         lines = file.read().decode("utf-8", "replace").splitlines()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            cpu = value.strip()
-            break
+    parted = (line.partition(":") for line in lines)
+    models = (value.strip() for name, _, value in parted if name.strip() == "model name")
+    # What `platform` says comes last, for it starts a program to find it.
+    cpu = next(models, None) or platform.processor() or None
     return {
         "system": platform.system() or None,
         "kernel": platform.release() or None,
