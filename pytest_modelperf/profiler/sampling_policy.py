@@ -16,6 +16,8 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     for each number of `tail_samples` too, but no block is lengthened for one that the time left is
     too short for. With `stretch_seconds` a slow model gets up to so many seconds, as far as
     `stretch_rounds` take them. Nothing but the end of `max_seconds` stops it before `min_seconds`.
+    What is still open after the `usual_share` of `max_rounds` is hard to decide, so the blocks of
+    the rounds to come become long enough to take the time that is left.
 
     A warm-up ends when the median of a window is no more than `steadiness` below that of the
     window before; it is given up after `max_windows`, after `max_warmup_seconds` and two windows,
@@ -39,6 +41,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     min_rounds: int = 5
     # If so many rounds are not enough, the machine is too noisy, and more rounds do not help.
     max_rounds: int = 100
+    usual_share: float = 1.0
     # The samples that the 95th percentile needs, which is judged beside the median.
     min_samples: int = 130
     # The samples that rarer percentiles need.
@@ -81,7 +84,12 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
 STRETCH_SECONDS = 60.0
 # Many short rounds decide a duet sooner than few long ones; its rule says when to stop.
 DUET_POLICY = SamplingPolicy(
-    min_rounds=4, max_rounds=35, min_samples=0, min_slow_block=3, min_slow_window=1
+    min_rounds=4,
+    max_rounds=35,
+    usual_share=1 / 3,
+    min_samples=0,
+    min_slow_block=3,
+    min_slow_window=1,
 )
 
 

@@ -268,6 +268,7 @@ class Loop(Generic[_Taken]):
         rounds = max(policy.min_rounds - len(self._trials), 1)
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
+            self._filling_block(turn_ns, prepare_ns),
             policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
             # Longer blocks are the cheapest way to the minimum number of samples.
             math.ceil((self._wanted_samples(turn_ns, prepare_ns) - self._samples()) / rounds),
@@ -319,6 +320,19 @@ class Loop(Generic[_Taken]):
             return round(cost)
         # Bounded before it is rounded: the quotient of two spreads can be anything.
         return math.ceil(min(math.sqrt(cost) * within / between, self._policy.max_block))
+
+    def _filling_block(self, turn_ns: float, prepare_ns: int) -> int:
+        """The inferences in a round with which the last rounds take the time that is left.
+
+        Otherwise a case that is hard to decide would have had all its rounds before the time ends.
+        The time of one more round is kept, for some rounds take longer than planned.
+        """
+        policy, taken = self._policy, len(self._trials)
+        if not policy.usual_share * policy.max_rounds <= taken < policy.max_rounds:
+            return 0
+        prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
+        round_ns = self._left_ns() / (policy.max_rounds - taken + 1)
+        return int((round_ns - prepared_ns) / turn_ns)
 
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
         """How many rounds to divide the time by, this one included.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -466,6 +467,18 @@ def test_an_undecided_duet_ends_after_the_most_rounds() -> None:
     policy = replace(DUET_POLICY, max_seconds=1000.0)
 
     assert len(run_duet(duet(11 * MS, jitter=0.02), never_decided, policy)) == policy.max_rounds
+
+
+def test_the_last_rounds_of_an_open_duet_take_the_time_that_is_left() -> None:
+    bench = slow_duet(inference_ms=2, load_ms=5)
+    start = bench.before.clock()
+    rounds = run_duet(bench, never_decided)
+
+    lengths = [len(each.before.times_ns) for each in rounds]
+    usual = math.ceil(DUET_POLICY.max_rounds / 3)
+    assert len(rounds) == DUET_POLICY.max_rounds
+    assert min(lengths[usual:]) > 2 * max(lengths[:usual])
+    assert 9.5 * S < bench.before.clock() - start < 10.1 * S
 
 
 def test_an_undecided_duet_ends_in_time() -> None:
