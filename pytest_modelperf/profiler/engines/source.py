@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import marshal
 import tokenize
+import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -68,3 +71,18 @@ def find_source(module: str) -> ModuleSource:
             f"the source {printable(file)} of the engine module {printable(module)!r} cannot be "
             f"read: {error}."
         ) from error
+
+
+@lru_cache(maxsize=32)
+def compile_source(text: str, file: str) -> bytes | None:
+    """The code of a module for workers of this very Python; None if it has an error.
+
+    Workers are started by the hundred, and each would take as long as this.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return marshal.dumps(compile(text, file, "exec", dont_inherit=True))
+        except (SyntaxError, ValueError):
+            # A worker that compiles it says what is wrong.
+            return None

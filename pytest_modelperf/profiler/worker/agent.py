@@ -160,9 +160,11 @@ class Agent:
             file.write(data)
         return path
 
-    def do_engine(self, source: str, file: str, options: Mapping[str, str]) -> dict[str, Any]:
+    def do_engine(
+        self, source: str, file: str, options: Mapping[str, str], code: bytes | None = None
+    ) -> dict[str, Any]:
         """Load the engine from its source; returns its description."""
-        module = take_module(ENGINE_MODULE, source, file)
+        module = take_module(ENGINE_MODULE, source, file, code)
         self.use_engine(cast("Engine", module))
         described = dict(module.describe(dict(options)))
         if self._is_child:

@@ -31,7 +31,11 @@ from pytest_modelperf.errors import (
     TooFewCoresError,
     UsageError,
 )
-from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.profiler.engines.source import (
+    EngineModule,
+    compile_source,
+    find_source,
+)
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
 from pytest_modelperf.profiler.worker.execnet_private import (
@@ -213,6 +217,7 @@ class ProcessWorker:
                 self._start_limit_s,
                 source=source.text,
                 file=source.file,
+                code=self._compiled(source.text, source.file),
                 options=dict(options),
             )
         except MissingModuleError as error:
@@ -328,7 +333,8 @@ class ProcessWorker:
 
     def _open_channel(self) -> Any:  # noqa: ANN401  # execnet's own
         # Names in brackets mark lines of our code in a traceback.
-        parts = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
+        sources = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
+        parts = [(name, text, file, self._compiled(text, file)) for name, text, file in sources]
         with warnings.catch_warnings():
             # If a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
@@ -355,6 +361,10 @@ class ProcessWorker:
                 watchdog.cancel()
             gc.collect()
         raise problem
+
+    def _compiled(self, text: str, file: str) -> bytes | None:
+        """What the worker need not compile itself; None if its Python may be another."""
+        return compile_source(text, file) if is_this_python(self._request.spec) else None
 
     def _describe_start(self, error: Exception) -> ModelPerfError:
         shown = printable(self._request.spec)

@@ -7,19 +7,24 @@ be installed there, and may be another version.
 from __future__ import annotations
 
 import linecache
+import marshal
 import sys
 import types
 from typing import Any
 
 
-def take_module(name: str, source: str, file: str) -> Any:  # noqa: ANN401  # a module
-    """A module of this text, to be imported as `name` from now on."""
+def take_module(name: str, source: str, file: str, code: bytes | None = None) -> Any:  # noqa: ANN401  # a module
+    """A module of this text, to be imported as `name` from now on.
+
+    `code` is what the same Python compiled it to.
+    """
     module = types.ModuleType(name)
     module.__file__ = file
     # A traceback can then show lines of a file that may not be on this machine.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[name] = module
-    exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102  # our own, or a plugin's
+    compiled = compile(source, file, "exec") if code is None else marshal.loads(code)  # noqa: S302
+    exec(compiled, module.__dict__)  # noqa: S102  # our own, or a plugin's
     return module
 
 

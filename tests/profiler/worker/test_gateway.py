@@ -10,15 +10,20 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
-from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.profiler.engines.source import (
+    EngineModule,
+    compile_source,
+    find_source,
+)
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
     ProcessWorker,
@@ -27,6 +32,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     is_local,
 )
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
+from pytest_modelperf.profiler.worker.starter import take_module
 from tests.support.processes import children, ends, on_linux
 
 FAULTY = EngineModule("faulty", "tests.support.faulty")
@@ -95,13 +101,14 @@ def test_two_sides_take_turns() -> None:
 class TalkingChannel:
     """Where somebody at the other end gives word every 0.9 s, of a clock that only this one has."""
 
-    words: list[dict[str, str] | None]
+    words: list[dict[str, Any] | None]
+    sent: list[Any] = field(default_factory=list)
     TimeoutError = RemoteError = TimeoutError
 
     def send(self, request: object) -> None:
-        pass
+        self.sent.append(request)
 
-    def receive(self, limit_s: float) -> dict[str, str] | None:
+    def receive(self, limit_s: float) -> dict[str, Any] | None:
         if limit_s < 0.9:
             raise self.TimeoutError
         return self.words.pop(0)
@@ -250,6 +257,36 @@ def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPat
     found = find_source(FAULTY.module)
     assert found.file == spec.origin
     assert found.text == Path(spec.origin).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_compiled"), [("popen", True), ("popen//python=/old/bin/python", False)]
+)
+def test_only_a_worker_of_this_python_is_sent_what_it_compiled(
+    spec: str, *, is_compiled: bool
+) -> None:
+    worker = ProcessWorker(WorkerRequest(spec=spec))
+    worker._channel = channel = TalkingChannel([{"ok": {}}])
+    try:
+        worker.use_engine(FAULTY, {})
+    finally:
+        worker.end()
+    source = find_source(FAULTY.module)
+    code = compile_source(source.text, source.file)
+    assert code is not None
+    assert channel.sent[0]["code"] == (code if is_compiled else None)
+
+
+def test_what_was_compiled_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "modelperf_compiled"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    code = compile_source("number = 1", "engine.py")
+    assert take_module(name, "number = 2", "engine.py", code).number == 1
+    assert take_module(name, "number = 2", "engine.py").number == 2
+
+
+def test_a_worker_says_what_is_wrong_with_a_source() -> None:
+    assert compile_source("number =", "engine.py") is None
 
 
 def test_an_engine_without_source_cannot_be_sent() -> None:
