@@ -31,6 +31,7 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from tests.support.command import Result, run
 from tests.support.installed import install
+from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse, save_beside
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
@@ -50,6 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("models")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
+        simulate(patch)
         names = (
             "base.onnx",
             "equal_200us.onnx",

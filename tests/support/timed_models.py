@@ -20,6 +20,7 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from tests.support.checkout import ROOT
 from tests.support.project import read_json
+from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse
 
 # A run ends as soon as it knows enough, however long it may go on on a machine that is busy.
@@ -34,10 +35,11 @@ _CONFTEST = "from tests.support.faulty_plugin import modelperf_register_engines"
 
 
 def write_timed_models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them, and a conftest.py that brings their engine."""
+    """All of them, and a conftest.py that brings their engine, which runs in this process."""
     for weight, name in enumerate(TIMES, 1):
         write_timed(run.path / f"{name}.onnx", weight=weight)
     run.makeconftest(_CONFTEST)
+    simulate(monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
 

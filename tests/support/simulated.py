@@ -1,0 +1,94 @@
+"""A worker in this process for the engine of the tests that has a clock of its own.
+
+What such an engine measures is the same in any process, and a process takes longer to start than
+most of its cases take to be measured.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from pytest_modelperf.profiler import preparation
+from pytest_modelperf.profiler.rig import Setup, start_worker
+from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.endings import failure
+from pytest_modelperf.profiler.worker.gateway import (
+    ProcessWorker,
+    WorkerRequest,
+    is_this_python,
+)
+from pytest_modelperf.profiler.worker.meter import Meter
+
+_TIMED = "tests.support.timed"
+_MIB = 1 << 20
+# Of a process whose memory does not grow, as that of one that runs this engine does not.
+_MEMORY = MappingProxyType(
+    {
+        "peak_rss_bytes": 50 * _MIB,
+        "rss_bytes": 50 * _MIB,
+        "engine_peak_bytes": None,
+        "available_bytes": 8192 * _MIB,
+    }
+)
+
+_QUIET = MappingProxyType(
+    {
+        "cpu_ns": None,
+        "involuntary_switches": 0,
+        "busy_ns": None,
+        "stolen_ns": None,
+        "throttled_ns": None,
+    }
+)
+
+
+class _QuietMeter(Meter):
+    """Nobody else runs where an engine has a clock of its own."""
+
+    def read(self) -> dict[str, int | None]:
+        return {**_QUIET, "wall_ns": time.perf_counter_ns()}
+
+
+class SimulatedWorker(ProcessWorker):
+    """Answers as a process of its own would."""
+
+    def __init__(self, request: WorkerRequest) -> None:
+        super().__init__(request)
+        self._agent = Agent(meter=_QuietMeter((), None))
+
+    def _start(self) -> None:
+        self.processors = tuple(range(self._request.cores))
+        self.executable, self.python = sys.executable, platform.python_version()
+
+    def ask(
+        self,
+        command: str,
+        step: str,
+        limit_s: float | None = None,  # noqa: ARG002  # nothing is silent here
+        **arguments: object,
+    ) -> Any:  # noqa: ANN401  # as a worker's
+        if command == "memory":
+            return _MEMORY
+        answer = self._agent.handle({"command": command, **arguments})
+        if "error" in answer:
+            raise failure(answer["error"], step, self.executable)
+        return answer["ok"]
+
+
+def start_simulated(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
+    """A simulated worker where the engine has its clock, else a process."""
+    if setup.engine.module == _TIMED and is_this_python(setup.spec):
+        return SimulatedWorker(WorkerRequest(cores=cores))
+    return start_worker(setup, cores, cgroup_files)
+
+
+def simulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have cases of the engine `timed` measured in this process."""
+    monkeypatch.setattr(preparation, "start_worker", start_simulated)
