@@ -136,6 +136,13 @@ def _group_of(file: Path) -> str:
     return "pages" if PAGES in within else str(file)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def settled() -> None:
+    """What earlier tests left is not looked through by each block that is timed in this process."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def same_examples() -> Iterator[None]:
     """The same examples of a test, whichever others ran before it in this process.
