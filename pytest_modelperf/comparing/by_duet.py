@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_samples import compare_with_samples
+from pytest_modelperf.comparing.differences import at_ratio
 from pytest_modelperf.comparing.duet_notes import describe_duet
 from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
@@ -263,8 +264,11 @@ def _with_explanation(
     old, new = ran.before, ran.after
     if old.profile.measured is None or old.profile.measured.layer_times is None:
         return comparison
-    interval = next(m.interval for m in metrics if m.name == "latency_p50")
-    explanation = explain(old.profile, new.profile, old.plan, new.plan, interval)
+    judged = next(m for m in metrics if m.name == "latency_p50")
+    after = (
+        new.profile if judged.ratio is None else at_ratio(old.profile, new.profile, judged.ratio)
+    )
+    explanation = explain(old.profile, after, old.plan, new.plan, judged.interval)
     return replace(
         comparison,
         layer_types=explanation.layer_types,

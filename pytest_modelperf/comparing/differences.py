@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.layer_pairs import match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange
@@ -185,6 +186,29 @@ class Differences(Struct, frozen=True):
     def _pairs_of_others(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
         keys = {**self.before.others, **self.after.others}
         return [(self.before.others.get(key), self.after.others.get(key)) for key in keys]
+
+
+def at_ratio(before: CaseProfile, after: CaseProfile, ratio: float) -> CaseProfile:
+    """`after` with layer times that together take this many times as long as those of `before`.
+
+    Other processes disturb the two sides by different amounts, so their own times can tell another
+    difference than the one that a duet judged.
+    """
+    spent, now = (_spent_ns(side.measured) for side in (before, after))
+    if after.measured is None or not spent or not now:
+        return after
+    factor = ratio * spent / now
+    times = tuple(_scaled(time, factor) for time in after.measured.layer_times or ())
+    return replace(after, measured=replace(after.measured, layer_times=times))
+
+
+def _spent_ns(measured: Measurement | None) -> float:
+    times = () if measured is None else measured.layer_times or ()
+    return math.fsum(time.ns for time in times)
+
+
+def _scaled(time: LayerTime, factor: float) -> LayerTime:
+    return replace(time, ns=time.ns * factor, runs_ns=tuple(run * factor for run in time.runs_ns))
 
 
 def row_times(row: LayerRow | None) -> list[LayerTime]:

@@ -15,7 +15,12 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
-from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
+from pytest_modelperf.comparing.differences import (
+    CONFIDENCE,
+    _median_interval,
+    _rank,
+    at_ratio,
+)
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Verdict
@@ -293,6 +298,29 @@ def test_types_and_layers_each_explain_the_whole_difference(
             assert sum(time.share or 0.0 for time in times) == pytest.approx(1.0)
         else:
             assert {time.share for time in times} <= {None}
+
+
+def test_the_difference_to_explain_is_the_one_that_a_duet_judged() -> None:
+    """Others disturbed the side before more, so that its own times are the longer ones."""
+    before = profile(Ran("a", ms=4.0))
+    after = profile(Ran("a", ms=3.0), Ran("b", "Relu", 0.6))
+    found = explained(before, at_ratio(before, after, 1.2))
+    times = {change.op: change.time for change in found.layer_types}
+    assert times["Conv"] is not None
+    assert times["Conv"].ns == pytest.approx(0.0)
+    assert times["Relu"] is not None
+    assert times["Relu"].ns == pytest.approx(0.8 * NS_PER_MS)
+    assert times["Relu"].share == pytest.approx(1.0)
+    assert times["Relu"].low_ns == pytest.approx(0.8 * NS_PER_MS, rel=0.05)
+    assert found.reasons[0].startswith("1 Relu added")
+
+
+def test_layers_without_times_have_none_at_any_ratio() -> None:
+    timed = profile(Ran("a", ms=4.0))
+    assert timed.measured is not None
+    untimed = replace(timed, measured=replace(timed.measured, layer_times=None))
+    for before, after in ((timed, untimed), (untimed, timed), (untimed, untimed)):
+        assert at_ratio(before, after, 1.2) is after
 
 
 @pytest.mark.parametrize(("ratio", "is_real"), [((0.99, 1.2), False), ((1.01, 1.2), True)])
