@@ -12,7 +12,7 @@ from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_samples import compare_with_samples
 from pytest_modelperf.comparing.differences import at_ratio
-from pytest_modelperf.comparing.duet_notes import describe_duet
+from pytest_modelperf.comparing.duet_notes import describe_columns, describe_duet
 from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.limits import MEMORY
@@ -211,6 +211,7 @@ def _compare_in_turn(
     ran = run_pair(pair, gate, place, Wanted(wants_details, outputs=judges_outputs))
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)
+    p50 = next(metric for metric in metrics if metric.name == "latency_p50")
     metrics = (*metrics, *provider_metrics(old, new))
     begun = time.monotonic()
     is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
@@ -231,13 +232,14 @@ def _compare_in_turn(
         outputs=outputs,
         notes=(
             *describe_duet(pair, before, ran, gate, place.case),
+            *describe_columns(p50),
             *uncounted_providers(old, new),
         ),
         rounds=len(ran.rounds),
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))
-    explained = _with_explanation(comparison, ran, metrics)
+    explained = _with_explanation(comparison, ran, p50)
     pair = replace(pair, before=ran.before.model, after=ran.after.model)
     return JudgedCase(explained, new, engines, old.measured, pair=pair)
 
@@ -257,18 +259,15 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
     return compare_outputs(before.outputs, after.outputs)
 
 
-def _with_explanation(
-    comparison: CaseComparison, ran: PairRun, metrics: Sequence[Metric]
-) -> CaseComparison:
+def _with_explanation(comparison: CaseComparison, ran: PairRun, p50: Metric) -> CaseComparison:
     """The comparison with its layers and reasons, where the layers were timed."""
     old, new = ran.before, ran.after
     if old.profile.measured is None or old.profile.measured.layer_times is None:
         return comparison
-    judged = next(m for m in metrics if m.name == "latency_p50")
-    after = (
-        new.profile if judged.ratio is None else at_ratio(old.profile, new.profile, judged.ratio)
-    )
-    explanation = explain(old.profile, after, old.plan, new.plan, judged.interval)
+    after = new.profile
+    if p50.ratio is not None:
+        after = at_ratio(old.profile, after, p50.ratio)
+    explanation = explain(old.profile, after, old.plan, new.plan, p50.interval)
     return replace(
         comparison,
         layer_types=explanation.layer_types,
