@@ -28,7 +28,7 @@ from pytest_modelperf.profiler.worker.meter import Meter
 
 _TIMED = "tests.support.timed"
 _MIB = 1 << 20
-# Of a process whose memory does not grow, as that of one that runs this engine does not.
+# The memory of a process that runs this engine does not grow.
 _MEMORY = MappingProxyType(
     {
         "peak_rss_bytes": 50 * _MIB,
