@@ -60,6 +60,8 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
 ) -> Path:
     """Write a model that runs as the twin's did, its weights drawn by `seed`; returns `path`.
 
+    Weights that were equal in the model are drawn equal, others each by its own key.
+
     If the model would be larger than `max_file_bytes`, its weights are in a file beside it. They
     are there too if the file of the recorded model, of `recorded_bytes`, had no room for them:
     engines map such weights, so loading them takes another time. A model of more than `max_bytes`
@@ -186,7 +188,7 @@ def _outside_pieces(weights: tuple[LeftOutWeight, ...], drawer: Drawer) -> Itera
 
 def _drawn(weight: LeftOutWeight, drawer: Drawer) -> Iterator[bytes]:
     return drawer.draw(
-        weight.note, weight.number, weight.dims, weight.key, weight.stored.dense_shape
+        weight.note, weight.number, weight.dims, weight.group, weight.stored.dense_shape
     )
 
 

@@ -7,6 +7,9 @@ the tensor, tools that show models show its type and shape, the static profile i
 and an engine refuses to run it, naming `LOCATION`. The same key, `TWIN_KEY`, in the metadata of the
 model marks the file as a twin and holds its schema.
 
+Weights that are equal in the model are drawn equal, because engines share the packed form of equal
+weights. Beside the note of such a weight, `GROUP_KEY` holds the number of its group of equal ones.
+
 Small tensors stay: integers up to the size of shapes and index tables, weights whose values no
 optimization reads up to `KEEP_WEIGHT_BYTES`, and others up to `KEEP_BYTES`.
 """
@@ -14,6 +17,7 @@ optimization reads up to `KEEP_WEIGHT_BYTES`, and others up to `KEEP_BYTES`.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -23,10 +27,12 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 from msgspec import Struct
+from msgspec.structs import replace
 from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.convert import check_text
+from pytest_modelperf.graph.equal_weights import NotedWeight, find_equal
 from pytest_modelperf.graph.model_file import MAX_RANK, ModelFile, dtype_name, open_model
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes, walk_stored
@@ -45,6 +51,8 @@ from pytest_modelperf.text.units import format_bytes
 
 # The metadata key: of a model, it holds the schema; of a tensor, its note.
 TWIN_KEY = "modelperf.twin"
+# The metadata key of a tensor that holds the number of its group of equal weights.
+GROUP_KEY = "modelperf.twin.equal"
 SCHEMA = 1
 # The location of the external data, which does not exist: engines show it in their error.
 LOCATION = "weights-left-out"
@@ -84,12 +92,17 @@ class Twin(Struct, frozen=True, eq=False):
 
 
 class LeftOutWeight(Struct, frozen=True, eq=False):
-    """A weight whose data a twin does not have. `key` is its name, made unique in the model."""
+    """A weight whose data a twin does not have.
+
+    `key` is its name, made unique in the model. `group` is the key of the first weight with the
+    same bytes: its own key if it is the first, or if no other weight is equal to it.
+    """
 
     stored: StoredTensor
     key: str
     number: NumberType
     note: Note
+    group: str
 
     @property
     def tensor(self) -> TensorProto:
@@ -116,9 +129,15 @@ def make_twin(file: ModelFile) -> Twin:
         proto.ClearField(field)
     _turn_lists_into_tensors(proto)
     uses = _uses(proto)
+    noted: list[NotedWeight] = []
     for stored in walk_stored(proto):
-        if not _replace(file, stored, uses.get(stored.name, frozenset())):
+        weight = _take_note(file, stored, uses.get(stored.name, frozenset()))
+        if weight is None:
             _keep(file, stored.tensor)
+        else:
+            noted.append(weight)
+    for weight, group in zip(noted, find_equal(file, noted), strict=True):
+        _leave_out(weight, group)
     proto.metadata_props.add(key=TWIN_KEY, value=json.dumps({"schema": SCHEMA}))
     return Twin(file.name, proto)
 
@@ -182,31 +201,32 @@ def left_out_bytes(twin: Twin) -> int:
 def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
     """The weights of a twin without data, with their notes."""
     seen: dict[str, int] = defaultdict(int)
+    firsts: dict[str, LeftOutWeight] = {}
     for stored in walk_stored(twin.proto):
         tensor = stored.tensor
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         check_text(twin.name, stored.name, tensor.name)
         what = f"{stored.kind.value} {printable(stored.name)!r} of {twin.name}"
-        note = [entry.value for entry in tensor.metadata_props if entry.key == TWIN_KEY]
-        if len(note) != 1:
+        notes = _entries(tensor, TWIN_KEY)
+        if len(notes) != 1:
             raise ModelError(
                 f"{what} has neither data nor statistics. Write the baseline again with "
                 "--modelperf-update-baseline."
             )
-        number = stored_number(tensor)
-        try:
-            _check_dims(tensor, number)
-            if number is None:
-                raise ValueError(f"numbers of its type {tensor.data_type} cannot be drawn")  # noqa: TRY301  # all that is wrong is told at one place
-            parsed = parse_note(note[0], number, tuple(tensor.dims))
-            _check_place(stored, parsed)
-        except ValueError as error:
-            raise ModelError(f"{what} is not valid in a twin: {printable(str(error))}.") from error
         base = f"{stored.name}:{stored.kind.name}" if stored.dense_shape else str(stored.name)
         seen[base] += 1
         key = base if seen[base] == 1 else f"{base}#{seen[base]}"
-        yield LeftOutWeight(stored, key, number, parsed)
+        try:
+            weight = _read_weight(stored, key, notes[0])
+            group = _group_number(tensor)
+            if group is not None:
+                first = firsts.setdefault(group, weight)
+                _check_alike(weight, first)
+                weight = replace(weight, group=first.key)
+        except ValueError as error:
+            raise ModelError(f"{what} is not valid in a twin: {printable(str(error))}.") from error
+        yield weight
 
 
 # -- making
@@ -251,30 +271,37 @@ def _uses(proto: ModelProto) -> dict[str, frozenset[tuple[str, int]]]:
     return {name: frozenset(uses) for name, uses in found.items()}
 
 
-def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, int]]) -> bool:
-    """Replace a tensor's data by a note if it is large enough; returns whether it was."""
+def _take_note(
+    file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, int]]
+) -> NotedWeight | None:
+    """A tensor that is large enough to be left out, with its note; None if it is to be kept."""
     tensor = stored.tensor
     number = stored_number(tensor)
     if stored.kind is StorageKind.ATTRIBUTE or number is None:
-        return False
+        return None
     is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
     limit = _limit(tensor, is_weight=is_weight)
     if stored_bytes(tensor) <= limit:
-        return False
+        return None
     if stored.kind is StorageKind.SPARSE_INDICES:
-        note: Note = _describe_indices(file, stored, number)
-    else:
-        dims = tuple(tensor.dims)
-        note = describe(number, dims, lambda: read_codes(file, tensor, number))
-        # Engines look into masks: a small one that has no exact note stays as it is.
-        is_small = stored_bytes(tensor) <= KEEP_INTEGER_BYTES
-        if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
-            return False
+        return NotedWeight(stored, number, _describe_indices(file, stored, number))
+    note = describe(number, tuple(tensor.dims), lambda: read_codes(file, tensor, number))
+    # Engines look into masks: a small one that has no exact note stays as it is.
+    is_small = stored_bytes(tensor) <= KEEP_INTEGER_BYTES
+    if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
+        return None
+    return NotedWeight(stored, number, note)
+
+
+def _leave_out(weight: NotedWeight, group: int | None) -> None:
+    """Replace the data of a weight by its note, and by its group if it has equals."""
+    tensor = weight.stored.tensor
     _clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=LOCATION)
-    tensor.metadata_props.add(key=TWIN_KEY, value=format_note(note))
-    return True
+    tensor.metadata_props.add(key=TWIN_KEY, value=format_note(weight.note))
+    if group is not None:
+        tensor.metadata_props.add(key=GROUP_KEY, value=str(group))
 
 
 def _limit(tensor: TensorProto, *, is_weight: bool) -> int:
@@ -376,6 +403,43 @@ def _check_schema(metadata: str, name: str) -> None:
             f"{name} has the schema {schema}, and this version reads up to {SCHEMA}. "
             "Update pytest-modelperf."
         )
+
+
+def _entries(tensor: TensorProto, key: str) -> list[str]:
+    return [entry.value for entry in tensor.metadata_props if entry.key == key]
+
+
+def _read_weight(stored: StoredTensor, key: str, text: str) -> LeftOutWeight:
+    """The weight with the note in `text`, in a group of its own; ValueError if it cannot be."""
+    tensor = stored.tensor
+    number = stored_number(tensor)
+    _check_dims(tensor, number)
+    if number is None:
+        raise ValueError(f"numbers of its type {tensor.data_type} cannot be drawn")
+    note = parse_note(text, number, tuple(tensor.dims))
+    _check_place(stored, note)
+    return LeftOutWeight(stored, key, number, note, group=key)
+
+
+def _group_number(tensor: TensorProto) -> str | None:
+    """The number of a tensor's group of equal weights; ValueError if it is not one number."""
+    found = _entries(tensor, GROUP_KEY)
+    # Text that is not UTF-8 is read as bytes.
+    if len(found) > 1 or any(not re.fullmatch(r"[1-9][0-9]{0,8}", str(each)) for each in found):
+        raise ValueError(f"its group of equal weights is {found!r:.80}, not one number")
+    return found[0] if found else None
+
+
+def _check_alike(weight: LeftOutWeight, first: LeftOutWeight) -> None:
+    """Raise ValueError if two weights cannot have the same bytes, as their group says."""
+    shapes = ((each.dims, each.stored.dense_shape) for each in (weight, first))
+    for what, differs in (
+        ("type", weight.number != first.number),
+        ("shape", len(set(shapes)) > 1),
+        ("note", weight.note != first.note),
+    ):
+        if differs:
+            raise ValueError(f"it is in one group with {first.key!r}, which has another {what}")
 
 
 def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:

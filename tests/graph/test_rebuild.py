@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import pytest_modelperf
@@ -27,7 +30,7 @@ from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
 from tests.support.full_disk import room_for
-from tests.support.graph_models import parse
+from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model
 
 _SIZES = {"float": np.float32, "float16": np.float16, "double": np.float64, "bool": np.bool_}
@@ -189,6 +192,79 @@ def test_the_places_of_a_sparse_weight_are_sorted_and_none_comes_twice(tmp_path:
         assert (np.diff(places) > 0).all()
         assert places[0] >= 0
         assert places[-1] < 200 * 300
+
+
+# -- equal weights
+
+
+def _stored_bytes(model: onnx.ModelProto) -> dict[str, bytes]:
+    return {stored.name: stored.tensor.raw_data for stored in walk_stored(model)}
+
+
+def test_equal_weights_stay_equal_in_bodies_constants_and_files_beside(tmp_path: Path) -> None:
+    source = nested()
+    inner = next(s.tensor for s in walk_stored(source) if s.name == "inner")
+    for options in ({}, {"max_file_bytes": 10_000}):
+        before = _stored_bytes(source)
+        # onnx reads what is beside the file into the model.
+        after = _stored_bytes(
+            onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, source), **options)))
+        )
+        assert before["w"] == before["f"] != before["inner"]
+        assert after["w"] == after["f"] != after["inner"]
+    inner.raw_data = before["w"]
+    after = _stored_bytes(onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, source)))))
+    assert after["w"] == after["f"] == after["inner"]
+
+
+def test_equal_sparse_weights_stay_equal(tmp_path: Path) -> None:
+    source = MODELS["sparse, places in coordinates"]()
+    twice = source.graph.sparse_initializer.add()
+    twice.CopyFrom(source.graph.sparse_initializer[0])
+    twice.values.name = "again"
+    rebuilt = onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, source))))
+    first, second = rebuilt.graph.sparse_initializer
+    assert first.values.raw_data == second.values.raw_data
+    assert first.indices.raw_data == second.indices.raw_data
+
+
+def test_a_weight_without_an_equal_one_is_drawn_as_if_no_other_had_one(tmp_path: Path) -> None:
+    model = nested()
+    before = _stored_bytes(onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, model)))))
+    model.functions[0].node[0].attribute[0].t.CopyFrom(
+        numpy_helper.from_array(trained(40, 40, seed=9))
+    )
+    after = _stored_bytes(onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, model)))))
+    assert [name for name in before if before[name] != after[name]] == ["f"]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([(20, 30), (30, 20)]), st.booleans()),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_exactly_the_equal_weights_of_one_shape_are_drawn_equal(
+    weights: list[tuple[int, tuple[int, int], bool]],
+) -> None:
+    """The contents are the same numbers in another order, so all notes are equal."""
+    numbers = random_floats(600)
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    for i, (content, dims, is_constant) in enumerate(weights):
+        tensor = numpy_helper.from_array(np.roll(numbers, content).reshape(dims), f"w{i}")
+        if is_constant:
+            model.graph.node.append(helper.make_node("Constant", [], [f"w{i}"], value=tensor))
+        else:
+            model.graph.initializer.append(tensor)
+    with tempfile.TemporaryDirectory() as folder:
+        path = rebuild(make_twin(open_model(model)), Path(folder) / "rebuilt.onnx")
+        drawn = _stored_bytes(onnx.load(str(path)))
+    for i, (content, dims, _) in enumerate(weights):
+        for j, (other, other_dims, _) in enumerate(weights):
+            is_equal = drawn[f"w{i}"] == drawn[f"w{j}"]
+            assert is_equal == ((content, dims) == (other, other_dims))
 
 
 # -- models that do not fit into one file

@@ -19,6 +19,7 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.run_lengths import RunLengths
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import (
+    GROUP_KEY,
     LOCATION,
     TWIN_KEY,
     Twin,
@@ -28,7 +29,7 @@ from pytest_modelperf.graph.twin import (
     twin_bytes,
     write_twin,
 )
-from pytest_modelperf.graph.weight_notes import Indices, Statistics
+from pytest_modelperf.graph.weight_notes import Indices, Statistics, format_note
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
@@ -210,6 +211,55 @@ def _varint(value: int) -> bytes:
     return bytes([*parts, value])
 
 
+# -- equal weights
+
+
+def _groups(model: onnx.ModelProto) -> dict[str, str]:
+    return {weight.key: weight.group for weight in left_out(make_twin(open_model(model)))}
+
+
+def test_equal_weights_are_one_group_in_bodies_and_constants_too() -> None:
+    # `w` is in the graph, `inner` in a body, `f` and `l` are Constant nodes of a function.
+    model = nested()
+    assert _groups(model) == {"w": "w", "inner": "inner", "f": "w", "l": "l"}
+    inner = next(s.tensor for s in walk_stored(model) if s.name == "inner")
+    inner.raw_data = numpy_helper.from_array(trained(40, 40)).raw_data
+    assert _groups(model) == {"w": "w", "inner": "w", "f": "w", "l": "l"}
+
+
+def test_only_a_weight_that_has_an_equal_one_has_more_than_its_note() -> None:
+    model = nested()
+    found = {w.key: w for w in left_out(make_twin(open_model(model)))}
+    for key, group in (("w", "1"), ("f", "1"), ("inner", None), ("l", None)):
+        weight = found[key]
+        expected = TensorProto(
+            dims=weight.dims, data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL
+        )
+        if key in ("w", "inner"):
+            expected.name = key
+        expected.external_data.add(key="location", value=LOCATION)
+        expected.metadata_props.add(key=TWIN_KEY, value=format_note(weight.note))
+        if group:
+            expected.metadata_props.add(key=GROUP_KEY, value=group)
+        assert weight.tensor == expected
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS.keys() - {"nested"}))
+def test_the_twin_of_a_model_without_equal_weights_names_no_group(kind: str) -> None:
+    twin = make_twin(open_model(MODELS[kind]()))
+    assert GROUP_KEY.encode() not in twin_bytes(twin)
+    assert all(weight.group == weight.key for weight in left_out(twin))
+
+
+def test_an_older_twin_that_knows_no_groups_is_read(tmp_path: Path) -> None:
+    twin = make_twin(open_model(nested()))
+    for stored in walk_stored(twin.proto):
+        for entry in [e for e in stored.tensor.metadata_props if e.key == GROUP_KEY]:
+            stored.tensor.metadata_props.remove(entry)
+    read = read_twin(_save(tmp_path, twin.proto))
+    assert {w.key: w.group for w in left_out(read)} == {k: k for k in ("w", "inner", "f", "l")}
+
+
 def test_no_engine_runs_a_twin_by_mistake(tmp_path: Path) -> None:
     twin = _written(tmp_path, _save(tmp_path, convolutions()))
     with pytest.raises(Exception, match=LOCATION):
@@ -266,6 +316,22 @@ def _claim_much_in_all(model: onnx.ModelProto) -> None:
         tensor.dims.extend([1 << 28])
 
 
+def _put_in_groups(model: onnx.ModelProto, groups: dict[str, str]) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.name in groups:
+            tensor.metadata_props.add(key=GROUP_KEY, value=groups[tensor.name])
+
+
+def _in_two_groups(model: onnx.ModelProto) -> None:
+    for number in "12":
+        _put_in_groups(model, {"w1": number})
+
+
+def _equal_of_two_types(model: onnx.ModelProto) -> None:
+    _put_in_groups(model, {"b2": "1", "o2": "1"})
+    next(t for t in model.graph.initializer if t.name == "o2").data_type = TensorProto.DOUBLE
+
+
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
@@ -284,6 +350,14 @@ def _claim_much_in_all(model: onnx.ModelProto) -> None:
         (_claim_much_in_all, r"claim 200.* GiB"),
         (lambda m: setattr(_weight(m), "data_type", TensorProto.STRING), "cannot be drawn"),
         (lambda m: setattr(_weight(m), "data_type", 99), "does not know|cannot be drawn"),
+        (_equal_of_two_types, "'o2' of .* in one group with 'b2', which has another type"),
+        (lambda m: _put_in_groups(m, {"w1": "1", "w2": "1"}), "with 'w1', which has another shape"),
+        (lambda m: _put_in_groups(m, {"b2": "7", "v2": "7"}), "with 'b2', which has another note"),
+        (
+            lambda m: _put_in_groups(m, {"w1": "first"}),
+            r"equal weights is \['first'\], not one num",
+        ),
+        (_in_two_groups, r"\['1', '2'\], not one number"),
     ],
 )
 def test_a_twin_that_cannot_be_one_is_refused_with_its_path(
