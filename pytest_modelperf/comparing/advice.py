@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import is_sampled, metric_title
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
-from pytest_modelperf.comparing.verdict_lines import is_against_stored_times, titles
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.verdict_lines import titles
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
@@ -69,7 +69,7 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
     unclear = _unclear(case)
     if not unclear:
         return None
-    if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
+    if case.how is How.STORED and any(m.limit is None and m.ratio for m in unclear):
         return CaseAdvice(CaseRemedy.RECORDING)
     needs = [(_seconds_needed(m, case), m) for m in unclear]
     known = [(seconds, m) for seconds, m in needs if seconds is not None]

@@ -22,6 +22,7 @@ from pytest_modelperf.comparing.providers import provider_metrics, uncounted_pro
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
+    How,
     Metric,
     OutputChange,
     Verdict,
@@ -236,6 +237,7 @@ def _compare_in_turn(
             *uncounted_providers(old, new),
         ),
         rounds=len(ran.rounds),
+        how=How.DUET,
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.gates import Gate, stored_metrics, stored_start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
@@ -47,7 +47,7 @@ def compare_with_samples(
         metrics=(*metrics, *counted.metrics),
         notes=(*counted.notes, note if doubt is None else f"{note}; {doubt}"),
         rounds=len(now.measured.rounds),
-        is_duet=False,
+        how=How.STORED if metrics else None,
         after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )

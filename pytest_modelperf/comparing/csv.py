@@ -11,7 +11,7 @@ from pytest_modelperf.report.csv import plain_cell
 from pytest_modelperf.report.tables import Cell
 
 COMPARISON_COLUMNS = (
-    *("case", "batch_size", "cores", "dims", "case_verdict", "rounds", "failure"),
+    *("case", "batch_size", "cores", "dims", "case_verdict", "how", "rounds", "failure"),
     *("metric", "before", "after", "ratio", "ratio_low", "ratio_high", "allowed", "verdict"),
 )
 
@@ -30,7 +30,8 @@ def render_comparison_csv(comparison: Comparison) -> str:
 def _case(case: CaseComparison) -> Sequence[Cell]:
     dims = " ".join(f"{name}={size}" for name, size in case.case.dims)
     sizes = (case.id, case.case.batch_size, case.case.cores, dims)
-    return (*sizes, case.verdict.value, case.rounds, case.failure)
+    how = None if case.how is None else case.how.value
+    return (*sizes, case.verdict.value, how, case.rounds, case.failure)
 
 
 def _figures(metric: Metric) -> Sequence[Cell]:

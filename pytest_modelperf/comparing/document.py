@@ -9,10 +9,12 @@ from msgspec import Struct
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
+    How,
     LayerChange,
     LayerTypeChange,
     Metric,
     OutputChange,
+    PartChange,
     TimeChange,
     Verdict,
 )
@@ -82,6 +84,24 @@ class OutputJson(Struct, frozen=True, kw_only=True):
     difference: str | None
 
 
+class KernelCountsJson(Struct, frozen=True, kw_only=True):
+    """The number of kernels of a part on both sides."""
+
+    before: int
+    after: int
+
+
+class PartJson(Struct, frozen=True, kw_only=True):
+    """Kernels that differ between both sides, with their times in turn."""
+
+    kernels: KernelCountsJson
+    before_ms: float | None
+    after_ms: float | None
+    change_ms: float | None
+    interval_ms: Interval
+    reasons: tuple[str, ...]
+
+
 class ComparedCaseJson(Struct, frozen=True, kw_only=True):
     """One case of a comparison; a plain case has no phase of a generation."""
 
@@ -91,9 +111,11 @@ class ComparedCaseJson(Struct, frozen=True, kw_only=True):
     generate: int | None
     verdict: Verdict | None
     failure: str | None
+    how: How | None
     seconds: float | None
     rounds: int | None
     metrics: tuple[MetricJson, ...]
+    parts: tuple[PartJson, ...]
     layer_types: tuple[LayerTypeChangeJson, ...]
     layers: tuple[LayerChangeJson, ...]
     reasons: tuple[str, ...]
@@ -146,9 +168,11 @@ def case_comparison_to_json(case: CaseComparison) -> ComparedCaseJson:
         generate=None if phase is None else phase.generate,
         verdict=None if case.has_failed else case.verdict,
         failure=case.failure,
+        how=case.how,
         seconds=number(case.seconds),
         rounds=case.rounds,
         metrics=tuple(map(_metric, case.metrics)),
+        parts=tuple(map(_part, case.parts)),
         layer_types=tuple(map(_layer_type_change, case.layer_types)),
         layers=tuple(map(_layer_change, case.layers)),
         reasons=case.reasons,
@@ -172,6 +196,20 @@ def _metric(metric: Metric) -> MetricJson:
         gated=metric.gated,
         awaited=metric.awaited,
         verdict=metric.verdict,
+    )
+
+
+def _part(part: PartChange) -> PartJson:
+    interval: Interval = None
+    if part.low_ns is not None and part.high_ns is not None:
+        interval = ms(part.low_ns), ms(part.high_ns)
+    return PartJson(
+        kernels=KernelCountsJson(before=part.kernels_before, after=part.kernels_after),
+        before_ms=ms(part.before_ns),
+        after_ms=ms(part.after_ns),
+        change_ms=ms(part.change_ns),
+        interval_ms=interval,
+        reasons=part.reasons,
     )
 
 

@@ -24,6 +24,20 @@ class Verdict(str, Enum):
     UNCHANGED = "unchanged"
 
 
+class How(str, Enum):
+    """By what the latency of a case was judged.
+
+    `PLAN`: the engine runs the same kernels on both sides, so no time had to be compared. `PARTS`:
+    the kernels that differ ran in turn. `DUET`: both whole models ran in turn. `STORED`: the model
+    ran alone, and its times were compared with those recorded in earlier processes.
+    """
+
+    PLAN = "plan"
+    PARTS = "parts"
+    DUET = "duet"
+    STORED = "stored"
+
+
 # Several verdicts are together the first of these that is among them.
 VERDICT_ORDER = (
     Verdict.REGRESSED,
@@ -166,12 +180,32 @@ class OutputChange(Struct, frozen=True, kw_only=True):
         return self.max_absolute / self.largest if self.largest else math.inf
 
 
+class PartChange(Struct, frozen=True, kw_only=True):
+    """Kernels that differ between the plans of both sides, and how much longer they take now.
+
+    `change_ns` is the difference of the times that were measured in turn, and `low_ns` and
+    `high_ns` are the bounds of its interval; both are None if that is unknown. `reasons` are
+    sentences on what changed in the part.
+    """
+
+    kernels_before: int
+    kernels_after: int
+    before_ns: float
+    after_ns: float
+    change_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    reasons: tuple[str, ...] = ()
+
+
 class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` are sentences on what changed and why.
 
-    `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. In a
-    duet both sides ran in turn in each of the `rounds`; otherwise only the new one ran. `before`
-    and `after` are the measurements of the sides; None for a side that did not run.
+    `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. `how`
+    says by what the latency was judged; None if it was not: an unchanged, new or failed case, or
+    counts alone. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
+    one ran. `before` and `after` are the measurements of the sides; None for a side that did not
+    run. `parts` are the kernels that differ, if their times were measured.
     """
 
     case: Case
@@ -182,16 +216,22 @@ class CaseComparison(Struct, frozen=True):
     outputs: tuple[OutputChange, ...] = ()
     notes: tuple[str, ...] = ()
     rounds: int | None = None
-    is_duet: bool = True
+    how: How | None = None
     seconds: float | None = None
     outcome: Verdict | None = None
     failure: str | None = None
     before: SideRun | None = None
     after: SideRun | None = None
+    parts: tuple[PartChange, ...] = ()
 
     @property
     def id(self) -> str:
         return self.case.id
+
+    @property
+    def is_duet(self) -> bool:
+        """Whether both sides ran in turn, as whole models or their parts."""
+        return self.how in (How.DUET, How.PARTS)
 
     @property
     def verdict(self) -> Verdict:

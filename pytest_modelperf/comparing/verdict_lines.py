@@ -23,6 +23,7 @@ from pytest_modelperf.comparing.records import (
     RECORDED,
     CaseComparison,
     Comparison,
+    How,
     Metric,
     OutputChange,
     Verdict,
@@ -181,15 +182,9 @@ def describe_method(case: CaseComparison) -> str | None:
     rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''}"
     if case.is_duet:
         rounds += " as a duet"
-    elif is_against_stored_times(case):
+    elif case.how is How.STORED:
         rounds += " against stored times"
     return rounds if case.seconds is None else f"{rounds}, {case.seconds:.1f} s"
-
-
-def is_against_stored_times(case: CaseComparison) -> bool:
-    """Whether its latency was compared with the times that were stored with the baseline."""
-    has_before = any(m.name.startswith(LATENCY) and m.before is not None for m in case.metrics)
-    return case.rounds is not None and has_before and not case.is_duet
 
 
 def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str, str]]:

@@ -107,7 +107,9 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     """One case of one run: a line of a history.
 
     `model` is the folder of the baseline. `recorded` claims that the run made the checked model the
-    new baseline of this case. `p50` and `p95` are None if the case was not compared in time.
+    new baseline of this case. `p50` and `p95` are None if the case was not compared in time. `how`
+    says by what the latency was judged: `plan`, `parts`, `duet` or `stored`; None if it was not, or
+    if an older version wrote the line.
     """
 
     p50: StoredRatio | None
@@ -121,6 +123,7 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     load_ms: float | None
     peak_rss_bytes: int | None
     seconds: float | None
+    how: str | None = None
 
 
 # The part of a line that each metric is read from.

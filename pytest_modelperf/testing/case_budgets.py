@@ -52,7 +52,7 @@ def with_run(comparison: CaseComparison, measured: Measurement | None) -> CaseCo
     if measured is None:
         return comparison
     rounds, seconds = len(measured.rounds), measured.seconds
-    return replace(comparison, rounds=rounds, seconds=seconds, is_duet=False)
+    return replace(comparison, rounds=rounds, seconds=seconds)
 
 
 def _judge_budgets(

@@ -13,9 +13,10 @@ from pytest_modelperf.comparing.document import (
     LayerTypeChangeJson,
     MetricJson,
     OutputJson,
+    PartJson,
     case_comparison_to_json,
 )
-from pytest_modelperf.comparing.records import RECORDED, Verdict
+from pytest_modelperf.comparing.records import RECORDED, How, Verdict
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.document import GenerationJson, StaticJson, generation_to_json
 from pytest_modelperf.profiler.facts_document import (
@@ -55,9 +56,11 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     generate: int | None
     verdict: Verdict | None
     failure: str | None
+    how: How | None
     seconds: float | None
     rounds: int | None
     metrics: tuple[MetricJson, ...]
+    parts: tuple[PartJson, ...]
     layer_types: tuple[LayerTypeChangeJson, ...]
     layers: tuple[LayerChangeJson, ...]
     reasons: tuple[str, ...]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.history.records import MOST_FACTOR, StoredRatio
 
-# An unchanged model is as fast as its baseline, which is known without an interval.
+# An unchanged model is as fast as its baseline, and so is one whose kernels are the same: both are
+# known without an interval.
 _SAME = StoredRatio(ratio=1.0, low=1.0, high=1.0, confidence=0.99)
 
 
@@ -16,6 +17,8 @@ def ratio_to_baseline(
 
     Stored times are of another day, so ratios to them are not chained.
     """
+    if compared.how is How.PLAN:
+        return _SAME
     metric = next((m for m in compared.metrics if m.name == name and m.limit is None), None)
     if metric is None:
         is_same = compared.outcome is Verdict.UNCHANGED and not is_static

@@ -33,6 +33,8 @@ def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
         yield "engine", outcome.engine
     if outcome.machine is not None:
         yield "machine", outcome.machine.key
+    if outcome.comparison.how is not None:
+        yield "how", outcome.comparison.how.value
     yield from _figures(outcome)
     yield "seconds", f"{outcome.seconds:.3f}"
 

@@ -85,6 +85,7 @@ def test_a_model_that_takes_twice_as_long_regressed() -> None:
     assert found["interval"][0] > 1.03
     assert (document["tolerance"], document["confidence"]) == (0.03, 0.982)
     assert document["rounds"] >= 6
+    assert document["cases"][0]["how"] == "duet"
     assert metric(document, "macs")["verdict"] == "passed"
 
 
@@ -124,6 +125,7 @@ def test_the_same_bytes_are_unchanged_and_run_nothing() -> None:
     Path("copy.onnx").write_bytes(Path("base.onnx").read_bytes())
     result, document = compared("base.onnx", "copy.onnx")
     assert (result.exit_code, document["verdict"], document["rounds"]) == (0, "unchanged", None)
+    assert document["cases"][0]["how"] is None
 
 
 def save_with_weights(folder: Path, weight: float) -> Path:
@@ -148,6 +150,7 @@ def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
     result, document = compared("base.onnx", "crash.onnx")
     assert result.exit_code == 3
     assert "RuntimeError: it does not load" in document["cases"][0]["failure"]
+    assert document["cases"][0]["how"] is None
     assert document["cases"][0]["verdict"] is None
     text = run("compare", "base.onnx", "crash.onnx", *TIMED)
     assert text.exit_code == 3
@@ -360,6 +363,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
     assert "not run as a duet: the twin runs otherwise" in document["cases"][0]["notes"][0]
     assert found["verdict"] == "regressed"
     assert found["interval"][0] > 1.03
+    assert document["cases"][0]["how"] == "stored"
     assert result.exit_code == 1
     for name in ("load_ms", "first_inference_ms"):
         start = metric(document, name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+from io import StringIO
 
 import msgspec
 import pytest
@@ -15,12 +17,15 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.csv import render_comparison_csv
 from pytest_modelperf.comparing.document import ComparisonJson, comparison_to_json, dump_comparison
 from pytest_modelperf.comparing.markdown import render_markdown
 from pytest_modelperf.comparing.records import (
     CaseComparison,
+    How,
     LayerTypeChange,
     Metric,
+    PartChange,
     TimeChange,
     Verdict,
 )
@@ -268,7 +273,7 @@ metric            now          interval      allowed
 ─────────────────────────────────────────────────────────────────
 p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
 
-how: 6 rounds as a duet, 1.0 s
+how: 6 rounds, 1.0 s
 
 note: the same model, engine and options
 """)
@@ -420,7 +425,7 @@ def test_a_ratio_is_told_where_the_samples_are_too_few_for_the_times() -> None:
 
 
 def test_what_is_held_against_stored_times_is_not_called_a_duet() -> None:
-    assert "how: 35 rounds against stored times" in text(replace(OPEN, is_duet=False))
+    assert "how: 35 rounds against stored times" in text(replace(OPEN, how=How.STORED))
 
 
 def test_only_what_is_judged_shows_what_is_allowed() -> None:
@@ -530,6 +535,64 @@ def test_a_measured_comparison_as_json() -> None:
     assert slower["outputs"][0]["cosine"] == 1.0
 
 
+PART = PartChange(
+    kernels_before=1,
+    kernels_after=7,
+    before_ns=9.4e6,
+    after_ns=10.2e6,
+    change_ns=0.8e6,
+    low_ns=0.6e6,
+    high_ns=1.0e6,
+    reasons=("1 HardSwish replaced by 7 kernels",),
+)
+
+
+def test_a_case_in_json_says_by_what_it_was_judged() -> None:
+    ways = [*How, None]
+    cases = [replace(SLOWER, how=how) for how in ways]
+    found = json.loads(dump_comparison(compared(*cases)))["cases"]
+    assert [case["how"] for case in found] == ["plan", "parts", "duet", "stored", None]
+
+
+def test_the_parts_of_a_case_are_in_its_json() -> None:
+    unknown = replace(PART, low_ns=None, high_ns=None, reasons=())
+    cases = (replace(SLOWER, how=How.PARTS, parts=(PART, unknown)), SLOWER)
+    parts, whole = json.loads(dump_comparison(compared(*cases)))["cases"]
+    assert parts["parts"] == [
+        {
+            "kernels": {"before": 1, "after": 7},
+            "before_ms": 9.4,
+            "after_ms": 10.2,
+            "change_ms": 0.8,
+            "interval_ms": [0.6, 1.0],
+            "reasons": ["1 HardSwish replaced by 7 kernels"],
+        },
+        {
+            "kernels": {"before": 1, "after": 7},
+            "before_ms": 9.4,
+            "after_ms": 10.2,
+            "change_ms": 0.8,
+            "interval_ms": None,
+            "reasons": [],
+        },
+    ]
+    assert whole["parts"] == []
+
+
+def test_both_sides_ran_in_turn_only_as_wholes_or_parts() -> None:
+    assert {how for how in (*How, None) if replace(SLOWER, how=how).is_duet} == {
+        How.DUET,
+        How.PARTS,
+    }
+    assert "how: 9 rounds as a duet, 2.1 s" in text(replace(SLOWER, how=How.PARTS))
+    assert "how: 9 rounds, 2.1 s" in text(replace(SLOWER, how=How.PLAN))
+
+
+def test_the_csv_of_a_case_says_by_what_it_was_judged() -> None:
+    rows = csv.DictReader(StringIO(render_comparison_csv(compared(SLOWER, SAME))))
+    assert {(row["case"], row["how"]) for row in rows} == {("b8-c2", "duet"), ("b1-c2", "")}
+
+
 def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
     assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
     assert json.loads(dump_comparison(compared(BROKEN, SAME)))["verdict"] == SAME.verdict.value
@@ -544,7 +607,7 @@ def test_no_number_in_json_is_infinite() -> None:
 
 
 def test_the_json_of_a_comparison_is_read_back_by_its_type() -> None:
-    comparison = compared(*ALL)
+    comparison = compared(*ALL, replace(SLOWER, how=How.PARTS, parts=(PART,)))
     text = dump_comparison(comparison)
     assert msgspec.json.decode(text, type=ComparisonJson) == comparison_to_json(comparison)
 

@@ -36,6 +36,7 @@ from pytest_modelperf.comparing.records import (
     LayerTypeChange,
     Metric,
     OutputChange,
+    PartChange,
     TimeChange,
     Verdict,
 )
@@ -496,6 +497,7 @@ def test_every_attribute_of_a_profile_is_on_the_page() -> None:
         ("`layers` | `id`", StaticLayer),
         ("`metrics`", Metric),
         ("`outputs`", OutputChange),
+        ("`parts`", PartChange),
         ("`percentile(99.0)`", Percentile),
     ],
 )

@@ -33,6 +33,7 @@ def make_line(  # noqa: PLR0913  # one for each field that a test is about
     macs: int = 15,
     verdict: str = "passed",
     recorded: bool = False,
+    how: str | None = None,
     reasons: tuple[str, ...] = (),
 ) -> HistoryLine:
     """The line of a run on that day, whose commit is the number of the day."""
@@ -56,5 +57,6 @@ def make_line(  # noqa: PLR0913  # one for each field that a test is about
         load_ms=None,
         peak_rss_bytes=None,
         seconds=1.0,
+        how=how,
         reasons=reasons,
     )

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
+    How,
     LayerChange,
     LayerTypeChange,
     Metric,
@@ -120,6 +121,7 @@ SLOWER = CaseComparison(
     ),
     (OutputChange(name="logits", max_absolute=0.0, max_relative=0.0, cosine=1.0),),
     rounds=9,
+    how=How.DUET,
     seconds=2.13,
 )
 OPEN = CaseComparison(
@@ -141,6 +143,7 @@ OPEN = CaseComparison(
     ),
     notes=("the worker was not pinned to its processors",),
     rounds=35,
+    how=How.DUET,
     seconds=10.02,
 )
 FASTER = CaseComparison(
@@ -159,6 +162,7 @@ FASTER = CaseComparison(
         ),
     ),
     rounds=6,
+    how=How.DUET,
     seconds=1.4,
 )
 SAME = CaseComparison(

@@ -17,6 +17,7 @@ from pytest_modelperf.baselines.records import (
 )
 from pytest_modelperf.comparing.records import (
     CaseComparison,
+    How,
     LayerChange,
     LayerTypeChange,
     Metric,
@@ -57,6 +58,7 @@ EVERYWHERE = replace(
         Metric("peak_rss_bytes", None, 314_572_800, Verdict.PASSED, limit=320e6),
         Metric("macs", None, 4_100_000_001, Verdict.OVER_BUDGET, limit=4.1e9),
     ),
+    how=How.DUET,
 )
 NEAR = replace(
     BUDGET,
@@ -65,7 +67,6 @@ NEAR = replace(
             "latency_p50", None, 12.1, Verdict.INCONCLUSIVE, limit=12.0, after_interval=(11.8, 12.5)
         ),
     ),
-    is_duet=False,
 )
 CALM = replace(SLOWER, case=Case(16, 1), metrics=(
     replace(SLOWER.metrics[0], verdict=Verdict.PASSED, after=26.15, interval=(0.994, 1.009)),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget, read_budgets
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.profiler.sampling import sample
@@ -19,6 +19,8 @@ from pytest_modelperf.testing.budgets import (
     static_budget_metrics,
     timed_budget_metrics,
 )
+from pytest_modelperf.testing.case_budgets import with_run
+from tests.support.comparisons import SAME
 from tests.support.fake_bench import MS, FakeBench, FakeClock, steady
 from tests.support.profiles import make_measurement, make_round
 from tests.support.small_models import ones, static_of
@@ -290,3 +292,9 @@ def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() ->
     held = LimitedFigures(macs_of(graph=400), None, 1, observed=known)
     (metric,) = static_budget_metrics(budgets(macs=200), held)
     assert (metric.after, metric.verdict) == (100, Verdict.PASSED)
+
+
+@pytest.mark.parametrize("how", [None, How.PLAN])
+def test_a_run_for_budgets_alone_does_not_say_how_a_case_was_judged(how: How | None) -> None:
+    found = with_run(replace(SAME, how=how), rounds_of(1.0))
+    assert (found.rounds, found.how, found.is_duet) == (6, how, False)

@@ -12,11 +12,14 @@ from msgspec.structs import replace
 import pytest_modelperf.history.store
 import pytest_modelperf.testing.history_lines  # noqa: F401  # a run inside of this process needs it
 from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.comparing.records import How
 from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.testing.history_ratio import ratio_to_baseline
 from pytest_modelperf.testing.linking import LinkGate
+from tests.support.comparisons import GRAPH, SLOWER
 from tests.support.profiles import make_round
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 from tests.support.repository import git, needs_git
@@ -60,6 +63,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
     assert (line.model, line.case, line.engine, line.verdict) == (
         "base", "b1-c1", "timed", "regressed",
     )  # fmt: skip
+    assert line.how == "duet"
     assert line.baseline == recording.cases[0].model_sha256
     assert line.digest not in {None, line.baseline}
     assert line.p50 is not None
@@ -69,6 +73,28 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
     assert line.figures.macs == 128
     assert line.figures.size_bytes == (models.path / "slow_400us.onnx").stat().st_size
     assert not line.recorded
+
+
+def test_a_model_with_the_plan_of_its_baseline_is_as_fast_without_a_run() -> None:
+    counted = replace(SLOWER, metrics=GRAPH, how=How.PLAN)
+    for name in ("latency_p50", "latency_p95"):
+        found = ratio_to_baseline(counted, name, is_static=False)
+        assert found is not None
+        assert (found.ratio, found.low, found.high) == (1.0, 1.0, 1.0)
+    assert ratio_to_baseline(replace(counted, how=None), "latency_p50", is_static=False) is None
+
+
+def test_only_times_that_were_measured_in_turn_have_a_ratio() -> None:
+    metric = replace(SLOWER.metrics[0], confidence=0.99)
+    cases = {how: replace(SLOWER, metrics=(metric,), how=how) for how in How}
+    found = {
+        how: ratio_to_baseline(case, "latency_p50", is_static=False) for how, case in cases.items()
+    }
+    assert found[How.STORED] is None
+    duet = found[How.DUET]
+    assert duet == found[How.PARTS]
+    assert duet is not None
+    assert duet.high == 1.131
 
 
 def test_an_update_of_the_baseline_is_a_link_of_the_chain(
@@ -216,6 +242,7 @@ def test_a_run_that_counts_only_says_nothing_of_time(run: pytest.Pytester) -> No
     run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
     same, wider = lines_in(run.path / "kept")
     assert (same.p50, wider.p50) == (None, None)
+    assert (same.how, wider.how) == (None, None)
     assert any("MatMul" in reason for reason in wider.reasons)
     assert [line.figures and line.figures.macs for line in (same, wider)] == [15, 18]
 

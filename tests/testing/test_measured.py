@@ -388,6 +388,8 @@ def test_budgets_of_a_model_that_is_unchanged_are_measured(recorded: pytest.Pyte
     within = measured(recorded, with_budgets(test_of("base.onnx"), WITHIN))
     within.assert_outcomes(passed=1)
     assert case_of(recorded)["verdict"] == "unchanged"
+    assert case_of(recorded)["how"] is None
+    assert case_of(recorded)["rounds"] >= 1
     assert names_of(case_of(recorded)["metrics"], "passed") >= FIGURES - {"latency_p99"}
     over = measured(recorded, with_budgets(test_of("base.onnx"), {"latency_ms": 0.001}))
     over.assert_outcomes(failed=1)

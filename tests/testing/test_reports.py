@@ -26,7 +26,7 @@ from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.commands import fold_command
@@ -185,7 +185,7 @@ metric            now          interval      allowed
 ─────────────────────────────────────────────────────────────────
 p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
 
-how: 6 rounds as a duet, 1.0 s
+how: 6 rounds, 1.0 s
 budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
         baseline leaves it as it is
 """)
@@ -288,7 +288,7 @@ def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
 
 
 def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
-    stored = replace(OPEN, is_duet=False)
+    stored = replace(OPEN, how=How.STORED)
     assert "".join(failure(stored).splitlines(keepends=True)[1:5]) == snapshot("""\
 this run could see p95 latency +4.1 % or more: stored times tell little: record
   the baseline again with pytest --modelperf --modelperf-update-baseline
@@ -309,7 +309,7 @@ inconclusive: stored times tell little: record the baseline again with pytest
 
 def test_recording_again_repeats_the_options_that_were_typed() -> None:
     typed = ("--modelperf-baseline-dir=perf", "--modelperf-engine=openvino")
-    report = run(outcome(replace(OPEN, is_duet=False)), typed=typed)
+    report = run(outcome(replace(OPEN, how=How.STORED)), typed=typed)
     command = "pytest --modelperf --modelperf-update-baseline " + " ".join(typed)
     assert f"record the baseline again with {command} when" in render_summary(
         report, TextStyle(None)
@@ -870,7 +870,7 @@ linux-x86&#95;64-zen4-2c, onnxruntime 1.31.1, 3 cases in 4.3 s
 
 <details><summary>Layers, outputs and how this was measured</summary>
 
-- how: 6 rounds as a duet, 1.0 s
+- how: 6 rounds, 1.0 s
 
 </details>
 
@@ -1017,6 +1017,7 @@ def test_properties_of_a_case() -> None:
             ("modelperf.cores", "2"),
             ("modelperf.engine", "onnxruntime 1.31.1"),
             ("modelperf.machine", "linux-x86_64-zen4-2c"),
+            ("modelperf.how", "duet"),
             ("modelperf.latency_p50_ms", "29.18"),
             ("modelperf.latency_p95_ms", "30.26"),
             ("modelperf.latency_p90_ms", "29.77"),
@@ -1033,6 +1034,10 @@ def test_properties_of_a_case() -> None:
             ("modelperf.seconds", "2.100"),
         )
     )
+
+
+def test_a_case_that_was_not_judged_by_time_has_no_property_of_how() -> None:
+    assert not [name for name, _ in junit_properties(outcome(SAME)) if name == "modelperf.how"]
 
 
 @given(st.text())
