@@ -38,6 +38,17 @@ class How(str, Enum):
     STORED = "stored"
 
 
+class Measure(str, Enum):
+    """Which cases of a test run are measured against their baselines.
+
+    `CHANGED`: those for which the engine runs other kernels than for the baseline, and of these
+    only what differs. `ALWAYS`: all of them, as whole models in turn.
+    """
+
+    CHANGED = "changed"
+    ALWAYS = "always"
+
+
 # Several verdicts are together the first of these that is among them.
 VERDICT_ORDER = (
     Verdict.REGRESSED,

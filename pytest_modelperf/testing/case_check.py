@@ -16,7 +16,7 @@ from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
-from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.records import CaseComparison, Measure
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
@@ -57,8 +57,9 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
 
     `request` makes exactly one case, which `case_id` names in the baseline. `gate` has the error
     level of one judged figure. `baseline` names the folder of the model's baseline; None: the case
-    has only budgets. `accept` is the command that records the case. `machine` is the key or tag of
-    the machine that has to run it. `keeps_profile` is whether anybody reads the profile.
+    has only budgets. `measure` says whether it runs in turn with its baseline although the engine
+    runs the same kernels. `accept` is the command that records the case. `machine` is the key or
+    tag of the machine that has to run it. `keeps_profile` is whether anybody reads the profile.
     """
 
     test: str
@@ -70,6 +71,7 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
     setup: Setup
     gate: Gate
     budgets: tuple[Budget, ...] = ()
+    measure: Measure = Measure.CHANGED
     accept: str | None = None
     machine: str | None = None
     keeps_profile: bool = False

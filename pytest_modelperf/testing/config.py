@@ -30,6 +30,7 @@ from pytest_modelperf.text.words import shown
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Tolerances
+    from pytest_modelperf.comparing.records import Measure
 
 _T = TypeVar("_T")
 
@@ -52,6 +53,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
 
     root: Path
     tolerances: Tolerances
+    measure: Measure
     max_seconds: float
     warmup_seconds: float | None
     min_seconds: float | None
@@ -167,6 +169,8 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
             settings = replace(settings, gateway=terms.gateway)
         if terms.tolerances is not None and options.TOLERANCE.key not in self.typed:
             settings = replace(settings, tolerances=terms.tolerances)
+        if terms.measure is not None and options.MEASURE.key not in self.typed:
+            settings = replace(settings, measure=terms.measure)
         if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
             settings = replace(settings, max_seconds=terms.max_seconds, has_given_seconds=True)
         if terms.warmup_seconds is not None and options.WARMUP_SECONDS.key not in self.typed:
@@ -196,6 +200,7 @@ def read_settings(
     settings = Settings(
         root=root,
         tolerances=given.value(options.TOLERANCE),
+        measure=given.value(options.MEASURE),
         max_seconds=given.value(options.MAX_SECONDS),
         warmup_seconds=given.value(options.WARMUP_SECONDS),
         min_seconds=given.value(options.MIN_SECONDS),

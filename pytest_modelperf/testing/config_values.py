@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
+from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.dim_sizes import pair_sizes
@@ -116,6 +117,13 @@ def read_optional_seconds(value: object, where: str) -> float | None:
 
 def read_tolerance(value: object, where: str) -> Tolerances:
     return read_tolerances(value, where)
+
+
+def read_measure(value: object, where: str) -> Measure:
+    for measure in Measure:
+        if value == measure.value:
+            return measure
+    raise _wrong(value, where, " or ".join(measure.value for measure in Measure))
 
 
 def read_pairs(value: object, where: str) -> Mapping[str, str]:

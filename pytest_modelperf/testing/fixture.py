@@ -59,7 +59,7 @@ class ModelPerf:
     def check(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
         """The profile of a model, held against its baseline and the budgets of the test.
 
-        It takes what calling the fixture takes, and `tolerance` and `baseline`.
+        It takes what calling the fixture takes, and `tolerance`, `measure` and `baseline`.
         """
         __tracebackhide__ = True
         return _or_fail(

@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from pytest_modelperf.comparing.limits import Budget, Tolerances, read_budgets
+from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.testing.config_values import (
@@ -18,6 +19,7 @@ from pytest_modelperf.testing.config_values import (
     read_inner_path,
     read_keys,
     read_lengths,
+    read_measure,
     read_names,
     read_pairs,
     read_path,
@@ -53,6 +55,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "input_file": "arrays to run the model on, by the names of its inputs: a file of numpy",
     "budget": "absolute limits, a table: {latency_ms = 12}",
     "tolerance": "how much slower it may be: 0.03, or {p50 = 0.02, macs = 0.01}",
+    "measure": "what runs beside its baseline: changed (what the plan says has changed) or always",
     "engine": "what runs it",
     "engine_options": "options of the engine, a table",
     "gateway": "where it runs: a name of [tool.modelperf.machines], or as in ssh=host",
@@ -84,6 +87,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     input_file: Path | None = None
     budgets: tuple[Budget, ...] = ()
     tolerances: Tolerances | None = None
+    measure: Measure | None = None
     engine: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
     gateway: str | None = None
@@ -168,6 +172,7 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         input_file=value("input_file", read_path, None),
         budgets=value("budget", _read_budgets, ()),
         tolerances=value("tolerance", read_tolerance, None),
+        measure=value("measure", read_measure, None),
         engine=value("engine", read_text, None),
         engine_options=value("engine_options", read_pairs, nothing),
         gateway=value("gateway", read_gateway, None),

@@ -131,6 +131,14 @@ TOLERANCE = Option(
     default=0.03,
     read=config_values.read_tolerance,
 )
+MEASURE = Option(
+    key="measure",
+    help="changed: judge by the plan where the engine runs the same kernels, and by what differs "
+    "otherwise; always: run both models in turn all the same",
+    metavar="changed|always",
+    default="changed",
+    read=config_values.read_measure,
+)
 MAX_SECONDS = Option(
     key="max_seconds",
     help="the longest that the rounds of a case may take; where nobody says, a slow model may take "
@@ -323,6 +331,7 @@ MISSED: tuple[Option[object], ...] = (
 )
 OPTIONS: tuple[Option[object], ...] = (
     TOLERANCE,
+    MEASURE,
     MAX_SECONDS,
     WARMUP_SECONDS,
     MIN_SECONDS,

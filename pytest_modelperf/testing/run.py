@@ -202,6 +202,7 @@ class Run(Struct):
                 rounds=rounds_within(settings.max_seconds),
             ),
             budgets=case.budgets,
+            measure=settings.measure,
             accept=self._accept(item) if has_baseline else None,
             machine=case.machine,
             keeps_profile=uses_fixture(item) or settings.trace is not None,

@@ -25,6 +25,7 @@ from pytest_modelperf.cluster.requests import (
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
@@ -51,6 +52,7 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
     setup: SetupRequest
     gate: Gate
     budgets: tuple[Budget, ...]
+    measure: Measure
     accept: str | None
     keeps_profile: bool
     stored: bytes | None
@@ -108,6 +110,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
         setup=SetupRequest.of(check.setup),
         gate=check.gate,
         budgets=check.budgets,
+        measure=check.measure,
         accept=check.accept,
         keeps_profile=check.keeps_profile,
         stored=None if stored is None else _pack(stored, check.case_id),
@@ -158,6 +161,7 @@ def check_sent_case(request: str, context: JobContext) -> str:
         setup=replace(order.setup.to_setup(extensions), wording=PYTHON_WORDING),
         gate=order.gate,
         budgets=order.budgets,
+        measure=order.measure,
         accept=order.accept,
     )
     checked = checker.check(check)

@@ -17,7 +17,7 @@ from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import read_budgets
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.records import Measure, Verdict
 from pytest_modelperf.errors import BaselineError, MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
-from pytest_modelperf.testing.checking import Checker
+from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.options import UpdateMode
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
@@ -178,6 +178,23 @@ def test_a_recording_comes_back_whole_and_is_of_the_model_here(folder: Path) -> 
     assert stored is not None
     assert stored.machine(HERE) is not None
     assert stored.twin == outcome.recording.twin
+
+
+@pytest.mark.parametrize("measure", Measure)
+def test_what_is_measured_is_told_to_the_machine(
+    measure: Measure, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Measure] = []
+    check = Checker.check
+
+    def check_and_note(own: Checker, sent: CaseCheck) -> Checked:
+        told.append(sent.measure)
+        return check(own, sent)
+
+    monkeypatch.setattr(Checker, "check", check_and_note)
+    checker = on_cluster(FakeCluster(machine(HERE)), context(folder))
+    checker.check(check_of(folder / "base.onnx", measure=measure))
+    assert told == [measure]
 
 
 def test_layers_are_timed_on_the_machine_that_judged_the_case(folder: Path) -> None:

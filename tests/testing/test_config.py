@@ -18,6 +18,7 @@ from inline_snapshot import snapshot
 from msgspec import structs
 
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
+from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.graph.phases import Phase
@@ -26,6 +27,7 @@ from pytest_modelperf.testing.model_tables import MODEL_KEYS, ModelTable, ModelT
 from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode
 
 _ROOT = Path("/project")
+ALWAYS = Measure.ALWAYS
 
 
 def _settings(
@@ -80,6 +82,7 @@ _SAMPLES = {
         ("p50=0.06", read_tolerances({"p50": 0.06}, "")),
         ({"p99": 0.07}, read_tolerances({"p99": 0.07}, "")),
     ),
+    "measure": _Sample("measure", ("always", ALWAYS), ("always", ALWAYS), ("always", ALWAYS)),
     "max_seconds": _Sample("max_seconds", ("1.5", 1.5), ("2", 2.0), (3, 3.0)),
     "warmup_seconds": _Sample("warmup_seconds", ("0.5", 0.5), ("0.6", 0.6), (0.7, 0.7)),
     "min_seconds": _Sample("min_seconds", ("0.8", 0.8), ("0.9", 0.9), (1, 1.0)),
@@ -185,6 +188,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
     assert found == {
         "root": _ROOT,
         "tolerances": Tolerances(),
+        "measure": Measure.CHANGED,
         "max_seconds": 10.0,
         "warmup_seconds": None,
         "min_seconds": None,
@@ -228,6 +232,16 @@ def test_a_time_may_be_given_anywhere() -> None:
     assert _settings().with_terms(terms).has_given_seconds
 
 
+def test_a_wrong_way_to_measure_is_answered_with_the_choices() -> None:
+    wrong = "takes changed or always, not 'never'."
+    assert _refusal({"measure": "never"}) == f"--modelperf-measure {wrong}"
+    assert _refusal(ini={"measure": "never"}) == f"the ini key modelperf_measure {wrong}"
+    place = "pyproject.toml, [tool.modelperf"
+    assert _refusal(table={"measure": "never"}) == f"{place}]: measure {wrong}"
+    of_model = {"models": {"m.onnx": {"measure": "never"}}}
+    assert _refusal(table=of_model) == f'{place}.models."m.onnx"]: measure {wrong}'
+
+
 @pytest.mark.parametrize("key", ["warmup_seconds", "min_seconds"])
 def test_a_least_time_above_the_longest_is_refused(key: str) -> None:
     message = f"{key} is 12, which is longer than max_seconds, 10: make max_seconds 24, or"
@@ -261,6 +275,7 @@ def test_options_are_named_alike_everywhere() -> None:
 
     assert "\n".join(rows) == snapshot("""\
 --modelperf-tolerance            modelperf_tolerance             tolerance              0.03
+--modelperf-measure              modelperf_measure               measure                changed
 --modelperf-max-seconds          modelperf_max_seconds           max_seconds            10
 --modelperf-warmup-seconds       modelperf_warmup_seconds        warmup_seconds         -
 --modelperf-min-seconds          modelperf_min_seconds           min_seconds            -
@@ -459,6 +474,7 @@ def test_a_setting_that_another_one_leaves_without_effect_is_an_error(
 
 _WRONG: Mapping[str, list[object]] = {
     "tolerance": ["fast", True, [], 3, {"p1": 0.1}],
+    "measure": ["", "Changed", "never", True, 3, [], ["always"], {}],
     "max_seconds": ["10", 0, -1, True, float("nan"), float("inf"), 10**400, [], {}],
     "warmup_seconds": ["1", 0, -1, True],
     "min_seconds": ["1", 0, -1, True],
@@ -591,11 +607,11 @@ def test_an_unknown_ini_key_is_refused_with_the_nearest(name: str, hint: str) ->
 def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
-    'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
-    timeout, engine, engine_options, gateway, static_only, against, baseline_python,
-    baseline_requirements, judge_engine_upgrades, baseline_dir, strict, json, markdown,
-    html, benchmark_json, bencher_json, history, trace, cluster, machine, models,
-    machines.\
+    'max_seconds'? There are: tolerance, measure, max_seconds, warmup_seconds,
+    min_seconds, timeout, engine, engine_options, gateway, static_only, against,
+    baseline_python, baseline_requirements, judge_engine_upgrades, baseline_dir, strict,
+    json, markdown, html, benchmark_json, bencher_json, history, trace, cluster, machine,
+    models, machines.\
 """)
 
 
@@ -631,6 +647,7 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
     "engine": ("'openvino'", ModelTable(pattern="m", engine="openvino")),
     "engine_options": ("{x.y = 1}", ModelTable(pattern="m", engine_options={"x.y": "1"})),
     "gateway": ("'ssh=a'", ModelTable(pattern="m", gateway="ssh=a")),
+    "measure": ("'always'", ModelTable(pattern="m", measure=ALWAYS)),
     "max_seconds": ("3", ModelTable(pattern="m", max_seconds=3.0)),
     "warmup_seconds": ("2", ModelTable(pattern="m", warmup_seconds=2.0)),
     "min_seconds": ("2", ModelTable(pattern="m", min_seconds=2.0)),
@@ -676,6 +693,7 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "engine": [3, "", []],
     "engine_options": ["a=1", ["a=1"], {"a": True}],
     "gateway": [3, "", [], "board", "ssh=a//ssh=b", "popen//python=/no/such/python"],
+    "measure": ["", "never", True, ["always"]],
     "max_seconds": ["3", 0, True],
     "warmup_seconds": ["3", 0, True],
     "min_seconds": ["3", 0, True],
@@ -733,7 +751,7 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, prompt, generate, phase, state,
-    input_file, budget, tolerance, engine, engine_options, gateway, max_seconds,
+    input_file, budget, tolerance, measure, engine, engine_options, gateway, max_seconds,
     warmup_seconds, min_seconds, baseline, machines.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import MeasureError
 from tests.support.project import (
     STATIC,
@@ -624,6 +625,52 @@ def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(
     result = run.runpytest_inprocess("--modelperf", "--modelperf-min-seconds=4")
     assert policies == [(1, 4), (3, 4)]
     result.stdout.fnmatch_lines(["*warmup_seconds is 11, which is longer than max_seconds, 10:*"])
+
+
+def test_what_a_marker_or_a_call_measures_reaches_its_check(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measures: list[Measure] = []
+
+    def check(_: object, check: CaseCheck) -> NoReturn:
+        measures.append(check.measure)
+        raise MeasureError("not run")
+
+    def compare(_: object, before: CaseCheck, after: CaseCheck) -> NoReturn:
+        measures.extend([before.measure, after.measure])
+        raise MeasureError("not run")
+
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.compare", compare)
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case("dense.onnx")
+        def test_plain():
+            pass
+
+        @pytest.mark.perf_case("dense.onnx", measure="always")
+        def test_marked():
+            pass
+
+        def test_called(modelperf):
+            modelperf.check("dense.onnx", measure="always")
+
+        def test_compared(modelperf):
+            modelperf.compare("dense.onnx", "dense.onnx", measure="always")
+
+        def test_refused(modelperf):
+            modelperf.check("dense.onnx", measure="never")
+        """
+    )
+    changed, always = Measure.CHANGED, Measure.ALWAYS
+    result = run.runpytest_inprocess("--modelperf")
+    assert measures == [changed, always, always, always, always]
+    result.stdout.fnmatch_lines(["*modelperf: measure takes changed or always, not 'never'.*"])
+    measures.clear()
+    run.runpytest_inprocess("--modelperf", "--modelperf-measure=changed")
+    assert measures == [changed] * 5
 
 
 def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(

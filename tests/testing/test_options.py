@@ -14,6 +14,7 @@ IN_FILES = tuple(option for option in OPTIONS if option.is_in_files)
 # A text that each option takes, and what a table would hold of it.
 SAMPLES: dict[str, tuple[str, str]] = {
     "tolerance": ("p50=0.02", '"p50=0.02"'),
+    "measure": ("always", '"always"'),
     "max_seconds": ("7", "7"),
     "warmup_seconds": ("2", "2"),
     "min_seconds": ("3", "3"),
@@ -45,8 +46,8 @@ SHOWS_SETTINGS = """
 
     def pytest_collection_finish(session):
         told = run_of(session.config).settings
-        print("told:", told.tolerances.of(50.0), told.max_seconds, told.warmup_seconds,
-              told.min_seconds, told.timeout, told.engine,
+        print("told:", told.tolerances.of(50.0), told.measure, told.max_seconds,
+              told.warmup_seconds, told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.gateway, told.static_only, told.against,
               told.baseline_python, told.baseline_requirement, told.judge_engine_upgrades,
               told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
