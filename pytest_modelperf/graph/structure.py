@@ -229,6 +229,13 @@ class PlanGraph(Struct, frozen=True, eq=False):
     constants: frozenset[str] = frozenset()
 
 
+class PlanDigest(Struct, frozen=True):
+    """The digest of a plan, which is equal for the same plan, and its number of kernels."""
+
+    value: str
+    kernels: int
+
+
 class TensorFacts(Struct, frozen=True):
     """A tensor of a model, with its type and shape as far as they are known without a run.
 

@@ -51,12 +51,14 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
     `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any look.
     `pass_level` bounds the chance that a ratio of at least 1 + `tolerance` is called not worse.
+    `has_early_looks` claims that this is looked for after fewer rounds than an alarm.
     """
 
     tolerance: float = 0.03
     level: float = 0.01
     pass_level: float = 0.05
     looks: tuple[int, ...] = LOOKS
+    has_early_looks: bool = True
 
     @property
     def margin(self) -> float:
@@ -74,7 +76,7 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
     @property
     def pass_looks(self) -> tuple[int, ...]:
-        return plan_early_looks(self.looks[-1])
+        return plan_early_looks(self.looks[-1]) if self.has_early_looks else self.looks
 
 
 class Schedule(Struct, frozen=True):
@@ -313,7 +315,7 @@ def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
     return centre > max(half, math.log1p(tolerance))
 
 
-def _median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:
+def median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:
     """The difference of each round for the median: the typical pair, in which drift cancels.
 
     For a model with modes it is the difference of the medians.
@@ -329,7 +331,7 @@ def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float)
     beyond the percentile. The rest waits for further rounds.
     """
     if percent == MEDIAN:
-        return _Differences(_median_differences(pairs, tolerance), range(1, len(pairs) + 1))
+        return _Differences(median_differences(pairs, tolerance), range(1, len(pairs) + 1))
     share = percent / 100.0
     # Without the slack, 1 / (1 - 0.95) is a little more than 20.
     least = math.ceil(1.0 / (1.0 - share) - 1e-6)

@@ -23,6 +23,17 @@ class Turns(Struct, frozen=True, kw_only=True):
     running_ns: tuple[int, ...] | None = None
 
 
+class PartTurns(Struct, frozen=True, kw_only=True):
+    """A part of a model in the turns of one side of a round.
+
+    `in_place` are its runs right after the whole model, with the caches as that leaves them;
+    `alone` are its runs without it.
+    """
+
+    in_place: Turns
+    alone: Turns
+
+
 class Percentile(Struct, frozen=True, kw_only=True):
     """A percentile of the latency, with its interval.
 

@@ -1,7 +1,7 @@
 """The contract of an engine: a module that loads a model, runs it, and describes itself.
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and its
-own runtime, and nothing of this package. It has the functions of `Engine`; the last six are
+own runtime, and nothing of this package. It has the functions of `Engine`; the last nine are
 optional, and so are `prepare_another`, `prepare_steps` and `read_outputs` of a session. Element
 types have numpy's names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the type:
 such an input comes as unsigned integers that hold its bits.
@@ -144,7 +144,8 @@ class Engine(Protocol):
         """The shapes that one unoptimized run saw at each node that ran.
 
         A list of dicts: `name` of the node, and `calls`: for every call the list of the shapes of
-        its outputs. Outputs that are no tensors may be None or left out.
+        its outputs. Outputs that are no tensors may be None or left out. `types`, the types of
+        these outputs in its last call, is optional.
         """
         ...
 
@@ -161,6 +162,32 @@ class Engine(Protocol):
 
     def sparsity_options(self, share: float, options: Mapping[str, str]) -> Mapping[str, str]:
         """The additional options that make use of weights with this share of zeros."""
+        ...
+
+    def save_plan(
+        self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
+    ) -> str | None:
+        """Write the plan that a session would run, as an ONNX file with its weights beside it.
+
+        Returns the path of that file in `folder`; None if a file cannot tell all that runs. An
+        engine with this function has `load_part` and `read_tensors` too.
+        """
+        ...
+
+    def load_part(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:
+        """A part of a plan, ready to run as it is: no kernel is replaced by another."""
+        ...
+
+    def read_tensors(  # noqa: PLR0913, PLR0917  # a plan, how it runs, on what, and what to read
+        self,
+        model: ModelRef,
+        threads: int,
+        options: Mapping[str, str],
+        inputs: Mapping[str, Array],
+        dtypes: Mapping[str, str],
+        names: Sequence[str],
+    ) -> Mapping[str, Array]:
+        """These outputs of a plan that runs once as it is, by name."""
         ...
 
     def clock_ns(self) -> int:

@@ -18,7 +18,7 @@ import platform
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,9 @@ _CUT_OFF_US = 0.5
 # The most events that a profile can hold.
 _MAX_EVENTS = 1_000_000
 _KERNEL_EVENT = "_kernel_time"
+_CPU = "CPUExecutionProvider"
+# Without optimizations exactly the kernels of a plan run.
+_AS_IT_IS = {"graph_optimization_level": "none"}
 _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
 # The runtime itself checks for the instructions.
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
@@ -132,6 +135,46 @@ def load_profiled(
         raise
 
 
+def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder: str) -> str | None:
+    """See `Engine`. Only the CPU's plans are known to say all that runs."""
+    if [name for name, _ in _providers(options)] != [_CPU]:
+        return None
+    path = Path(folder) / _PLAN_FILE
+    made = _session_options(threads, options)
+    made.optimized_model_filepath = str(path)
+    _keep_weights_apart(made)
+    _open(model, made, options)
+    return str(path) if path.exists() else None
+
+
+def load_part(model: ModelRef, threads: int, options: Mapping[str, str]) -> _PartSession:
+    """See `Engine`."""
+    made = _session_options(threads, {**options, **_AS_IT_IS})
+    return _PartSession(_open(model, made, options))
+
+
+def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
+    model: ModelRef,
+    threads: int,
+    options: Mapping[str, str],
+    inputs: Mapping[str, Array],
+    dtypes: Mapping[str, str],
+    names: Sequence[str],
+) -> Mapping[str, Array]:
+    """See `Engine`. ValueError for a tensor that numpy has no type for."""
+    session = _open(model, _session_options(threads, {**options, **_AS_IT_IS}), options)
+    values = {
+        name: _ort_value(_packed(a, dtypes[name]), dtypes[name]) for name, a in inputs.items()
+    }
+    found = {}
+    for name, value in zip(names, session.run_with_ort_values(list(names), values)):  # noqa: B905  # 3.9 has no strict
+        array = value.numpy() if value.is_tensor() else None
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+            raise ValueError(f"the tensor {name!r} is {value.data_type()}, which numpy lacks")
+        found[name] = array
+    return found
+
+
 def observe_shapes(
     model: ModelRef,
     options: Mapping[str, str],
@@ -146,11 +189,13 @@ def observe_shapes(
         session = _open(model, _profiled_options(1, plain, own), plain)
         _Session(session).prepare(inputs, dtypes)()
         calls: dict[str, list[list[list[int]]]] = {}
+        types: dict[str, list[str]] = {}
         for event in _read_events(_end_profiling(session)):
             if _is_kernel(event):
-                shapes = [list(shape) for _, shape in _types(event["args"], "output_type_shape")]
-                calls.setdefault(_kernel_name(event), []).append(shapes)
-        return [{"name": name, "calls": seen} for name, seen in calls.items()]
+                name, told = _kernel_name(event), _types(event["args"], "output_type_shape")
+                calls.setdefault(name, []).append([list(shape) for _, shape in told])
+                types[name] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in told]
+        return [{"name": name, "calls": seen, "types": types[name]} for name, seen in calls.items()]
     finally:
         shutil.rmtree(own, ignore_errors=True)
 
@@ -214,6 +259,18 @@ class _Session:
 
     def close(self) -> None:
         del self._infer, self._session
+
+
+class _PartSession(_Session):
+    """A session whose outputs stay in the memory of the runtime, as those of a kernel do."""
+
+    def _prepared(
+        self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
+    ) -> Callable[[], Any]:
+        self._kept.extend(inputs.values())
+        values = {name: _ort_value(array, dtypes.get(name, "")) for name, array in inputs.items()}
+        outputs = [output.name for output in self._session.get_outputs()]
+        return functools.partial(self._session.run_with_ort_values, outputs, values)
 
 
 class _Steps:
@@ -440,8 +497,8 @@ def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
                 f"{', '.join(available)}."
             )
         names.append(full)
-    if "CPUExecutionProvider" not in names:
-        names.append("CPUExecutionProvider")
+    if _CPU not in names:
+        names.append(_CPU)
     prefix = f"{_PROVIDER}."
     first = {k[len(prefix) :]: v for k, v in options.items() if k.startswith(prefix)}
     return [(name, first if index == 0 else {}) for index, name in enumerate(names)]
@@ -485,6 +542,10 @@ def _save_plan(session_options: ort.SessionOptions, folder: Path) -> None:
     session_options.optimized_model_filepath = str(folder / _PLAN_FILE)
     # A link to the null device, because the runtime removes a file of weights that stayed empty.
     (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
+    _keep_weights_apart(session_options)
+
+
+def _keep_weights_apart(session_options: ort.SessionOptions) -> None:
     prefix = "session.optimized_model_external_initializers"
     session_options.add_session_config_entry(f"{prefix}_file_name", _WEIGHTS_FILE)
     session_options.add_session_config_entry(f"{prefix}_min_size_in_bytes", "64")

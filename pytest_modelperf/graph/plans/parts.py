@@ -1,0 +1,241 @@
+"""Parts: the kernels that changed, with their neighbours, cut out of two plans as small models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+
+from pytest_modelperf.graph.model_file import dtype_name
+from pytest_modelperf.graph.plans.matching import Matching
+from pytest_modelperf.graph.plans.plan import EnginePlan
+
+# How far from a changed kernel its part reaches.
+CONTEXT = 1
+# The first version of ONNX in which weights need not be inputs.
+_WEIGHTS_APART = 4
+# So many operators of a part are named.
+_MOST_NAMED = 4
+
+_CODES: Mapping[str, int] = {
+    name: code for code in TensorProto.DataType.values() if (name := dtype_name(code)) is not None
+}
+
+
+class PartSide(Struct, frozen=True, eq=False):
+    """A part of one plan: its kernels by index, how many of them changed, and its edges."""
+
+    kernels: tuple[int, ...]
+    changed: tuple[int, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Part(Struct, frozen=True, eq=False):
+    """The same place in two plans, before and after a change."""
+
+    before: PartSide
+    after: PartSide
+    text: str
+
+
+def find_parts(before: EnginePlan, after: EnginePlan, matching: Matching) -> tuple[Part, ...]:
+    """A part for each connected group of changed kernels.
+
+    Both of its sides have the same kernels around the change, so that these cancel.
+    """
+    both = _Both(before, after, matching)
+    return tuple(
+        _make_part((before, after), kernels, changed) for kernels, changed in both.groups()
+    )
+
+
+# The kernels of a group, of both plans: 0 and an index before the change, 1 and one after it.
+_Kernel = tuple[int, int]
+
+
+class _Both:
+    """Both plans as one graph, in which partners are one kernel."""
+
+    def __init__(self, before: EnginePlan, after: EnginePlan, matching: Matching) -> None:
+        self._plans = before, after
+        self._matching = matching
+        self._partners = matching.partners, {b: a for a, b in matching.partners.items()}
+        self._neighbours = _neighbours(before), _neighbours(after)
+
+    def groups(self) -> list[tuple[frozenset[_Kernel], frozenset[_Kernel]]]:
+        """For each part its kernels and those of them that changed."""
+        changed = [
+            *((0, index) for index in self._matching.before),
+            *((1, index) for index in self._matching.after),
+        ]
+        joined: list[tuple[set[_Kernel], set[_Kernel]]] = []
+        for kernel in changed:
+            kernels, own = self._around(kernel), {kernel}
+            apart = []
+            for group in joined:
+                if group[0] & kernels:
+                    kernels |= group[0]
+                    own |= group[1]
+                else:
+                    apart.append(group)
+            joined = [*apart, (kernels, own)]
+        return [(frozenset(kernels), frozenset(own)) for kernels, own in joined]
+
+    def _around(self, kernel: _Kernel) -> set[_Kernel]:
+        """A changed kernel and its context, on both sides."""
+        found, reached = {kernel}, {kernel}
+        for _ in range(CONTEXT):
+            reached = {near for side, index in reached for near in self._near(side, index)} - found
+            found |= reached
+        return found
+
+    def _near(self, side: int, index: int) -> Iterable[_Kernel]:
+        for near in self._neighbours[side][index]:
+            yield side, near
+            partner = self._partners[side].get(near)
+            if partner is not None:
+                yield 1 - side, partner
+
+
+def _neighbours(plan: EnginePlan) -> Sequence[frozenset[int]]:
+    """The kernels that feed each kernel or read from it."""
+    found: list[set[int]] = [set() for _ in plan.kernels]
+    for name, producer in plan.producers.items():
+        for reader, _ in plan.readers.get(name, ()):
+            found[producer].add(reader)
+            found[reader].add(producer)
+    return [frozenset(each) for each in found]
+
+
+def _make_part(
+    plans: tuple[EnginePlan, EnginePlan], kernels: frozenset[_Kernel], changed: frozenset[_Kernel]
+) -> Part:
+    before, after = (
+        _make_side(
+            plan,
+            sorted(index for own, index in kernels if own == side),
+            sorted(index for own, index in changed if own == side),
+        )
+        for side, plan in enumerate(plans)
+    )
+    old, new = (
+        _name_kernels(plan, side.changed) for plan, side in zip(plans, (before, after), strict=True)
+    )
+    return Part(before, after, _describe(old, new))
+
+
+def _make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) -> PartSide:
+    inside = set(kernels)
+    made = {name for index in kernels for name in plan.kernels[index].outputs if name}
+    reads = [name for index in kernels for name in plan.kernels[index].inputs if name]
+    inputs = tuple(dict.fromkeys(n for n in reads if n not in made and n not in plan.weights))
+    outputs = tuple(
+        name
+        for index in kernels
+        for name in plan.kernels[index].outputs
+        if name
+        and (
+            name in plan.outputs
+            or any(reader not in inside for reader, _ in plan.readers.get(name, ()))
+        )
+    )
+    return PartSide(tuple(kernels), tuple(changed), inputs, outputs)
+
+
+def _name_kernels(plan: EnginePlan, changed: Sequence[int]) -> Counter[str]:
+    return Counter(plan.kernels[index].op_type for index in changed)
+
+
+def _describe(old: Counter[str], new: Counter[str]) -> str:
+    """`1 LayerNormalization became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
+    if not old:
+        return f"{_kernels(new)} added"
+    if not new:
+        return f"{_kernels(old)} removed"
+    return f"{_kernels(old)} became {_kernels(new)}"
+
+
+def _kernels(found: Counter[str]) -> str:
+    count = sum(found.values())
+    if len(found) == 1:
+        return f"{count} {next(iter(found))}"
+    named = [f"{n} {op}" if n > 1 else op for op, n in found.most_common(_MOST_NAMED)]
+    rest = ", ..." if len(found) > _MOST_NAMED else ""
+    return f"{count} kernels ({', '.join(named)}{rest})"
+
+
+# -- small models
+
+
+def write_part(
+    plan: EnginePlan,
+    side: PartSide,
+    types: Mapping[str, tuple[str, Sequence[int]]],
+    path: Path,
+) -> None:
+    """Write a part as a model that runs beside the file of the plan's weights.
+
+    `types` has the type and the shape of each tensor at its edge.
+    """
+    model = _like(plan)
+    nodes = [plan.kernels[index].node for index in side.kernels]
+    model.graph.node.extend(nodes)
+    read = {name for index in side.kernels for name in plan.kernels[index].inputs}
+    model.graph.initializer.extend(t for n, t in plan.weights.items() if n in read)
+    model.graph.input.extend(_typed(name, *types[name]) for name in side.inputs)
+    model.graph.output.extend(ValueInfoProto(name=name) for name in side.outputs)
+    path.write_bytes(model.SerializeToString())
+
+
+def write_watched(plan: EnginePlan, names: Iterable[str], path: Path) -> None:
+    """Write a whole plan that returns these tensors as well."""
+    model = _copy(plan)
+    present = set(plan.outputs)
+    model.graph.output.extend(
+        ValueInfoProto(name=name)
+        for name in names
+        if name in plan.producers and name not in present
+    )
+    path.write_bytes(model.SerializeToString())
+
+
+def write_numbered(plan: EnginePlan, path: Path) -> None:
+    """Write a whole plan whose kernels are named by their numbers: `0`, `1`, `2`."""
+    model = _copy(plan)
+    for number, node in enumerate(model.graph.node):
+        node.name = str(number)
+    path.write_bytes(model.SerializeToString())
+
+
+def _copy(plan: EnginePlan) -> ModelProto:
+    """The whole plan, with the inputs of the model alone."""
+    model = ModelProto()
+    model.CopyFrom(plan.proto)
+    model.ir_version = max(plan.proto.ir_version, _WEIGHTS_APART)
+    wanted = [value for value in plan.proto.graph.input if value.name in plan.model_inputs]
+    del model.graph.input[:]
+    model.graph.input.extend(wanted)
+    return model
+
+
+def _like(plan: EnginePlan) -> ModelProto:
+    """A model without a graph, of the same versions."""
+    model = ModelProto(ir_version=max(plan.proto.ir_version, _WEIGHTS_APART))
+    model.opset_import.extend(plan.proto.opset_import)
+    model.functions.extend(plan.proto.functions)
+    model.graph.CopyFrom(GraphProto(name="part"))
+    return model
+
+
+def _typed(name: str, dtype: str, shape: Sequence[int]) -> ValueInfoProto:
+    value = ValueInfoProto(name=name)
+    kind = value.type.tensor_type
+    kind.elem_type = _CODES[dtype]
+    kind.shape.SetInParent()
+    for size in shape:
+        kind.shape.dim.add(dim_value=size)
+    return value

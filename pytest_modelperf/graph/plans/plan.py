@@ -1,0 +1,450 @@
+"""The plan of an engine as kernels that are connected by tensors.
+
+An engine may list independent kernels in another order in each session, and it makes up names. So
+two plans are the same if the same kernels are connected in the same way. Each kernel has a digest
+of its operator, its attributes and the digests of its inputs; the plans are compared by the
+digests of all kernels, in no order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from msgspec import Struct
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.model_file import dtype_name
+from pytest_modelperf.graph.structure import PlanDigest, byte_size
+from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
+
+# A share of subnormal numbers below this one does not show in the time of a kernel.
+_FEWEST_SUBNORMALS = 1e-6
+# Operators of plain arithmetic: the value of a single factor or term does not change their time.
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+# How the names of operators on quantized numbers begin.
+_QUANTIZED = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "QOrdered")
+_DIGEST_BYTES = 16
+_OUTSIDE = "outside"
+# One step of a kernel's inputs: whatever reads a tensor, and at which place.
+Reader = tuple[int, int]
+
+
+class StoredSpan(Struct, frozen=True):
+    """The place of a weight's data in a file beside the plan, and the type of its numbers."""
+
+    location: str
+    offset: int
+    nbytes: int
+    dtype: str
+
+
+class WeightFacts(Struct, frozen=True):
+    """The facts about the data of a weight: a digest of it, and its share of subnormal numbers."""
+
+    content: bytes
+    subnormal_share: float = 0.0
+
+
+class PlanKernel(Struct, frozen=True, eq=False):
+    """One kernel of a plan. Tensors that its bodies read from outside are among its inputs."""
+
+    node: NodeProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its first output."""
+        return next((name for name in self.outputs if name), str(self.node.name))
+
+    @property
+    def op_type(self) -> str:
+        return str(self.node.op_type)
+
+
+class _Digests(Struct, frozen=True):
+    """The digests of kernels in their order, and of tensors by their names."""
+
+    kernels: tuple[str, ...]
+    tensors: Mapping[str, str]
+
+
+class EnginePlan:
+    """The kernels of a plan in an order in which they can run, and the weights that they read.
+
+    `inputs` describes the type and shape of each input of the model. `facts` has the data of the
+    weights that lie beside the plan, by their offset in that file.
+    """
+
+    def __init__(
+        self, data: bytes, inputs: Mapping[str, str], facts: Mapping[int, WeightFacts]
+    ) -> None:
+        self.proto = _parse(data)
+        self.inputs = inputs
+        self._facts = facts
+        self.kernels = tuple(map(_kernel, self.proto.graph.node))
+        self.outputs = tuple(str(value.name) for value in self.proto.graph.output)
+        self.weights: Mapping[str, TensorProto] = {
+            str(tensor.name): tensor for tensor in self.proto.graph.initializer
+        }
+
+    @cached_property
+    def model_inputs(self) -> tuple[str, ...]:
+        """The inputs of the model, in its order.
+
+        The plan of a model of an early version lists its weights as inputs too, and keeps the names
+        of some that it removed.
+        """
+        names = (str(value.name) for value in self.proto.graph.input)
+        return tuple(name for name in names if name in self.inputs and name not in self.weights)
+
+    @cached_property
+    def producers(self) -> Mapping[str, int]:
+        """The kernel that makes each tensor."""
+        return {
+            output: index
+            for index, kernel in enumerate(self.kernels)
+            for output in kernel.outputs
+            if output
+        }
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[Reader]]:
+        """The kernels that read each tensor, and at which place."""
+        found: dict[str, list[Reader]] = defaultdict(list)
+        for index, kernel in enumerate(self.kernels):
+            for place, name in enumerate(kernel.inputs):
+                if name:
+                    found[name].append((index, place))
+        return found
+
+    @cached_property
+    def digest(self) -> PlanDigest:
+        parts = (
+            sorted(self.forward),
+            sorted(self._ahead.tensors.get(name, name) for name in self.outputs),
+            sorted(self.equal_weights),
+        )
+        return PlanDigest(_digest(*map(repr, parts)), len(self.kernels))
+
+    @property
+    def forward(self) -> tuple[str, ...]:
+        """The digest of each kernel, from the inputs of the model on."""
+        return self._ahead.kernels
+
+    @cached_property
+    def _ahead(self) -> _Digests:
+        known = {"": "", **self.weight_identities}
+        for place, name in enumerate(self.model_inputs):
+            known[name] = f"input {place} {self.inputs[name]}"
+        found = []
+        for kernel in self.kernels:
+            own = _digest(
+                self._kind(kernel.node, known.__getitem__),
+                *(known[str(name)] for name in kernel.node.input),
+            )
+            found.append(own)
+            known.update({name: f"{own}/{k}" for k, name in enumerate(kernel.outputs) if name})
+        return _Digests(tuple(found), known)
+
+    @cached_property
+    def backward(self) -> tuple[str, ...]:
+        """The digest of each kernel, from the outputs of the model back."""
+        identities = self.weight_identities
+        readers: dict[str, list[str]] = defaultdict(list)
+        for name in self.outputs:
+            readers[name].append("output")
+        found = [""] * len(self.kernels)
+        for index in range(len(self.kernels) - 1, -1, -1):
+            kernel = self.kernels[index]
+            own = found[index] = _digest(
+                self.kinds[index],
+                *(repr(sorted(readers[name])) for name in kernel.outputs),
+                *(identities.get(name, _OUTSIDE) for name in kernel.inputs),
+            )
+            for place, name in enumerate(kernel.inputs):
+                if name and name not in identities:
+                    readers[name].append(f"{own}/{place}")
+        return tuple(found)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The operator of each kernel with its attributes, whatever it works on."""
+        return tuple(self._kind(kernel.node, self._outside) for kernel in self.kernels)
+
+    def _outside(self, name: str) -> str:
+        return self.weight_identities.get(name, _OUTSIDE)
+
+    @cached_property
+    def weight_identities(self) -> Mapping[str, str]:
+        """What of each weight moves time: its type and shape, and of some the values."""
+        return {
+            name: self._identity(tensor, self.readers.get(name, ()))
+            for name, tensor in self.weights.items()
+        }
+
+    @cached_property
+    def equal_weights(self) -> tuple[str, ...]:
+        """The kernels that read weights which equal one another, by their digests.
+
+        An engine packs equal weights once in a session, so they take less of its caches.
+        """
+        groups: dict[tuple[int, bytes], list[str]] = defaultdict(list)
+        for name, tensor in self.weights.items():
+            facts = self._facts_of(tensor)
+            if facts is not None and len(tensor.dims) > 1 and _stored_bytes(tensor) > KEEP_BYTES:
+                groups[tensor.data_type, facts.content].append(name)
+        return tuple(
+            repr((len(names), sorted(f"{self.forward[k]}/{place}" for k, place in readers)))
+            for names in groups.values()
+            if len(readers := [each for name in names for each in self.readers.get(name, ())]) > 1
+        )
+
+    # -- weights
+
+    def _facts_of(self, tensor: TensorProto) -> WeightFacts | None:
+        offset = _offset(tensor)
+        return None if offset is None else self._facts.get(offset)
+
+    def _identity(self, tensor: TensorProto, readers: Sequence[Reader]) -> str:
+        operators = {self.kernels[index].op_type for index, _ in readers}
+        return self._identity_for(tensor, operators)
+
+    def _identity_for(self, tensor: TensorProto, operators: set[str]) -> str:
+        """The identity of a weight that these operators read.
+
+        Of a quantized operator's settings only zeros count: retraining changes scales and zero
+        points, which never changes the time.
+        """
+        shown = f"{tensor.data_type} {tuple(tensor.dims)}"
+        is_quantized = bool(operators) and all(map(_is_quantized, operators))
+        is_single = prod(tensor.dims) == 1
+        if not _is_float(tensor):
+            if is_quantized:
+                return f"{shown} {_number_class(tensor)}" if is_single else shown
+            is_known = _stored_bytes(tensor) <= KEEP_INTEGER_BYTES
+            return f"{shown} {self._content(tensor).hex()}" if is_known else shown
+        if is_single:
+            is_plain = bool(operators) and operators <= _ARITHMETIC
+            if is_quantized or is_plain:
+                return f"{shown} {_number_class(tensor)}"
+            return f"{shown} {self._content(tensor).hex()}"
+        facts = self._facts_of(tensor)
+        share = 0.0 if facts is None else facts.subnormal_share
+        return shown if share < _FEWEST_SUBNORMALS else f"{shown} subnormal {share:.0e}"
+
+    def _content(self, tensor: TensorProto) -> bytes:
+        facts = self._facts_of(tensor)
+        if facts is not None:
+            return facts.content
+        if _offset(tensor) is not None:
+            return b""
+        return _hash(tensor.raw_data or tensor.SerializeToString(deterministic=True))
+
+    # -- kernels with bodies
+
+    def _kind(self, node: NodeProto, outer: Callable[[str], str]) -> str:
+        attributes = [
+            self._body_digest(attribute.g, outer)
+            if attribute.type == AttributeProto.GRAPH
+            else attribute.SerializeToString(deterministic=True).hex()
+            for attribute in node.attribute
+        ]
+        names = [str(attribute.name) for attribute in node.attribute]
+        return _digest(
+            str(node.op_type), str(node.domain), repr(sorted(zip(names, attributes, strict=True)))
+        )
+
+    def _body_digest(self, body: GraphProto, outer: Callable[[str], str]) -> str:
+        operators: dict[str, set[str]] = defaultdict(set)
+        for node in body.node:
+            for name in node.input:
+                operators[str(name)].add(str(node.op_type))
+        known: dict[str, str] = {"": ""}
+        for tensor in body.initializer:
+            name = str(tensor.name)
+            known[name] = self._identity_for(tensor, operators[name])
+        for place, value in enumerate(body.input):
+            known.setdefault(str(value.name), f"input {place}")
+
+        def lookup(name: str) -> str:
+            return known[name] if name in known else outer(name)
+
+        digests = []
+        for node in body.node:
+            own = _digest(self._kind(node, lookup), *(lookup(str(name)) for name in node.input))
+            digests.append(own)
+            known.update({str(name): f"{own}/{k}" for k, name in enumerate(node.output) if name})
+        outputs = [lookup(str(value.name)) for value in body.output]
+        return _digest(repr(sorted(digests)), repr(outputs))
+
+
+def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
+    """The weights of a plan whose data lies in the file beside it."""
+    return tuple(
+        StoredSpan(
+            _external(tensor)["location"],
+            offset,
+            _stored_bytes(tensor),
+            dtype_name(tensor.data_type) or "",
+        )
+        for tensor in _initializers(_parse(data).graph)
+        if (offset := _offset(tensor)) is not None
+    )
+
+
+def find_plan_difference(first: EnginePlan, second: EnginePlan) -> str | None:
+    """The difference of two plans in words: `it runs 1 Relu less and 7 Mul more`; None if the same.
+
+    The first plan is of the model, the second of its stand-in.
+    """
+    if first.digest == second.digest:
+        return None
+    here, there = (Counter(kernel.op_type for kernel in plan.kernels) for plan in (first, second))
+    changes = [
+        f"{abs(there[op] - here[op]):,} {op} {'more' if there[op] > here[op] else 'less'}"
+        for op in sorted({*here, *there}, key=lambda op: (-abs(there[op] - here[op]), op))
+        if here[op] != there[op]
+    ]
+    if changes:
+        rest = "" if len(changes) <= _MOST_TOLD else f" and {len(changes) - _MOST_TOLD} others"
+        return f"it runs {', '.join(changes[:_MOST_TOLD])}{rest}"
+    known = Counter(second.forward)
+    for kernel, digest in zip(first.kernels, first.forward, strict=True):
+        if not known[digest]:
+            return _describe_other(first, second, kernel)
+        known[digest] -= 1
+    if sorted(first.equal_weights) != sorted(second.equal_weights):
+        return "other weights equal one another, which an engine packs only once"
+    return "it returns other tensors"
+
+
+# So many operators are named in a difference.
+_MOST_TOLD = 3
+
+
+def _describe_other(first: EnginePlan, second: EnginePlan, kernel: PlanKernel) -> str:
+    """Why a kernel has no like in the other plan, as far as a weight tells."""
+    like = next((other for other in second.kernels if other.name == kernel.name), None)
+    if like is not None:
+        for mine, other in zip(kernel.inputs, like.inputs, strict=False):
+            here = first.weight_identities.get(mine)
+            there = second.weight_identities.get(other)
+            if here is not None and there is not None and here != there:
+                is_subnormal = "subnormal" in here or "subnormal" in there
+                what = (
+                    "another share of subnormal numbers"
+                    if is_subnormal
+                    else "other values or sizes"
+                )
+                return f"a weight of its {kernel.op_type} {kernel.name!r} has {what}"
+    return f"its {kernel.op_type} {kernel.name!r} works on other tensors or in another way"
+
+
+# -- reading
+
+
+def _parse(data: bytes) -> ModelProto:
+    return ModelProto.FromString(data)
+
+
+def _kernel(node: NodeProto) -> PlanKernel:
+    read = dict.fromkeys(
+        name for attribute in node.attribute for name in _read_from_outside(attribute)
+    )
+    inputs = [str(name) for name in node.input]
+    return PlanKernel(
+        node,
+        (*inputs, *(name for name in read if name not in inputs)),
+        tuple(map(str, node.output)),
+    )
+
+
+def _read_from_outside(attribute: AttributeProto) -> Iterator[str]:
+    """The tensors that a body reads and does not have itself."""
+    if attribute.type != AttributeProto.GRAPH:
+        return
+    body = attribute.g
+    own = {str(value.name) for value in body.input} | {str(t.name) for t in body.initializer}
+    own |= {str(name) for node in body.node for name in node.output}
+    for node in body.node:
+        inner = [name for each in node.attribute for name in _read_from_outside(each)]
+        yield from (str(name) for name in (*node.input, *inner) if name and name not in own)
+    yield from (str(value.name) for value in body.output if value.name not in own)
+
+
+def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _initializers(attribute.g)
+
+
+def _offset(tensor: TensorProto) -> int | None:
+    """Where the data begins in the file beside the plan; None for data in the plan itself."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return None
+    try:
+        return int(_external(tensor).get("offset", "0"))
+    except ValueError as error:
+        raise ModelError("the engine wrote a plan whose weights have no place") from error
+
+
+def _external(tensor: TensorProto) -> Mapping[str, str]:
+    return {str(entry.key): str(entry.value) for entry in tensor.external_data}
+
+
+def _stored_bytes(tensor: TensorProto) -> int:
+    name = dtype_name(tensor.data_type)
+    return 0 if name is None else byte_size(name, prod(tensor.dims))
+
+
+# -- values
+
+
+def _is_float(tensor: TensorProto) -> bool:
+    name = dtype_name(tensor.data_type) or ""
+    return name.startswith(("float", "bfloat", "complex"))
+
+
+def _is_quantized(operator: str) -> bool:
+    return (
+        operator.startswith(_QUANTIZED)
+        or "quantize" in operator.lower()
+        or "Integer" in operator
+        or "NBits" in operator
+    )
+
+
+def _number_class(tensor: TensorProto) -> str:
+    """`zero`, `subnormal`, `normal` or `no number`: the classes that differ in time."""
+    try:
+        value = np.asarray(numpy_helper.to_array(tensor)).reshape(-1)[0]
+    except (TypeError, ValueError, IndexError):
+        return "unknown"
+    number = float(value)
+    if not np.isfinite(number):
+        return "no number"
+    if number == 0.0:
+        return "zero"
+    if np.issubdtype(value.dtype, np.floating):
+        return "subnormal" if abs(number) < float(np.finfo(value.dtype).tiny) else "normal"
+    return "nonzero"
+
+
+# -- digests
+
+
+def _digest(*parts: str) -> str:
+    return _hash("\n".join(parts).encode("utf-8", "surrogatepass")).hex()
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,62 @@
+"""Facts about the data of weights in a file: a digest, and the share of subnormal numbers.
+
+Of a large weight some pieces at equal distances are read, not gigabytes: two weights that are equal
+in all of them are equal, or of no importance to each other.
+
+Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# A multiple of every element size, and small enough to stay in the cache of a core.
+_PIECE_BYTES = 1 << 18
+_DIGEST_BYTES = 16
+# The most pieces of one weight that are read.
+_MOST_PIECES = 16
+# The type that holds the bits of a number, the bits without the sign, and the smallest normal ones.
+_LAYOUTS: Mapping[str, tuple[str, int, int]] = {
+    "float64": ("<u8", 0x7FFF_FFFF_FFFF_FFFF, 0x0010_0000_0000_0000),
+    "float32": ("<u4", 0x7FFF_FFFF, 0x0080_0000),
+    "float16": ("<u2", 0x7FFF, 0x0400),
+    "bfloat16": ("<u2", 0x7FFF, 0x0080),
+}
+
+
+def describe_spans(path: str, spans: Sequence[tuple[int, int, str]]) -> list[tuple[bytes, float]]:
+    """The digest and the share of subnormal numbers of each span: offset, bytes, type."""
+    with open(path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
+        return [_describe(file, *span) for span in spans]
+
+
+def _pieces(nbytes: int) -> list[tuple[int, int]]:
+    """The start and the length of each piece, the first and the last of the weight among them."""
+    count = -(-nbytes // _PIECE_BYTES)
+    steps = range(count)
+    if count > _MOST_PIECES:
+        steps = [k * (count - 1) // (_MOST_PIECES - 1) for k in range(_MOST_PIECES)]  # type: ignore[assignment]  # numbers either way
+    return [(k * _PIECE_BYTES, min(_PIECE_BYTES, nbytes - k * _PIECE_BYTES)) for k in steps]
+
+
+def _describe(file: Any, offset: int, nbytes: int, dtype: str) -> tuple[bytes, float]:  # noqa: ANN401  # an open file
+    import numpy as np
+
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    layout = _LAYOUTS.get(dtype)
+    subnormals = numbers = 0
+    for start, length in _pieces(nbytes):
+        file.seek(offset + start)
+        piece = file.read(length)
+        if len(piece) < length:
+            raise ValueError("the weights of the plan end too soon")
+        digest.update(piece)
+        if layout is not None:
+            kind, mask, normal = layout
+            magnitudes = np.frombuffer(piece, kind) & mask
+            numbers += magnitudes.size
+            # Zeros become the largest number.
+            subnormals += int(np.count_nonzero(magnitudes - magnitudes.dtype.type(1) < normal - 1))
+    return digest.digest(), subnormals / numbers if numbers else 0.0

@@ -1,0 +1,205 @@
+"""How much longer the parts of a model take that changed, as a share of the whole model.
+
+A part runs in each turn of a duet right after the whole model of its side. Its two sides differ by
+a few microseconds where the whole differs by as much and varies by a hundred times that. The shift
+of a round is what the parts of the second side take longer. It is divided by the time of the whole
+without disturbances, so a busy machine does not make a change look smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.duet import (
+    DuetRule,
+    find_bounds,
+    judge_duet,
+    judge_once_a_round,
+    median_differences,
+)
+from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp
+from pytest_modelperf.stats.records import PartTurns, Turns
+
+# A part of which at least this share of the pairs was undisturbed counts these pairs alone.
+_UNDISTURBED_SHARE = 0.5
+# The quantile of the whole's turns that stands for its time without disturbances.
+_CALM_SHARE = 0.25
+_SHORTEST_NS = 0.5
+# From so many rounds on, the whole can contradict its parts, by more than this share of the model.
+_FEWEST_TO_CONTRADICT = 3
+_SLACK = 0.01
+
+
+class PartRound(Struct, frozen=True):
+    """One round: the turns of both whole models, and of each part before and after."""
+
+    whole: PairedTurns
+    before: tuple[PartTurns, ...]
+    after: tuple[PartTurns, ...]
+
+
+class PartFigure(Struct, frozen=True):
+    """The typical times of one part, and how much longer it takes, with the bounds of that.
+
+    The bounds hold the figure in place and the figure of the part alone.
+    """
+
+    before_ns: float
+    after_ns: float
+    shift_ns: float
+    low_ns: float
+    high_ns: float
+
+
+def paired_shift(before: Turns, after: Turns) -> float:
+    """How much longer the second of two paired runs typically takes, in nanoseconds."""
+    old, new = _own(before), _own(after)
+    differences = new - old
+    if before.switches is None or after.switches is None:
+        return float(np.median(differences))
+    is_alone = np.equal(before.switches, 0) & np.equal(after.switches, 0)
+    if np.mean(is_alone) >= _UNDISTURBED_SHARE:
+        return float(np.median(differences[is_alone]))
+    # Neighbouring runs were disturbed differently, so each side has a quantile of its own.
+    return float(np.quantile(new, _CALM_SHARE) - np.quantile(old, _CALM_SHARE))
+
+
+def calm_ns(rounds: Sequence[PartRound]) -> float:
+    """The time of the whole model before the change, without disturbances."""
+    found = [np.quantile(_own(each.whole[0]), _CALM_SHARE) for each in rounds]
+    return max(float(np.median(found)), _SHORTEST_NS)
+
+
+def part_share(rounds: Sequence[PartRound]) -> float:
+    """The share of the model that its parts take, on the side where that is larger."""
+    shares = []
+    for number in (0, 1):
+        whole = np.median([np.median(_own(each.whole[number])) for each in rounds])
+        parts = [
+            sum(float(np.median(_own(part.in_place))) for part in side)
+            for side in ((each.before, each.after)[number] for each in rounds)
+        ]
+        shares.append(float(np.median(parts)) / max(float(whole), _SHORTEST_NS))
+    return max(shares)
+
+
+def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False) -> Decision:
+    """What the parts so far show for the median of the model.
+
+    An answer must hold in place and alone: in place is the figure, and alone it is a bound where
+    the caches of the model decide.
+    """
+    whole = calm_ns(rounds)
+    in_place, alone = (
+        judge_once_a_round(
+            [(whole, max(whole + shift, _SHORTEST_NS)) for shift in shifts],
+            rule,
+            len(rounds),
+            is_last=is_last,
+        )
+        for shifts in (
+            [_sum_of_shifts(each, lambda part: part.in_place) for each in rounds],
+            [_sum_of_shifts(each, lambda part: part.alone) for each in rounds],
+        )
+    )
+    low, high = in_place.low, in_place.high
+    if low is not None and alone.low is not None:
+        low = min(low, alone.low)
+    if high is not None and alone.high is not None:
+        high = max(high, alone.high)
+    return replace(in_place, answer=_common_answer(in_place, alone), low=low, high=high)
+
+
+def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
+    """The answer that both give; a ratio that is better is not worse either."""
+    answers = {one.answer, other.answer}
+    if answers == {RatioAnswer.BETTER, RatioAnswer.NOT_WORSE}:
+        return RatioAnswer.NOT_WORSE
+    return one.answer if len(answers) == 1 else RatioAnswer.OPEN
+
+
+class MedianAnswer(Struct, frozen=True):
+    """The decision on the median of a model, and whether its parts gave it.
+
+    `contradiction` is the ratio of the whole model where that excludes what its parts show.
+    """
+
+    decision: Decision
+    is_by_parts: bool
+    contradiction: float | None = None
+
+
+def judge_whole_and_parts(
+    rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False
+) -> MedianAnswer:
+    """The decision by the parts, and by the whole where that contradicts them or alone decides.
+
+    Both can err, so each has half of the levels. Parts are not passed after the fewest rounds: some
+    more tell a small change with a small interval.
+    """
+    half = replace(rule, level=rule.level / 2.0, pass_level=rule.pass_level / 2.0)
+    pairs = [each.whole for each in rounds]
+    parts = judge_parts(rounds, replace(half, has_early_looks=False), is_last=is_last)
+    whole = judge_duet(pairs, half, is_last=is_last)
+    contradiction = _find_contradiction(pairs, parts, half)
+    if contradiction is not None:
+        return MedianAnswer(whole, is_by_parts=False, contradiction=contradiction)
+    if is_last and parts.answer is RatioAnswer.OPEN and whole.answer is not RatioAnswer.OPEN:
+        return MedianAnswer(whole, is_by_parts=False)
+    return MedianAnswer(parts, is_by_parts=True)
+
+
+def _find_contradiction(
+    pairs: Sequence[PairedTurns], parts: Decision, rule: DuetRule
+) -> float | None:
+    """The ratio of the whole if its interval excludes that of its parts; None if it does not."""
+    if len(pairs) < _FEWEST_TO_CONTRADICT or parts.ratio is None:
+        return None
+    found = find_bounds(median_differences(pairs, rule.tolerance)[np.newaxis], rule.level)
+    low, high = (bounded_exp(float(each[0])) for each in (found.low, found.high))
+    if low - _SLACK <= parts.ratio <= high + _SLACK:
+        return None
+    return bounded_exp(float(found.centre[0]))
+
+
+def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure, ...]:
+    """The figures of each part; each bound is wrong with the chance `level`."""
+    found = []
+    for index in range(len(rounds[0].before)):
+        pairs = [(each.before[index], each.after[index]) for each in rounds]
+        in_place = np.array([paired_shift(old.in_place, new.in_place) for old, new in pairs])
+        alone = np.array([paired_shift(old.alone, new.alone) for old, new in pairs])
+        bounds = [find_bounds(shifts[np.newaxis], level) for shifts in (in_place, alone)]
+        before, after = (
+            float(np.median([np.median(_own(pair[side].in_place)) for pair in pairs]))
+            for side in (0, 1)
+        )
+        found.append(
+            PartFigure(
+                before,
+                after,
+                float(bounds[0].centre[0]),
+                min(float(each.low[0]) for each in bounds),
+                max(float(each.high[0]) for each in bounds),
+            )
+        )
+    return tuple(found)
+
+
+def _sum_of_shifts(made: PartRound, turns_of: Callable[[PartTurns], Turns]) -> float:
+    """How much longer all parts together took in a round."""
+    return sum(
+        paired_shift(turns_of(old), turns_of(new))
+        for old, new in zip(made.before, made.after, strict=True)
+    )
+
+
+def _own(turns: Turns) -> Floats:
+    """The times of turns, without waiting for a processor if that is known."""
+    times = turns.times_ns if turns.running_ns is None else turns.running_ns
+    return np.asarray(times, dtype=np.float64)

@@ -1,0 +1,125 @@
+"""What changed is cut out of two plans with its neighbours, and runs by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from inline_snapshot import snapshot
+from onnx.reference import ReferenceEvaluator
+
+from pytest_modelperf.graph.plans.matching import match_plans
+from pytest_modelperf.graph.plans.parts import (
+    Part,
+    PartSide,
+    find_parts,
+    write_numbered,
+    write_part,
+    write_watched,
+)
+from pytest_modelperf.graph.plans.plan import EnginePlan
+from tests.graph.plans.plan_models import make_plan
+from tests.graph.plans.test_matching import chain
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+def parts_of(before: EnginePlan, after: EnginePlan) -> tuple[Part, ...]:
+    return find_parts(before, after, match_plans(before, after))
+
+
+def names(plan: EnginePlan, side: PartSide) -> list[str]:
+    return [plan.kernels[index].op_type for index in side.kernels]
+
+
+def test_a_part_has_what_changed_and_its_neighbours_on_both_sides() -> None:
+    before, after = chain("Relu Neg Exp Abs Tanh"), chain("Relu Neg Sin Cos Abs Tanh")
+    (part,) = parts_of(before, after)
+    assert names(before, part.before) == ["Neg", "Exp", "Abs"]
+    assert names(after, part.after) == ["Neg", "Sin", "Cos", "Abs"]
+    assert (part.before.inputs, part.before.outputs) == (("t0",), ("t3",))
+    assert part.text == "1 Exp became 2 kernels (Sin, Cos)"
+
+
+def test_what_was_only_added_has_the_same_neighbours_before() -> None:
+    before, after = chain("Relu Neg Abs Tanh"), chain("Relu Neg Sin Abs Tanh")
+    (part,) = parts_of(before, after)
+    assert names(before, part.before) == ["Neg", "Abs"]
+    assert names(after, part.after) == ["Neg", "Sin", "Abs"]
+    assert part.text == "1 Sin added"
+
+
+def test_changes_that_lie_apart_are_parts_of_their_own() -> None:
+    graph = """g (float[4] x, float[4] z) => (float[4] y, float[4] w) {
+        a = Neg (x)  b = OP (a)  y = Abs (b)
+        c = Neg (z)  d = OP (c)  w = Tanh (d)
+    }"""
+    before, after = (make_plan(graph.replace("OP", op)) for op in ("Exp", "Sin"))
+    found = parts_of(before, after)
+    assert [part.text for part in found] == ["1 Exp became 1 Sin"] * 2
+    assert {name for part in found for name in part.before.inputs} == {"x", "z"}
+
+
+def test_the_words_of_a_part_name_its_most_frequent_operators() -> None:
+    before, after = chain("Relu Exp Abs"), chain("Relu Sin Cos Sin Tan Sinh Cosh Neg Abs")
+    (part,) = parts_of(before, after)
+    assert part.text == snapshot("1 Exp became 7 kernels (2 Sin, Cos, Tan, Sinh, ...)")
+
+
+GRAPH = """g (float[1,4] x) => (float[1,4] y) {
+    h = MatMul (x, w)
+    p = OP (h)
+    s = MatMul (p, w)
+    y = Add (s, x)
+}"""
+
+
+def run(path: Path, feeds: Mapping[str, Floats], outputs: Sequence[str]) -> list[Floats]:
+    found: Any = ReferenceEvaluator(onnx.load(path)).run(list(outputs), dict(feeds))
+    return list(found)
+
+
+def test_a_part_computes_what_it_computes_in_its_plan(tmp_path: Path) -> None:
+    weights = {"w": np.arange(16, dtype=np.float32).reshape(4, 4) / 16}
+    before, after = (make_plan(GRAPH.replace("OP", op), weights) for op in ("Exp", "Tanh"))
+    (part,) = parts_of(before, after)
+    feed = {"x": np.array([[1, -2, 3, -4]], np.float32)}
+    for plan, side in ((before, part.before), (after, part.after)):
+        write_watched(plan, [*side.inputs, *side.outputs], tmp_path / "watched.onnx")
+        wanted = [name for name in (*side.inputs, *side.outputs) if name != "x"]
+        known = {
+            **feed,
+            **dict(zip(wanted, run(tmp_path / "watched.onnx", feed, wanted), strict=True)),
+        }
+        write_part(
+            plan, side, dict.fromkeys(side.inputs, ("float32", (1, 4))), tmp_path / "part.onnx"
+        )
+        inside = run(
+            tmp_path / "part.onnx", {name: known[name] for name in side.inputs}, side.outputs
+        )
+        for name, value in zip(side.outputs, inside, strict=True):
+            np.testing.assert_allclose(value, known[name], rtol=1e-6)
+
+
+def test_a_body_that_reads_from_outside_makes_that_an_input_of_its_part() -> None:
+    graph = """g (bool c, float[4] x) => (float[4] y) {
+        z = Neg (x)
+        a = Abs (x)
+        y = If (c) <
+            then_branch = p () => (float[4] q) { q = OP (z) },
+            else_branch = r () => (float[4] s) { s = Neg (a) }
+        >
+    }"""
+    before, after = (make_plan(graph.replace("OP", op)) for op in ("Exp", "Sin"))
+    (part,) = parts_of(before, after)
+    assert names(before, part.before) == ["Neg", "Abs", "If"]
+    assert set(part.before.inputs) == {"c", "x"}
+
+
+def test_kernels_are_named_by_their_numbers(tmp_path: Path) -> None:
+    write_numbered(chain("Relu Neg Exp"), tmp_path / "numbered.onnx")
+    assert [n.name for n in onnx.load(tmp_path / "numbered.onnx").graph.node] == ["0", "1", "2"]

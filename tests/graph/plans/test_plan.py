@@ -1,0 +1,193 @@
+"""Two plans of an engine are compared as graphs."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.graph.plans.plan import EnginePlan, WeightFacts, find_plan_difference
+from tests.graph.plans.plan_models import Weights, make_plan, plan_of
+from tests.support.graph_models import parse
+
+PLAN = """g (float[1,4] x) => (float[1,4] y) {
+    h = MatMul (x, w)
+    y = Relu (h)
+}"""
+# Three branches that do not wait for one another.
+BRANCHES = """g (float[1,4] x) => (float[1,12] y) {
+    a = Relu (x)
+    b = Neg (x)
+    c = Abs (x)
+    aa = Exp (a)
+    bb = Exp (b)
+    y = Concat <axis = 1> (aa, bb, c)
+}"""
+
+
+def plan(graph: str = PLAN, value: float = 1.0, size: int = 4) -> EnginePlan:
+    return make_plan(graph, {"w": np.full((4, size), value, np.float32)})
+
+
+def digest(graph: str, weights: Weights) -> str:
+    return make_plan(graph, weights).digest.value
+
+
+def test_a_plan_is_the_same_whatever_the_weights_are_and_tensors_are_called() -> None:
+    renamed = PLAN.replace("h", "reorder_token_7")
+    assert plan().digest == plan(value=2.0).digest == plan(renamed).digest
+    assert find_plan_difference(plan(), plan(renamed)) is None
+
+
+@given(st.integers(0, 2**32))
+def test_the_order_in_which_kernels_are_listed_and_their_names_do_not_count(seed: int) -> None:
+    model = parse(BRANCHES)
+    shuffled = _in_another_order(model, random.Random(seed))
+    assert plan_of(shuffled).digest == plan_of(model).digest
+    assert sorted(plan_of(shuffled).backward) == sorted(plan_of(model).backward)
+
+
+def _in_another_order(model: onnx.ModelProto, choose: random.Random) -> onnx.ModelProto:
+    """The same graph, its nodes in another order in which they can run, its tensors renamed."""
+    shuffled = onnx.ModelProto()
+    shuffled.CopyFrom(model)
+    waiting, known = list(model.graph.node), {"x"}
+    del shuffled.graph.node[:]
+    while waiting:
+        ready = [node for node in waiting if set(node.input) <= known]
+        node = choose.choice(ready)
+        waiting.remove(node)
+        known |= set(node.output)
+        shuffled.graph.node.append(node)
+    for node in shuffled.graph.node:
+        node.input[:] = [name if name == "x" else f"{name}_1" for name in node.input]
+        node.output[:] = [f"{name}_1" for name in node.output]
+    shuffled.graph.output[0].name = "y_1"
+    return shuffled
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (PLAN.replace("Relu", "Neg"), "it runs 1 Neg more, 1 Relu less"),
+        (PLAN.replace("Relu (h)", "Relu (x)"), "its Relu 'y' works on other tensors"),
+        (PLAN.replace("y = Relu (h)", "y = Relu (h)\n z = Neg (y)"), "it runs 1 Neg more"),
+        (PLAN.replace("(float[1,4] x)", "(float[2,4] x)"), "its MatMul 'h' works on other"),
+        (PLAN.replace("(float[1,4] y)", "(float[1,4] y, float[1,4] h)"), "it returns other"),
+    ],
+)
+def test_where_two_plans_part_is_said(other: str, difference: str) -> None:
+    assert (find_plan_difference(plan(), plan(other)) or "").startswith(difference)
+
+
+def test_many_other_operators_are_not_all_named() -> None:
+    other = PLAN.replace("y = Relu (h)", "a=Abs(h)\nb=Neg(a)\nc=Exp(b)\ny=Log(c)")
+    assert find_plan_difference(plan(), plan(other)) == (
+        "it runs 1 Abs more, 1 Exp more, 1 Log more and 2 others"
+    )
+
+
+def test_weights_of_another_shape_make_another_plan() -> None:
+    wide = PLAN.replace("float[1,4] y", "float[1,8] y")
+    found = find_plan_difference(plan(), plan(wide, size=8))
+    assert found == "a weight of its MatMul 'h' has other values or sizes"
+
+
+def test_an_attribute_that_differs_makes_another_plan() -> None:
+    first, second = (PLAN.replace("Relu (h)", f"Softmax <axis = {axis}> (h)") for axis in (0, 1))
+    assert find_plan_difference(plan(first), plan(second)) is not None
+
+
+def branching(op: str, outer: str = "x") -> EnginePlan:
+    graph = f"""g (bool c, float[4] x) => (float[4] y) {{
+        z = Neg (x)
+        y = If (c) <
+            then_branch = a () => (float[4] p) {{ p = {op} ({outer}) }},
+            else_branch = b () => (float[4] q) {{ q = Neg (x) }}
+        >
+    }}"""
+    return make_plan(graph)
+
+
+def test_the_bodies_of_a_plan_count() -> None:
+    assert branching("Relu").digest == branching("Relu").digest
+    assert branching("Relu").digest != branching("Abs").digest
+
+
+def test_the_tensors_that_a_body_reads_from_outside_are_inputs_of_its_kernel() -> None:
+    kernel = branching("Relu", "z").kernels[1]
+    assert kernel.inputs == ("c", "z", "x")
+    assert branching("Relu", "z").digest != branching("Relu").digest
+
+
+POWER = "g (float[4] x) => (float[4] y) { y = OP (x, k) }"
+
+
+@pytest.mark.parametrize(("op", "is_other"), [("Pow", True), ("Mul", False), ("Add", False)])
+def test_a_single_float_counts_by_value_unless_arithmetic_is_plain(op: str, is_other: bool) -> None:  # noqa: FBT001  # a parameter of a test
+    one, other = (
+        digest(POWER.replace("OP", op), {"k": np.array(value, np.float32)}) for value in (2.0, 3.0)
+    )
+    assert (one != other) is is_other
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-42, float("inf"), float("nan")])
+def test_a_factor_of_another_class_makes_another_plan(value: float) -> None:
+    graph = POWER.replace("OP", "Mul")
+    usual = digest(graph, {"k": np.array(2.0, np.float32)})
+    assert digest(graph, {"k": np.array(value, np.float32)}) != usual
+
+
+def test_integers_count_by_value() -> None:
+    graph = "g (float[4] x) => (float[2,2] y) { y = Reshape (x, k) }"
+    shapes = [np.array(shape, np.int64) for shape in ([2, 2], [4, 1])]
+    assert digest(graph, {"k": shapes[0]}) != digest(graph, {"k": shapes[1]})
+
+
+def test_the_numbers_of_a_quantized_operator_do_not_count_but_for_zeros() -> None:
+    graph = """g (uint8[4] x) => (float[4] y) { y = DequantizeLinear (x, scale, zero) }"""
+
+    def of(scale: float, zero: int) -> str:
+        weights: Weights = {
+            "scale": np.array(scale, np.float32),
+            "zero": np.array(zero, np.uint8),
+        }
+        return digest(graph, weights)
+
+    assert of(0.1, 3) == of(0.2, 7)
+    assert of(0.1, 3) != of(0.1, 0)
+
+
+TWO = """g (float[1,64] x) => (float[1,64] y) {
+    h = MatMul (x, v)
+    y = MatMul (h, w)
+}"""
+
+
+def two(first: WeightFacts, second: WeightFacts) -> EnginePlan:
+    weights = {name: np.zeros((64, 64), np.float32) for name in "vw"}
+    return make_plan(TWO, weights, {"v": first, "w": second})
+
+
+def test_equal_weights_are_part_of_a_plan() -> None:
+    equal = two(WeightFacts(b"a"), WeightFacts(b"a"))
+    different = two(WeightFacts(b"a"), WeightFacts(b"b"))
+    retrained = two(WeightFacts(b"c"), WeightFacts(b"d"))
+    assert different.digest == retrained.digest
+    assert find_plan_difference(equal, different) == (
+        "other weights equal one another, which an engine packs only once"
+    )
+
+
+def test_a_share_of_subnormal_numbers_is_part_of_a_plan() -> None:
+    usual, stray, many = (
+        two(WeightFacts(b"a", share), WeightFacts(b"b")) for share in (0.0, 1e-8, 0.2)
+    )
+    assert usual.digest == stray.digest
+    assert find_plan_difference(usual, many) == (
+        "a weight of its MatMul 'h' has another share of subnormal numbers"
+    )
