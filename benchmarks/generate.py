@@ -275,7 +275,7 @@ def judge(pages: str, change: str, before: Path, after: Path) -> list[Answer]:
         old, new = (Model.load(path, own, Extensions()) for path in (before, after))
         gate = Gate(judges_starts=False).divided(len(Phase))
         place = CasePlace(new.case(1), 1, 1, lambda _: None)
-        rounds = run_duet(Pair(old, new, setup, setup), gate, place).rounds
+        rounds = run_duet(Pair(old, new, setup, setup), gate, place)
         pairs = [(each.before.block, each.after.block) for each in rounds]
         metric = next(each for each in latency_metrics(rounds, gate) if each.name == "latency_p50")
         answers.append(

@@ -373,7 +373,7 @@ def compare(
     started = time.monotonic()
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS), stretch_seconds=STRETCH_SECONDS)
     pair, place = load_pair(before, after, setting.cores, setup)
-    rounds = run_duet(pair, gate, place).rounds
+    rounds = run_duet(pair, gate, place)
     metrics = latency_metrics(rounds, gate)
     verdict = CaseComparison(place.case, metrics, ()).verdict
     seconds = time.monotonic() - started
@@ -420,7 +420,7 @@ def duet(
     """The rounds of a duet that ends at a precision, or after `max_seconds`."""
     setup = Setup(policy=SamplingPolicy(max_seconds=max_seconds))
     pair, place = load_pair(before, after, cores, setup)
-    return run_duet(pair, PrecisionRule(precision), place).rounds
+    return run_duet(pair, PrecisionRule(precision), place)
 
 
 def load_pair(before: Path, after: Path, cores: int, setup: Setup) -> tuple[Pair, CasePlace]:

@@ -139,7 +139,7 @@ def record(setting: Setting) -> list[Pair]:
         place = CasePlace(Case(1, setting.cores), 1, 1, lambda _: None)
         pair = ModelPair(models[0], models[1], setup, setup)
         duet = run_duet(pair, _EveryRound(), place)
-    return [(each.before.block, each.after.block) for each in duet.rounds]
+    return [(each.before.block, each.after.block) for each in duet]
 
 
 def _beside(machine: str) -> AbstractContextManager[None]:

@@ -429,7 +429,7 @@ def decide(before: Path, after: Path, cores: int) -> Verdict:
     )
     gate = Gate(judges_starts=False).divided(1)
     place = CasePlace(Case(1, cores), 1, 1, lambda _: None)
-    rounds = run_duet(pair, gate, place).rounds
+    rounds = run_duet(pair, gate, place)
     return worst(metric.verdict for metric in latency_metrics(rounds, gate) if metric.decides)
 
 

@@ -108,8 +108,9 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
 def _fidelity_figures(case: StoredCase) -> dict[str, Value]:
     if case.fidelity is None:
         return {}
+    ratio = case.fidelity.ratio
     return {
-        "twin_ratio": case.fidelity.ratio.value,
+        "twin_ratio": None if ratio is None else ratio.value,
         "twin_trusted": "yes" if case.fidelity.is_trusted else "no",
     }
 

@@ -25,6 +25,7 @@ from pytest_modelperf.baselines.records import (
     StoredCase,
     StoredGeneration,
     StoredLatency,
+    StoredPlan,
     StoredProcess,
     StoredRound,
     StoredStatic,
@@ -49,6 +50,7 @@ from pytest_modelperf.stats.records import Ratio
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 # A key becomes the name of a file beside `model.json`.
+PlanKey: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 MachineKey: TypeAlias = Annotated[
     str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
 ]
@@ -151,7 +153,7 @@ class InputsPart(_Part):
 class FidelityPart(_Part):
     """How the twin ran beside its model."""
 
-    ratio: Number
+    ratio: Number | None
     interval: tuple[Number, Number] | None
     rounds: Count
     has_same_plan: bool | None
@@ -159,8 +161,19 @@ class FidelityPart(_Part):
     reason: str | None
 
     def __post_init__(self) -> None:
-        if self.interval and not self.interval[0] <= self.ratio <= self.interval[1]:
+        if self.ratio is None:
+            if self.interval or self.rounds:
+                raise ValueError("there are rounds or an interval, but no ratio")
+        elif self.interval and not self.interval[0] <= self.ratio <= self.interval[1]:
             raise ValueError("the ratio is outside of its interval")
+
+
+class PlanPart(_Part):
+    """The plan that the engine made of the model, on the machine of this key."""
+
+    digest: PlanKey
+    kernels: Count
+    machine: MachineKey
 
 
 class GenerationPart(_Part):
@@ -186,6 +199,7 @@ class CasePart(CountsPart):
     fidelity: FidelityPart | None
     provenance: ProvenancePart | None
     observed: ObservedPart | None
+    plan: PlanPart | None
 
 
 class ModelBaselineFile(_Part):
@@ -318,6 +332,7 @@ def _read_case(case_id: str, case: CasePart) -> StoredCase:
         options=case.options,
         inputs=None if case.inputs is None else StoredInputs(**asdict(case.inputs)),
         fidelity=None if case.fidelity is None else _read_fidelity(case.fidelity),
+        plan=None if case.plan is None else StoredPlan(**asdict(case.plan)),
     )
 
 
@@ -333,7 +348,7 @@ def _read_counts(counts: CountsPart) -> StoredStatic | None:
 
 def _read_fidelity(part: FidelityPart) -> Fidelity:
     return Fidelity(
-        ratio=Ratio(part.ratio, *(part.interval or (None, None))),
+        ratio=None if part.ratio is None else Ratio(part.ratio, *(part.interval or (None, None))),
         rounds=part.rounds,
         is_trusted=part.is_trusted,
         reason=part.reason,
@@ -414,6 +429,7 @@ def _case_part(case: StoredCase) -> CasePart:
         fidelity=None if case.fidelity is None else _fidelity_part(case.fidelity),
         provenance=None if case.provenance is None else ProvenancePart(**asdict(case.provenance)),
         observed=observed,
+        plan=None if case.plan is None else PlanPart(**asdict(case.plan)),
         **({"static": None, "layer_types": None} if case.static is None else _counts(case.static)),
     )
 
@@ -429,9 +445,10 @@ def _counts(static: StoredStatic) -> dict[str, Any]:
 
 
 def _fidelity_part(fidelity: Fidelity) -> FidelityPart:
-    low, high = fidelity.ratio.low, fidelity.ratio.high
+    ratio = fidelity.ratio
+    low, high = (None, None) if ratio is None else (ratio.low, ratio.high)
     return FidelityPart(
-        ratio=rounded(fidelity.ratio.value),
+        ratio=None if ratio is None else rounded(ratio.value),
         interval=None if low is None or high is None else (rounded(low), rounded(high)),
         rounds=fidelity.rounds,
         has_same_plan=fidelity.has_same_plan,

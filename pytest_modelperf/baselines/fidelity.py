@@ -49,13 +49,18 @@ class FidelityGate(Struct, frozen=True):
     def judge(
         self, rounds: Sequence[DuetRound], plan_difference: str | None, *, knows_plans: bool
     ) -> Fidelity:
-        """Whether the second side, the twin, may stand for the first."""
-        ratio = _ratio_of(rounds)
+        """Whether the second side, the twin, may stand for the first.
+
+        There are no rounds where the same plan was answer enough.
+        """
+        ratio = _ratio_of(rounds) if rounds else None
         reason = None
         if plan_difference is not None:
             reason = (
                 f"the engine makes another plan of the twin than of the model: {plan_difference}"
             )
+        elif ratio is None:
+            reason = None
         elif _is_far(ratio):
             reason = (
                 f"the twin was shown to run more than {100 * FIDELITY:g} % "

@@ -105,6 +105,7 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
         engine=known.engine,
         options=known.options,
         fidelity=known.fidelity,
+        plan=known.plan,
         observed=known.observed,
         provenance=_with_engine_of(new.provenance, known),
     )
@@ -123,7 +124,7 @@ def _with_engine_of(counted: Provenance | None, known: StoredCase) -> Provenance
 
 def _stored_form(case: StoredCase) -> StoredCase:
     """The case with its ratios rounded as they are stored."""
-    if case.fidelity is None:
+    if case.fidelity is None or case.fidelity.ratio is None:
         return case
     ratio = case.fidelity.ratio
     has_interval = ratio.low is not None and ratio.high is not None

@@ -15,19 +15,19 @@ from pytest_modelperf.baselines.records import (
     Fidelity,
     MachineBaseline,
     Provenance,
+    StoredPlan,
 )
 from pytest_modelperf.baselines.storing import generation_of, store_case, store_latency
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
-from pytest_modelperf.graph.kernels import find_plan_difference
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import KernelRun
 from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
-from pytest_modelperf.profiler.pair_run import Pair, run_duet
+from pytest_modelperf.profiler.pair_run import Pair, run_twin
 from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, read_facts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
@@ -107,7 +107,8 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     here = _machine(facts)
     machine = here if measured is None or measured.machine is None else measured.machine
     stand_in = twin.bind(model)
-    fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
+    compared = None if stand_in is None else _compare(model, stand_in, setup, place)
+    fidelity = None if compared is None else compared.fidelity
     while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False).profile)
     provenance = replace(_provenance(date, here, profiles[0]), machine=machine.key)
@@ -119,6 +120,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         options=dict(sorted(setup.options.items())),
         inputs=model.given_inputs(),
         generation=generation_of(model.binding),
+        plan=_stored_plan(compared, machine.key),
     )
     latency = store_latency(profiles, facts, date)
     recording = BaselineRecording(
@@ -207,29 +209,30 @@ def _measure(model: Model, setup: Setup, place: CasePlace, *, takes_layers: bool
     return found
 
 
-def _compare(model: Model, twin: Model, setup: Setup, place: CasePlace) -> Fidelity:
+class _ComparedTwin(Struct, frozen=True):
+    """Whether the twin may stand for its model, and the plan of that."""
+
+    fidelity: Fidelity
+    plan: PlanDigest | None
+
+
+def _compare(model: Model, twin: Model, setup: Setup, place: CasePlace) -> _ComparedTwin:
     """How the twin runs compared with the model, and whether the engine makes one plan of both."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
     doubt = None if by_data is None else f"its work depends on data ({by_data})"
     gate = FidelityGate(doubt)
-    found = run_duet(Pair(model, twin, setup, setup), gate, place, reads_kernels=True)
-    if found.kernels is None:
-        return replace(gate, doubt=doubt or "the engine tells no plan").judge(
-            found.rounds, None, knows_plans=False
-        )
-    return gate.judge(found.rounds, _plan_difference(*found.kernels), knows_plans=True)
+    pair = Pair(model, twin, setup, setup)
+    found = run_twin(pair, gate, place, trusts_plans=doubt is None)
+    if not found.knows_plans:
+        gate = replace(gate, doubt=doubt or "the engine tells no plan")
+    fidelity = gate.judge(found.rounds, found.difference, knows_plans=found.knows_plans)
+    return _ComparedTwin(fidelity, found.plan)
 
 
-def _plan_difference(model: KernelRun, twin: KernelRun) -> str | None:
-    """The difference of the plans; of the kernels, if the engine saves no plan."""
-    if model.plan is not None and twin.plan is not None:
-        return find_plan_difference(model.plan, twin.plan)
-    here, there = (
-        [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
-        for run in (model, twin)
-    )
-    return None if here == there else "its kernels are others"
+def _stored_plan(compared: _ComparedTwin | None, machine: str) -> StoredPlan | None:
+    plan = None if compared is None else compared.plan
+    return None if plan is None else StoredPlan(plan.value, plan.kernels, machine)
 
 
 def _machine(facts: ModelFacts) -> MachineFacts:

@@ -74,14 +74,21 @@ class Fidelity(Struct, frozen=True, kw_only=True):
     """How long the twin of a case took relative to the real model when it was recorded.
 
     `has_same_plan` claims that the engine made the same plan of both; None if the plans were not
-    compared. `reason` says why the twin is not trusted.
+    compared. `ratio` is None where that was answer enough and nothing ran. `reason` says why the
+    twin is not trusted.
     """
 
-    ratio: Ratio
+    ratio: Ratio | None
     rounds: int
     is_trusted: bool
     reason: str | None = None
     has_same_plan: bool | None = None
+
+    @property
+    def shows_difference(self) -> bool:
+        """Whether the duet showed that the twin takes another time: its interval lies beside 1."""
+        low, high = (None, None) if self.ratio is None else (self.ratio.low, self.ratio.high)
+        return low is not None and high is not None and not low <= 1.0 <= high
 
 
 class StoredGeneration(Struct, frozen=True, kw_only=True):
@@ -93,6 +100,14 @@ class StoredGeneration(Struct, frozen=True, kw_only=True):
     state: Mapping[str, str] = field(default_factory=dict)
 
 
+class StoredPlan(Struct, frozen=True):
+    """The plan that the engine made of the model of a case, on the machine of this key."""
+
+    digest: str
+    kernels: int
+    machine: str
+
+
 class StoredCase(Struct, frozen=True, kw_only=True):
     """One stored case. `engine` is the name of the engine that it was recorded with.
 
@@ -101,7 +116,8 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     completed; None if there was nothing to complete or nothing ran. Both are None for a Python
     function. `static` alone is None if an older version stored only completed counts. `options` are
     the given options of the engine, and `inputs` the given inputs. These and `provenance` are None
-    if an older version recorded the case. `generation` is None for a plain case.
+    if an older version recorded the case. `generation` is None for a plain case, and
+    `plan` if the engine told none.
     """
 
     id: str
@@ -117,6 +133,7 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     inputs: StoredInputs | None = None
     fidelity: Fidelity | None = None
     generation: StoredGeneration | None = None
+    plan: StoredPlan | None = None
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""

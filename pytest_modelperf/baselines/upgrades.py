@@ -139,6 +139,11 @@ def _model_5_to_6(root: Part) -> Part:
     }
 
 
+def _model_6_to_7(root: Part) -> Part:
+    """Nobody stored the digest of a plan yet."""
+    return {**root, "schema": 7, "cases": _each(root["cases"], lambda case: {**case, "plan": None})}
+
+
 def _each(cases: Part, upgrade: Any) -> Part:  # noqa: ANN401  # a step for one case
     return {case_id: upgrade(case) for case_id, case in cases.items()}
 
@@ -147,6 +152,13 @@ def _without(part: Mapping[str, Any], *keys: str) -> Part:
     return {key: value for key, value in part.items() if key not in keys}
 
 
-_MODEL_STEPS = (_model_1_to_2, _model_2_to_3, _model_3_to_4, _model_4_to_5, _model_5_to_6)
-MODEL_SCHEMA = Schema(6, dict(enumerate(_MODEL_STEPS, 1)))
+_MODEL_STEPS = (
+    _model_1_to_2,
+    _model_2_to_3,
+    _model_3_to_4,
+    _model_4_to_5,
+    _model_5_to_6,
+    _model_6_to_7,
+)
+MODEL_SCHEMA = Schema(7, dict(enumerate(_MODEL_STEPS, 1)))
 MACHINE_SCHEMA = Schema(1)

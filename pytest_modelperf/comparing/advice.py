@@ -58,8 +58,8 @@ _TEXTS = {
     ),
     # More time does not help: it does not change how far the recorded processes differ.
     CaseRemedy.RECORDING: (
-        "stored times tell little: record the baseline again with {record} when less else runs "
-        "here, so that its twin is trusted"
+        "stored times tell little: give the older model itself, or record the baseline again with "
+        "{record} when less else runs here, if noise is why its twin is not trusted"
     ),
 }
 

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.by_plan import judge_same_plan
 from pytest_modelperf.comparing.by_samples import compare_with_samples
+from pytest_modelperf.comparing.changed_parts import describe_plans, find_how, part_changes
 from pytest_modelperf.comparing.differences import at_ratio
 from pytest_modelperf.comparing.duet_notes import describe_columns, describe_duet
 from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
@@ -22,7 +24,6 @@ from pytest_modelperf.comparing.providers import provider_metrics, uncounted_pro
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
-    How,
     Metric,
     OutputChange,
     Verdict,
@@ -209,9 +210,13 @@ def _compare_in_turn(
 
     allowed = gate.tolerances.outputs
     judges_outputs = allowed is not None and before.baseline is None
-    ran = run_pair(pair, gate, place, Wanted(wants_details, outputs=judges_outputs))
+    wanted = Wanted(wants_details, outputs=judges_outputs, trusts_plans=gate.trusts_plans)
+    ran = run_pair(pair, gate, place, wanted)
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)
+    if ran.plans is not None and not ran.rounds:
+        judged = judge_same_plan(counted, new, ran.plans.kernels, gate, ran.seconds)
+        return replace(judged, pair=replace(pair, before=ran.before.model, after=ran.after.model))
     p50 = next(metric for metric in metrics if metric.name == "latency_p50")
     metrics = (*metrics, *provider_metrics(old, new))
     begun = time.monotonic()
@@ -231,13 +236,15 @@ def _compare_in_turn(
         after=side_run(new.measured),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
+        parts=part_changes(ran, gate),
         notes=(
+            *describe_plans(ran, gate),
             *describe_duet(pair, before, ran, gate, place.case),
             *describe_columns(p50),
             *uncounted_providers(old, new),
         ),
         rounds=len(ran.rounds),
-        how=How.DUET,
+        how=find_how(ran.rounds, gate),
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))

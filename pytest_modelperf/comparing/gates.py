@@ -9,8 +9,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency, StoredRound
-from pytest_modelperf.comparing.limits import FIRST, LOAD, Tolerances
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, Tolerances
+from pytest_modelperf.comparing.records import Measure, Metric, Verdict
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.sampling import BlockPair
@@ -26,6 +26,7 @@ from pytest_modelperf.stats.duet import (
 )
 from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
+from pytest_modelperf.stats.parts import MedianAnswer, PartRound, judge_whole_and_parts
 from pytest_modelperf.stats.records import PERCENTS, Latency
 from pytest_modelperf.stats.stored import judge_stored
 
@@ -80,7 +81,8 @@ class Gate(Struct, frozen=True, kw_only=True):
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
     its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is
     the largest number of rounds of a duet. Without `judges_starts` the latency alone is judged,
-    neither load, first inference, memory nor size, and has the whole level.
+    neither load, first inference, memory nor size, and has the whole level. `measure` says whether
+    a duet runs although the plan of the engine is the same.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -89,6 +91,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     pass_level: float = PASS_LEVEL
     rounds: int = LOOKS[-1]
     judges_starts: bool = True
+    measure: Measure = Measure.ALWAYS
 
     def divided(self, cases: int) -> Gate:
         """The gate of one of this many cases, which share the level of a run."""
@@ -97,6 +100,12 @@ class Gate(Struct, frozen=True, kw_only=True):
     def of_phase(self, phase: Phase | None) -> Gate:
         """The gate of a case of this phase of a generation; None: of a plain case."""
         return replace(self, tolerances=self.tolerances.of_phase(phase))
+
+    @property
+    def trusts_plans(self) -> bool:
+        """Whether the same plan is an answer: it says nothing of starts, memory or outputs."""
+        others = any(self.tolerances.names(name) for name in (*_STARTS, MEMORY))
+        return self.measure is Measure.CHANGED and not others and self.tolerances.outputs is None
 
     @property
     def percents(self) -> tuple[float, ...]:
@@ -169,7 +178,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             # There is no answer between two looks.
             return False
         pairs = _blocks(rounds)
-        answers = {p: judge_duet(pairs, self.rule(p), p).answer for p in self.percents}
+        answers = {p: _judge(rounds, self.rule(p), p).answer for p in self.percents}
         if RatioAnswer.WORSE in answers.values():
             return True
         judged = _STARTS if self.judges_starts else {}
@@ -191,7 +200,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def leaves_open(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether these rounds, the last there are, do not decide the median."""
-        return judge_duet(_blocks(rounds), self.rule(_MEDIAN), is_last=True).is_open
+        return _judge(rounds, self.rule(_MEDIAN), _MEDIAN, is_last=True).is_open
 
     def fits(self, rounds: Sequence[Sequence[int]]) -> bool:
         """Whether each limit is known to be kept, or one is known to be exceeded."""
@@ -213,7 +222,7 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
     metrics = []
     for percent in PERCENTS:
         old, new = before.percentile(percent), after.percentile(percent)
-        decision = judge_duet(pairs, gate.rule(percent), percent, is_last=True)
+        decision = _judge(rounds, gate.rule(percent), percent, is_last=True)
         metrics.append(
             _metric(
                 f"latency_{old.name}",
@@ -257,9 +266,39 @@ def _blocks(rounds: Sequence[DuetRound]) -> list[BlockPair]:
     return [(each.before.block, each.after.block) for each in rounds]
 
 
+def _judge(
+    rounds: Sequence[DuetRound], rule: DuetRule, percent: float, *, is_last: bool = False
+) -> Decision:
+    """The decision on a percentile: on the median by the parts that changed, if there are some."""
+    if percent == _MEDIAN and has_parts(rounds):
+        return judge_median(rounds, rule, is_last=is_last).decision
+    return judge_duet(_blocks(rounds), rule, percent, is_last=is_last)
+
+
+def has_parts(rounds: Sequence[DuetRound]) -> bool:
+    """Whether parts of the model ran in each round beside the whole."""
+    return bool(rounds) and all(
+        each.before.block.parts and each.after.block.parts for each in rounds
+    )
+
+
+def judge_median(
+    rounds: Sequence[DuetRound], rule: DuetRule, *, is_last: bool = False
+) -> MedianAnswer:
+    """The median of a model judged by its parts, unless the whole contradicts them."""
+    return judge_whole_and_parts(part_rounds(rounds), rule, is_last=is_last)
+
+
+def part_rounds(rounds: Sequence[DuetRound]) -> list[PartRound]:
+    """Rounds in which parts ran, as the statistics see them."""
+    return [PartRound(pair, pair[0].parts, pair[1].parts) for pair in _blocks(rounds)]
+
+
 def describe_modes(rounds: Sequence[DuetRound], gate: Gate) -> Iterator[str]:
     """A note if the inferences come in modes and that decides how the median is judged."""
     pairs = _blocks(rounds)
+    if has_parts(rounds):
+        return
     if has_modes(pairs, gate.tolerance):
         typical = 100 * (duet_ratio(pairs, gate.confidence).value - 1)
         yield (

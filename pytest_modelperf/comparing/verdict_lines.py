@@ -26,6 +26,7 @@ from pytest_modelperf.comparing.records import (
     How,
     Metric,
     OutputChange,
+    PartChange,
     Verdict,
 )
 from pytest_modelperf.errors import Wording
@@ -73,6 +74,8 @@ def describe_verdict(
     if len(case.engines) > 1:
         word += f", {' → '.join(map(printable, case.engines))}"
     text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
+    if case.how is How.PARTS and is_time(first.name) and not is_short:
+        text += f", in {_changed_kernels(case)} that changed"
     if case.verdict is Verdict.PASSED or is_short:
         return text
     if others:
@@ -81,6 +84,12 @@ def describe_verdict(
     if over and case.verdict is not Verdict.OVER_BUDGET:
         text += f"; also over budget: {titles(over)}"
     return text
+
+
+def _changed_kernels(case: CaseComparison) -> str:
+    """`7 kernels`: of each part those of the side that has more."""
+    count = sum(max(part.kernels_before, part.kernels_after) for part in case.parts)
+    return "1 kernel" if count == 1 else f"{count:,} kernels"
 
 
 def titles(metrics: Sequence[Metric]) -> str:
@@ -180,7 +189,11 @@ def describe_method(case: CaseComparison) -> str | None:
     if case.rounds is None:
         return None
     rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''}"
-    if case.is_duet:
+    if case.how is How.PARTS:
+        rounds += " as a duet of the parts that changed"
+    elif case.how is How.PLAN:
+        rounds += " alone"
+    elif case.is_duet:
         rounds += " as a duet"
     elif case.how is How.STORED:
         rounds += " against stored times"
@@ -192,6 +205,8 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
     method = describe_method(case)
     if method is not None:
         yield "how", method
+    for part in case.parts:
+        yield "part", describe_part(part)
     if case.outputs and all(is_equal(output) for output in case.outputs):
         count = len(case.outputs)
         are = "the output is" if count == 1 else f"all {count} outputs are"
@@ -207,6 +222,20 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
         yield "params", _ONLY_SCALARS
     for note in case.notes:
         yield "note", printable(note)
+
+
+def describe_part(part: PartChange) -> str:
+    """`1 Relu became 3 kernels: +0.024 ms (+0.010 … +0.029 ms), measured in place`."""
+    what = "; ".join(map(printable, part.reasons)) or "kernels changed"
+    text = f"{what}: {_signed_ms(part.change_ns)} ms"
+    if part.low_ns is not None and part.high_ns is not None:
+        text += f" ({_signed_ms(part.low_ns)} … {_signed_ms(part.high_ns)} ms)"
+    return f"{text}, measured in place"
+
+
+def _signed_ms(ns: float) -> str:
+    """Three decimals: microseconds."""
+    return f"{ns / 1e6:+.3f}"
 
 
 def is_equal(output: OutputChange) -> bool:

@@ -9,9 +9,11 @@ from itertools import chain
 from typing import TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.rig import Rig
+from pytest_modelperf.stats.parts import PartRound, part_share
 
 BEFORE, AFTER = "before", "after"
 
@@ -20,15 +22,21 @@ _Made = TypeVar("_Made")
 # Inferences of one worker before the other takes over: each switch costs a message, which takes as
 # long as a fast inference.
 _CHUNK = 8
+# Parts of more than this share of the model vary as much as the whole.
+_LARGEST_SHARE = 1 / 3
 
 
 class SharedDuet(Struct):
-    """Both sides in one worker, a turn an inference. The rigs differ by their side."""
+    """Both sides in one worker, a turn an inference. The rigs differ by their side.
+
+    Parts that turn out to take most of the model are dropped, and `too_large` is their share of it.
+    """
 
     before: Rig
     after: Rig
     rounds: int = 0
     blocks: int = 0
+    too_large: float | None = None
 
     def open(self) -> tuple[Load, Load]:
         """Load both sides; the other one is first in the next round."""
@@ -38,7 +46,20 @@ class SharedDuet(Struct):
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         self.blocks += 1
         sides = (self.before.side, self.after.side)
-        before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks)
+        parts = {
+            rig.side: [part.name for part in rig.parts]
+            for rig in (self.before, self.after)
+            if rig.parts
+        }
+        before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks, parts=parts)
+        # The first inference of a session is no typical one.
+        if parts and self.blocks > 1 and self.rounds == 1:
+            share = part_share([PartRound((before, after), before.parts, after.parts)])
+            if share > _LARGEST_SHARE:
+                self.too_large = share
+                self.before.drop_parts()
+                self.after.drop_parts()
+                return replace(before, parts=()), replace(after, parts=())
         return before, after
 
     def close(self) -> None:

@@ -9,7 +9,15 @@ from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count, SignedNs
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.stats.records import Growth, Latency, LatencySpread, Ratio, RoundSpread, Turns
+from pytest_modelperf.stats.records import (
+    Growth,
+    Latency,
+    LatencySpread,
+    PartTurns,
+    Ratio,
+    RoundSpread,
+    Turns,
+)
 
 _NS_PER_MS = 1e6
 
@@ -52,12 +60,14 @@ class Block(Turns, frozen=True, kw_only=True):
     They ran one by one, or several at once: then `measured_per_second` is how many there were.
     `starts_ns` is when each began, by the clock of the worker; None where that was not kept.
     `first_step` is the step of a generation that the first was, and the others followed it.
+    `parts` are the parts of the model that ran after each of them.
     """
 
     noise: Noise
     measured_per_second: float | None = None
     starts_ns: tuple[int, ...] | None = None
     first_step: int | None = None
+    parts: tuple[PartTurns, ...] = ()
 
     @property
     def start_ns(self) -> int | None:

@@ -11,11 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.structure import PlanGraph
+from pytest_modelperf.graph.plans.parts import Part
+from pytest_modelperf.graph.plans.plan import find_plan_difference
+from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
+from pytest_modelperf.profiler.plans import SavedPlan, measure_shortly, place_parts, save_plan
 from pytest_modelperf.profiler.preparation import (
     CasePlace,
     Model,
@@ -84,13 +88,31 @@ class RanSide(Struct, frozen=True):
     outputs: Mapping[str, Sent] | None = None
 
 
+class PlanFinding(Struct, frozen=True):
+    """What the plans of both sides tell.
+
+    `kernels` are those of the second plan. `parts` are the places that ran in each turn beside the
+    whole, and `reason` says why there are none although the plans differ.
+    """
+
+    kernels: int
+    is_same: bool
+    parts: tuple[Part, ...] = ()
+    reason: str | None = None
+
+
 class PairRun(Struct, frozen=True):
-    """The rounds of a pair, the results of each side, and the duration of everything."""
+    """The rounds of a pair, the results of each side, and the duration of everything.
+
+    There are no rounds where the plans are the same and that was answer enough: the second side ran
+    alone, for its figures. `plans` is None where the engine tells none, or none was asked for.
+    """
 
     rounds: Sequence[DuetRound]
     before: RanSide
     after: RanSide
     seconds: float
+    plans: PlanFinding | None = None
 
 
 WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
@@ -101,11 +123,15 @@ class Wanted(Struct, frozen=True):
 
     `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
     several providers are always wanted, for one of them may have been left to another provider.
-    `outputs` are read whatever `details` says, if so.
+    `outputs` are read whatever `details` says, if so. With `plans` the parts in which the plans
+    differ run beside the whole. With `trusts_plans` no duet runs where the plans are the same: the
+    second side runs alone, for as long as its figures take.
     """
 
     details: WantsDetails
     outputs: bool = False
+    plans: bool = True
+    trusts_plans: bool = False
 
     def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:
         has_details = self.details(rounds)
@@ -124,7 +150,15 @@ def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> Pa
 def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
     begun = time.monotonic()
     with _shared_worker(pair, place) as (old, new):
-        rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+        plans = _compare_plans(pair, old, new, place) if wanted.plans else None
+        if plans is not None and plans.is_same and wanted.trusts_plans:
+            before, after = _run_alone(pair, old, new, place)
+            return PairRun((), before, after, time.monotonic() - begun, plans)
+        duet = SharedDuet(old, new)
+        rounds = _take_rounds(duet, pair, rule, place, (old, new))
+        if plans is not None and duet.too_large is not None:
+            reason = f"what changed takes {100 * duet.too_large:.0f} % of the model"
+            plans = replace(plans, parts=(), reason=reason)
         sides = [(pair.before, old), (pair.after, new)]
         if wanted.wants_details(rounds, (old, new)):
             before, after = _tell(sides, rounds, place)
@@ -133,7 +167,42 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
                 _tell_latency(model, rig, rounds, place, reads_outputs=wanted.outputs)
                 for model, rig in sides
             )
-    return PairRun(rounds, before, after, time.monotonic() - begun)
+    return PairRun(rounds, before, after, time.monotonic() - begun, plans)
+
+
+def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> PlanFinding | None:
+    """What the plans tell; where they differ, the rigs get the parts that do.
+
+    None where the engine tells no plan, or where data decides how much is computed: then the same
+    kernels can do other work.
+    """
+    models = pair.before, pair.after
+    if any(find_data_dependence(model.bound.graph) is not None for model in models):
+        return None
+    place.tell("comparing plans")
+    try:
+        before, after = _save_plans(pair, old, new)
+    except MeasureError as error:
+        return PlanFinding(0, is_same=False, reason=f"its plan was not saved: {error}")
+    if before is None or after is None:
+        return None
+    kernels = after.plan.digest.kernels
+    if before.plan.digest == after.plan.digest:
+        return PlanFinding(kernels, is_same=True)
+    placed = place_parts(before, after)
+    old.parts, new.parts = placed.before, placed.after
+    return PlanFinding(kernels, is_same=False, parts=placed.parts, reason=placed.reason)
+
+
+def _run_alone(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> tuple[RanSide, RanSide]:
+    """The first side as far as it is counted, and the second with its own latency."""
+    before = complete_if_told(pair.before, old)
+    after = complete_if_told(pair.after, new)
+    measured = measure_shortly(new, place)
+    return (
+        RanSide(before, CaseProfile(place.case, before.static)),
+        RanSide(after, CaseProfile(place.case, after.static, measured)),
+    )
 
 
 @contextmanager
@@ -186,26 +255,68 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
 
-class PlainDuet(Struct, frozen=True):
-    """The rounds of two models, and the kernels of both, if requested and known."""
+class TwinRun(Struct, frozen=True):
+    """A model and its twin, by the plans that the engine makes of them and by a duet.
+
+    `plan` is that of the model; None where the engine tells none. `difference` says how that of the
+    twin differs, and `knows_plans` claims that plans or kernels were compared. There are no rounds
+    where the same plan was answer enough.
+    """
 
     rounds: Sequence[DuetRound]
-    kernels: tuple[KernelRun, KernelRun] | None = None
+    knows_plans: bool
+    difference: str | None = None
+    plan: PlanDigest | None = None
 
 
-def run_duet(
-    pair: Pair, rule: StopRule, place: CasePlace, *, reads_kernels: bool = False
-) -> PlainDuet:
-    """Run a pair that shares a worker, alone on this machine, for its rounds only."""
+def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool) -> TwinRun:
+    """Compare the plans of a model and its twin, and run a duet where these are no answer."""
     check_cores(place.case.cores, pair.after_setup)
     with (
         unchanged(pair.before, pair.after),
         alone_at(place),
         _shared_worker(pair, place) as (old, new),
     ):
-        kernels = _read_kernels(old, new) if reads_kernels else None
+        model, twin = _save_plans(pair, old, new)
+        if model is not None and twin is not None:
+            difference = find_plan_difference(model.plan, twin.plan)
+            found = TwinRun((), knows_plans=True, difference=difference, plan=model.plan.digest)
+            if difference is None and trusts_plans:
+                return found
+        else:
+            kernels = _read_kernels(old, new)
+            difference = None if kernels is None else _kernel_difference(*kernels)
+            found = TwinRun((), knows_plans=kernels is not None, difference=difference)
+        load_quantiles()
         rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
-    return PlainDuet(rounds, kernels)
+    return replace(found, rounds=rounds)
+
+
+def run_duet(pair: Pair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
+    """The rounds of a pair that shares a worker, alone on this machine, of whole models."""
+    check_cores(place.case.cores, pair.after_setup)
+    load_quantiles()
+    with (
+        unchanged(pair.before, pair.after),
+        alone_at(place),
+        _shared_worker(pair, place) as (old, new),
+    ):
+        return _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+
+
+def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, SavedPlan | None]:
+    before = save_plan(old, pair.before.static.weight_bytes)
+    after = None if before is None else save_plan(new, pair.after.static.weight_bytes)
+    return before, after
+
+
+def _kernel_difference(model: KernelRun, twin: KernelRun) -> str | None:
+    """The difference of the kernels, where the engine saves no plan."""
+    here, there = (
+        [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
+        for run in (model, twin)
+    )
+    return None if here == there else "its kernels are others"
 
 
 def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:

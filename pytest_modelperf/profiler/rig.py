@@ -44,6 +44,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     WorkerRequest,
 )
 from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.stats.records import PartTurns, Turns
 
 # The most runs of a profiled session of a fast model.
 MAX_LAYER_RUNS = 100
@@ -100,12 +101,19 @@ class Workload(Struct, frozen=True, kw_only=True):
         return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
 
 
+class PlacedPart(Struct, frozen=True):
+    """A part of a plan as a file where the worker is; its session and its inputs have its name."""
+
+    name: str
+    path: str
+
+
 class Rig(Struct):
     """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
     `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
     requests run at once. `opened` sessions have been loaded so far; the next block of a generation
-    begins at `next_step`.
+    begins at `next_step`. The `parts` run after each inference of a block that several sides share.
     """
 
     worker: Worker
@@ -119,6 +127,7 @@ class Rig(Struct):
     streams: int = 1
     opened: int = 0
     next_step: int = 0
+    parts: tuple[PlacedPart, ...] = ()
 
     @property
     def still_feed(self) -> str:
@@ -135,7 +144,24 @@ class Rig(Struct):
         if self.workload.steps is not None:
             self.go_to_step(int(self.opened * _GOLDEN % 1.0 * self.workload.steps.count))
         self.opened += 1
-        return self.open_as(self.side, self.feed)
+        load = self.open_as(self.side, self.feed)
+        for part in self.parts:
+            self.open_part(part)
+        return load
+
+    def open_part(self, part: PlacedPart) -> None:
+        """Load a part of the plan, as it is."""
+        self.worker.ask(
+            "open",
+            "as a part of the model was loaded",
+            side=part.name,
+            model=part.path,
+            folder=None,
+            threads=self.cores,
+            options=dict(self.setup.options),
+            feed=part.name,
+            is_part=True,
+        )
 
     def go_to_step(self, step: int) -> None:
         """Have the next block of a generation begin at a step; after the last comes the first."""
@@ -157,7 +183,15 @@ class Rig(Struct):
         return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
 
     def close(self) -> None:
+        for part in self.parts:
+            self.close_as(part.name)
         self.close_as(self.side)
+
+    def drop_parts(self) -> None:
+        """Run without parts from here on."""
+        for part in self.parts:
+            self.close_as(part.name)
+        self.parts = ()
 
     def close_as(self, name: str) -> None:
         self.worker.ask("close", "as a session was closed", side=name)
@@ -173,9 +207,17 @@ class Rig(Struct):
         return self.blocks((self.side,), count, max_ns)[0]
 
     def blocks(
-        self, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
+        self,
+        sides: Sequence[str],
+        count: int,
+        max_ns: int,
+        seed: int = 0,
+        parts: Mapping[str, Sequence[str]] | None = None,
     ) -> tuple[Block, ...]:
-        """One block a side; several sides take turns, in random order within each turn."""
+        """One block a side; several sides take turns, in random order within each turn.
+
+        `parts` names those that run after each side.
+        """
         steps, first = self.workload.steps, self.next_step
         answer = self.worker.ask(
             "block",
@@ -186,6 +228,7 @@ class Rig(Struct):
             max_ns=max_ns,
             seed=seed,
             **({} if steps is None else {"first_step": first}),
+            **({"parts": parts} if parts else {}),
         )
         self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         noise = Noise(**answer["noise"])
@@ -202,10 +245,25 @@ class Rig(Struct):
                 switches=_numbers(turns[side]["switches"]) if turns else None,
                 running_ns=_numbers(turns[side]["running"]) if has_running else None,
                 first_step=None if steps is None or self.streams > 1 else first,
+                parts=tuple(
+                    PartTurns(
+                        in_place=_part_turns(part["in_place"], has_running=has_running),
+                        alone=_part_turns(part["alone"], has_running=has_running),
+                    )
+                    for part in answer["parts"].get(side, ())
+                ),
             )
             for side in sides
             for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
         )
+
+
+def _part_turns(turns: Mapping[str, bytes], *, has_running: bool) -> Turns:
+    return Turns(
+        times_ns=_numbers(turns["times"]) or (),
+        switches=_numbers(turns["switches"]),
+        running_ns=_numbers(turns["running"]) if has_running else None,
+    )
 
 
 def _numbers(data: bytes) -> tuple[int, ...] | None:
@@ -397,10 +455,10 @@ def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
 
 
 def read_kernels(rig: Rig) -> KernelRun | None:
-    """The plan of the engine and its kernels, by one inference; None where it tells none."""
+    """The kernels of an engine that saves no plan, by one inference; None where it tells none."""
     answer = rig.worker.ask(
-        "plan",
-        "as its plan was read",
+        "kernels",
+        "as its kernels were read",
         model=str(rig.workload.model),
         folder=rig.workload.folder,
         threads=rig.cores,

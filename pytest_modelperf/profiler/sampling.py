@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -25,12 +26,14 @@ from pytest_modelperf.profiler.trials import (
     WatchSampling,
 )
 from pytest_modelperf.profiler.worker.timing import Clock
-from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.stats.records import Percentile, Turns
 
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
 BlockPair: TypeAlias = tuple[Block, Block]
 
 _MEDIAN = 50.0
+# A part can wait for longer than the whole model takes.
+_LEAST_RATIO = 0.01
 
 _Taken = TypeVar("_Taken")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -237,7 +240,7 @@ def sample_duet(
         take=bench.pair_block,
         close=bench.close,
         turns_ns=lambda pair: [a + b for a, b in _turns(pair)],
-        figures=lambda pair: [_log(b) - _log(a) for a, b in _own_turns(pair)],
+        figures=_duet_figures,
         estimate=lambda _: None,
         is_enough=lambda trials, _: is_decided([_duet_round(trial) for trial in trials]),
         median_samples=needed_samples(_MEDIAN),
@@ -248,6 +251,25 @@ def sample_duet(
 
 def _duet_round(trial: Trial[BlockPair]) -> DuetRound:
     return DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
+
+
+def _duet_figures(pair: BlockPair) -> list[float]:
+    """The change in each turn, of the parts if there are some; its spread plans the rounds."""
+    if not (pair[0].parts and pair[1].parts):
+        return [_log(b) - _log(a) for a, b in _own_turns(pair)]
+    sums = [
+        [sum(turn) for turn in zip(*(_running(part.in_place) for part in side.parts), strict=True)]
+        for side in pair
+    ]
+    whole = statistics.median(_running(pair[0]))
+    return [
+        math.log(max(1.0 + (b - a) / max(whole, 1), _LEAST_RATIO))
+        for a, b in zip(*sums, strict=True)
+    ]
+
+
+def _running(turns: Turns) -> Sequence[int]:
+    return turns.times_ns if turns.running_ns is None else turns.running_ns
 
 
 def _turns(pair: BlockPair) -> list[tuple[int, int]]:

@@ -209,9 +209,9 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def gate(self) -> Gate:
-        """The gate with the latency budgets of this case."""
+        """The gate with the latency budgets of this case, and with what it measures."""
         limits = latency_limits(self.timed_budgets, self.case.batch_size)
-        return replace(self.check.gate, limits=limits)
+        return replace(self.check.gate, limits=limits, measure=self.check.measure)
 
     @property
     def machine(self) -> MachineFacts:

@@ -26,7 +26,7 @@ from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baselines.records import Baseline, BaselineRecording, UpdatePlan
+    from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
 
 # Runs that came to their end.
@@ -336,9 +336,18 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
             if case.fidelity is not None and not case.fidelity.is_trusted:
                 yield (
                     f"{outcome.test}: {case.fidelity.reason}, so later runs are held against "
-                    "stored times: record it again with more --modelperf-max-seconds, or when less "
-                    "else runs here"
+                    f"stored times: {_remedy(case.fidelity)}"
                 )
+
+
+def _remedy(fidelity: Fidelity) -> str:
+    """What helps: a longer look where noise left it open, otherwise the model itself."""
+    if fidelity.has_same_plan is False or fidelity.shows_difference:
+        return (
+            "keep the older model and name it with --modelperf-against, which runs it instead of "
+            "its twin"
+        )
+    return "record it again with more --modelperf-max-seconds, or when less else runs here"
 
 
 def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
 from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.by_plan import settle_by_plan, with_times
 from pytest_modelperf.comparing.judged_case import JudgedCase
-from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import (
@@ -37,12 +38,18 @@ def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
     compared = _compare(bound, stored)
     comparison, profile = compared.comparison, compared.profile
     is_new = comparison.outcome is Verdict.NEW
+    takes_longer = comparison.how is How.PLAN and bool(bound.timed_budgets)
+    if takes_longer:
+        # A short run judges nothing, and budgets take the time that they need.
+        profile = None
     if profile is None and comparison.failure is None and (is_new or bound.timed_budgets):
         try:
             profile = measure_for_budgets(bound, is_new=is_new)
         except MeasureError as error:
             failure = error.worded(bound.check.setup.wording)
             comparison = replace(comparison, failure=failure)
+    if takes_longer and profile is not None and profile.measured is not None:
+        comparison = with_times(comparison, profile.measured, bound.gate)
     return CaseResult(
         comparison,
         profile or bound.counted,
@@ -63,7 +70,17 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
         reason = f"there is no baseline of {case.id}"
         return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
     settled = _compare_counts(bound, stored) if context.is_static else settle_case(bound, stored)
-    return settled or compare_with_twin(bound, stored)
+    return settled or _settle_by_plan(bound, stored) or compare_with_twin(bound, stored)
+
+
+def _settle_by_plan(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
+    """The case passed by the plan that was recorded of its baseline; None if that is no answer."""
+    if bound.context.is_static:
+        return None
+    case = stored.model.case(bound.case.id)
+    machine = stored.machine(bound.machine.key)
+    before = Side(bound.check.graph, bound.setup_before(case), stored.model, machine)
+    return settle_by_plan(before, bound.model, bound.check.setup, bound.gate, bound.place)
 
 
 def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:

@@ -44,6 +44,7 @@ from pytest_modelperf.baselines.records import (
     StoredCase,
     StoredGeneration,
     StoredLatency,
+    StoredPlan,
     StoredProcess,
     StoredRound,
     StoredStatic,
@@ -260,6 +261,13 @@ _CASE = st.builds(
     fidelity=st.none() | _FIDELITY,
     provenance=st.none()
     | st.builds(Provenance, date=_DAY, packages=_TEXTS, machine=st.none() | _KEY),
+    plan=st.none()
+    | st.builds(
+        StoredPlan,
+        digest=st.text("0123456789abcdef", min_size=32, max_size=32),
+        kernels=_COUNT,
+        machine=_KEY,
+    ),
 )
 
 
@@ -345,7 +353,7 @@ def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = write_model(stored)
     assert read_model(data, _MODEL) == stored
     assert write_model(read_model(data, _MODEL)) == data
-    assert json.loads(data)["schema"] == 6
+    assert json.loads(data)["schema"] == 7
 
 
 @given(_MACHINES)
@@ -382,6 +390,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
    "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
    "observed": null,
    "options": null,
+   "plan": null,
    "provenance": {
     "date": "2026-01-31",
     "machine": "linux-x86_64-zen4-2c",
@@ -411,7 +420,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
   "total_bytes": null
  },
- "schema": 6,
+ "schema": 7,
  "twin": {"bytes": 68, "left_out_bytes": null, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
@@ -610,17 +619,17 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', '"macs": -1,\n'), r"\[...\].static.macs: expected int >= 0"),
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), f"expected int <= {2**63 - 1}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
-        (_replace('"schema": 6', '"schema": 7'), "schema: this file has schema 7.*pip install"),
-        (_replace('"schema": 6', '"schema": "6"'), "schema: expected a whole number"),
-        (_replace('"schema": 6', '"scheme": 4'), 'the key "schema" is missing'),
-        (_replace("a note", "?").replace(b"?", b"\xff"), "line 37: a byte that is not UTF-8"),
+        (_replace('"schema": 7', '"schema": 8'), "schema: this file has schema 8.*pip install"),
+        (_replace('"schema": 7', '"schema": "6"'), "schema: expected a whole number"),
+        (_replace('"schema": 7', '"scheme": 4'), 'the key "schema" is missing'),
+        (_replace("a note", "?").replace(b"?", b"\xff"), "line 38: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "provenance.date: invalid RFC3339 encoded date"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
         (_replace('"my.ops::Blend": {', '"Blend": {'), 'of the domain "my.ops" is named'),
         (_replace('"machine": "linux', '"machine": "../linux'), "expected str matching"),
         (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
         (_replace('"a note"', "[" * 100_000), "nested too deeply"),
-        (_replace('"a note"', "'a note'"), r"line 37: no valid JSON, column 15"),
+        (_replace('"a note"', "'a note'"), r"line 38: no valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
             _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),

@@ -584,8 +584,28 @@ def test_both_sides_ran_in_turn_only_as_wholes_or_parts() -> None:
         How.DUET,
         How.PARTS,
     }
-    assert "how: 9 rounds as a duet, 2.1 s" in text(replace(SLOWER, how=How.PARTS))
-    assert "how: 9 rounds, 2.1 s" in text(replace(SLOWER, how=How.PLAN))
+    by_parts = text(replace(SLOWER, how=How.PARTS))
+    assert "how: 9 rounds as a duet of the parts that changed, 2.1 s" in by_parts
+    assert "how: 9 rounds alone, 2.1 s" in text(replace(SLOWER, how=How.PLAN))
+
+
+def test_the_parts_that_changed_are_told_with_their_figures() -> None:
+    part = PartChange(
+        kernels_before=1,
+        kernels_after=9,
+        before_ns=100_000.0,
+        after_ns=124_000.0,
+        change_ns=24_000.0,
+        low_ns=10_000.0,
+        high_ns=29_000.0,
+        reasons=("1 LayerNormalization became 9 kernels (2 Add, Mul, ...)",),
+    )
+    shown = text(replace(SLOWER, how=How.PARTS, parts=(part,)), width=160)
+    assert "allowed +3 %, in 9 kernels that changed" in shown
+    assert (
+        "part: 1 LayerNormalization became 9 kernels (2 Add, Mul, ...): +0.024 ms "
+        "(+0.010 … +0.029 ms), measured in place"
+    ) in shown
 
 
 def test_the_csv_of_a_case_says_by_what_it_was_judged() -> None:

@@ -19,7 +19,7 @@ PAGES = "\n".join(
 # The sections that describe a document: its own, then those of the parts that it shares.
 SECTIONS = {
     "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
-    "baseline-model": ("## `model.json`, schema 6",),
+    "baseline-model": ("## `model.json`, schema 7",),
     "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),

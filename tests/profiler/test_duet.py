@@ -184,6 +184,7 @@ class Answering:
         return {
             "times": {"before": one, "after": one},
             "turns": {"before": turns, "after": turns},
+            "parts": {},
             "begun_ns": 0,
             "per_second": None,
             "noise": {"wall_ns": 1000, "others_ns": self.others_ns},

@@ -290,17 +290,18 @@ def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
 def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
     stored = replace(OPEN, how=How.STORED)
     assert "".join(failure(stored).splitlines(keepends=True)[1:5]) == snapshot("""\
-this run could see p95 latency +4.1 % or more: stored times tell little: record
-  the baseline again with pytest --modelperf --modelperf-update-baseline
-  "models/encoder.onnx::b1-c1" when less else runs here, so that its twin is
-  trusted
+this run could see p95 latency +4.1 % or more: stored times tell little: give
+  the older model itself, or record the baseline again with pytest --modelperf
+  --modelperf-update-baseline "models/encoder.onnx::b1-c1" when less else runs
+  here, if noise is why its twin is not trusted
 """)
     assert "max-seconds" not in failure(stored)
     step = summary(stored).partition("in at most 5 %.\n")[2]
     assert step == snapshot("""\
-inconclusive: stored times tell little: record the baseline again with pytest
-              --modelperf --modelperf-update-baseline when less else runs here,
-              so that its twin is trusted
+inconclusive: stored times tell little: give the older model itself, or record
+              the baseline again with pytest --modelperf
+              --modelperf-update-baseline when less else runs here, if noise is
+              why its twin is not trusted
 """)
     both = summary(stored, OPEN)
     assert step in both

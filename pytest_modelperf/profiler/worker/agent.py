@@ -46,10 +46,11 @@ from pytest_modelperf.profiler.worker.timing import (
     TurnWatch,
     paused_gc,
     time_at_once,
-    time_in_turn,
+    time_chains,
     time_one,
     time_within,
 )
+from pytest_modelperf.profiler.worker.weights import describe_spans
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
@@ -210,15 +211,20 @@ class Agent:
         options: Mapping[str, str],
         feed: str = "",
         streams: int = 1,
+        is_part: bool = False,  # noqa: FBT001, FBT002  # by keyword
     ) -> dict[str, Any]:
-        """Load a model as `side`, for so many requests at once; returns when and how long."""
+        """Load a model as `side`, for so many requests at once; returns when and how long.
+
+        A part of a plan is loaded as it is, without optimizations.
+        """
         engine = self._require_engine()
         chosen = dict(options)
         if streams > 1 and hasattr(engine, "stream_options"):
             chosen = {**engine.stream_options(streams, chosen), **chosen}
         gc.collect()
+        load = engine.load_part if is_part else engine.load
         start = self._clock()
-        session = engine.load(ModelLocation(model, folder), threads, chosen)
+        session = load(ModelLocation(model, folder), threads, chosen)
         load_ns = self._clock() - start
         self._sessions[side] = session
         fed = self._feeds[feed]
@@ -241,21 +247,24 @@ class Agent:
         if session is not None:
             session.close()
 
-    def do_block(
+    def do_block(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
         self,
         sides: Sequence[str],
         count: int,
         max_ns: int,
         seed: int = 0,
         first_step: int | None = None,
+        parts: Mapping[str, Sequence[str]] | None = None,
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
         For sides that take turns also when each inference began and what disturbed it; for one side
         with several requests at once also the inferences per second. A generation goes on from
-        `first_step`.
+        `first_step`. The `parts` of a side run right after it in each turn, and once more without
+        it when all turns are over.
         """
         infers = [self._infer[side] for side in sides]
+        part_turns: dict[str, Any] = {}
         if first_step is not None:
             for each in itertools.chain.from_iterable(infers):
                 cast("Steps", each).rewind(first_step)
@@ -264,13 +273,24 @@ class Agent:
         with paused_gc():
             begun = self._clock()
             if len(infers) > 1:
-                firsts = [streams[0] for streams in infers]
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
+                own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
+                chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905
                 watch = self._turn_watch()
-                taken = time_in_turn(firsts, count, max_ns, self._clock, order, watch)
+                runs = time_chains(chains, count, max_ns, self._clock, order, watch)
+                done = len(runs[0][0].times)
+                alone = time_chains(own, done, max_ns, self._clock, order, watch) if parts else ()
                 if watch is not None:
                     watch.close()
+                taken = [run[0] for run in runs]
                 times = [side.times for side in taken]
+                part_turns = {
+                    side: [
+                        {"in_place": _timed_turns(here), "alone": _timed_turns(there)}
+                        for here, there in zip(run[1:], hot)  # noqa: B905
+                    ]
+                    for side, run, hot in zip(sides, runs, alone)  # noqa: B905
+                }
             elif len(infers[0]) > 1:
                 all_times, per_second = time_at_once(infers[0], count, max_ns, self._clock)
                 taken, times = [], [all_times]
@@ -282,6 +302,7 @@ class Agent:
             "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
             "begun_ns": begun,
             "turns": {side: _turns(t) for side, t in zip(sides, taken)} or None,  # noqa: B905
+            "parts": part_turns,
             "per_second": per_second,
             "noise": noise,
         }
@@ -336,9 +357,64 @@ class Agent:
         return reports
 
     def do_plan(
+        self, model: str, folder: str | None, threads: int, options: Mapping[str, str], name: str
+    ) -> dict[str, Any] | None:
+        """The plan that the engine makes of a model; None where it tells none.
+
+        It is written into a folder of this name, with the file of its weights beside it.
+        """
+        engine = self._require_engine()
+        if not hasattr(engine, "save_plan"):
+            return None
+        own = os.path.join(self._folder, name)  # noqa: PTH118  # paths are texts on this side
+        shutil.rmtree(own, ignore_errors=True)
+        os.makedirs(own)  # noqa: PTH103
+        path = engine.save_plan(ModelLocation(model, folder), threads, dict(options), own)
+        if path is None:
+            return None
+        with open(path, "rb") as file:  # noqa: PTH123
+            return {"path": path, "data": file.read()}
+
+    def do_weights(
+        self, file: str, spans: Sequence[tuple[int, int, str]]
+    ) -> list[tuple[bytes, float]]:
+        """The facts that `describe_spans` has of these weights."""
+        with self._heartbeat():
+            return describe_spans(file, spans)
+
+    def do_tensors(  # noqa: PLR0913, PLR0917  # the same
+        self,
+        model: str,
+        threads: int,
+        options: Mapping[str, str],
+        feed: str,
+        names: Sequence[str],
+        kept: Mapping[str, Sequence[str]],
+    ) -> dict[str, Any]:
+        """Run a plan once, and keep some of its tensors as the inputs that `kept` names.
+
+        Returns the type and the shape of each tensor.
+        """
+        engine, fed = self._require_engine(), self._feeds[feed]
+        arrays = dict(fed.arrays)
+        arrays.update(
+            engine.read_tensors(
+                ModelLocation(model, None), threads, dict(options), fed.arrays, fed.dtypes, names
+            )
+        )
+        for name, wanted in kept.items():
+            own = {each: arrays[each] for each in wanted}
+            dtypes = {each: fed.dtypes.get(each, str(a.dtype)) for each, a in own.items()}
+            self._feeds[name] = FeedArrays(own, dtypes)
+        return {
+            name: (fed.dtypes.get(name, str(array.dtype)), tuple(map(int, array.shape)))
+            for name, array in arrays.items()
+        }
+
+    def do_kernels(
         self, model: str, folder: str | None, threads: int, options: Mapping[str, str], feed: str
     ) -> dict[str, Any] | None:
-        """The plan that the engine makes of a model, and its kernels; None where it tells none."""
+        """The kernels of a model, by one inference of a profiled session; None without such."""
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
             return None
@@ -456,6 +532,11 @@ class Agent:
         if self._engine is None:
             raise RuntimeError("no engine was chosen")
         return self._engine
+
+
+def _timed_turns(taken: Taken) -> dict[str, bytes]:
+    """The turns of a part with their times, as bytes."""
+    return {"times": taken.times.tobytes(), **_turns(taken)}
 
 
 def _turns(taken: Taken) -> dict[str, bytes]:

@@ -151,22 +151,39 @@ def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other
 
     At least one turn, unless `count` is 0; none is begun after `max_ns`.
     """
-    sides = [Taken() for _ in infers]
-    order = list(range(len(infers)))
+    chains = [[infer] for infer in infers]
+    return [taken for (taken,) in time_chains(chains, count, max_ns, clock, choose, watch)]
+
+
+def time_chains(  # noqa: PLR0913, PLR0917  # the same
+    chains: Sequence[Sequence[Callable[[], Any]]],
+    count: int,
+    max_ns: int,
+    clock: Clock,
+    choose: random.Random,
+    watch: TurnWatch | None = None,
+) -> list[list[Taken]]:
+    """Up to `count` turns in which each chain runs once, its members one after the other.
+
+    The chains are in random order within a turn. At least one turn, unless `count` is 0; none is
+    begun after `max_ns`.
+    """
+    sides = [[Taken() for _ in chain] for chain in chains]
+    order = list(range(len(chains)))
     end = clock() + max_ns
     for _ in range(count):
         choose.shuffle(order)
         for index in order:
-            infer, taken = infers[index], sides[index]
-            if watch is not None:
-                watch.begin()
-            start = clock()
-            infer()
-            stop = clock()
-            if watch is not None:
-                watch.end(taken, stop - start)
-            taken.times.append(stop - start)
-            taken.starts.append(start)
+            for infer, taken in zip(chains[index], sides[index]):  # noqa: B905  # 3.9 has no strict
+                if watch is not None:
+                    watch.begin()
+                start = clock()
+                infer()
+                stop = clock()
+                if watch is not None:
+                    watch.end(taken, stop - start)
+                taken.times.append(stop - start)
+                taken.starts.append(start)
         if clock() > end:
             break
     return sides

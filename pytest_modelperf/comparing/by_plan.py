@@ -1,0 +1,129 @@
+"""A case whose plan did not change: the engine does the same work, so nothing is compared."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import StoredCase
+from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.stored_case import compare_counts
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.plans import measure_shortly, save_plan
+from pytest_modelperf.profiler.preparation import CasePlace, Model, complete_if_told, started_rig
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.stats.records import Percentile
+
+_NS_PER_MS = 1e6
+
+
+def settle_by_plan(
+    before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
+) -> JudgedCase | None:
+    """The case passed because the engine makes the recorded plan of the model as it is now.
+
+    None where that is not so, or where the plan is no answer. No twin is rebuilt for it.
+    """
+    stored = None if before.baseline is None else before.baseline.case(place.case.id)
+    if stored is None or not gate.trusts_plans or before.setup != setup:
+        return None
+    if not _is_recorded_alike(stored, before, setup) or find_data_dependence(after.bound.graph):
+        return None
+    begun = time.monotonic()
+    try:
+        with started_rig(after, setup, place) as rig:
+            saved = save_plan(rig, after.static.weight_bytes)
+            if saved is None or stored.plan is None:
+                return None
+            if stored.plan.digest != saved.plan.digest.value:
+                return None
+            known = complete_if_told(after, rig)
+            measured = measure_shortly(rig, place)
+    except MeasureError:
+        # The duet meets the same error, and reports it.
+        return None
+    profile = CaseProfile(place.case, known.static, measured)
+    pair = Pair(known, known, setup, setup)
+    counted = compare_counts(pair, before, gate, place)
+    seconds = time.monotonic() - begun
+    judged = judge_same_plan(counted, profile, saved.plan.digest.kernels, gate, seconds)
+    return replace(judged, pair=pair)
+
+
+def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
+    """Whether a case was recorded by the same engine on this kind of machine."""
+    engine = setup.engine.name
+    return (
+        stored.plan is not None
+        and before.machine is not None
+        and stored.plan.machine == before.machine.key
+        and stored.engine == engine
+        and recorded_version(stored) == installed_version(engine) is not None
+        and is_this_python(setup.spec)
+        and stored.options == dict(setup.options)
+    )
+
+
+def judge_same_plan(
+    counted: CaseComparison, profile: CaseProfile, kernels: int, gate: Gate, seconds: float
+) -> JudgedCase:
+    """The case passed; `profile` has the latency of a short run, which judged nothing."""
+    measured = profile.measured
+    if measured is None:
+        raise MeasureError(profile.reason)
+    comparison = with_times(
+        replace(counted, how=How.PLAN),
+        measured,
+        gate,
+    )
+    comparison = replace(
+        comparison,
+        notes=(describe_same_plan(kernels), *profile.static.notes, *measured.notes),
+        seconds=seconds,
+    )
+    return JudgedCase(comparison, profile, (describe_engine(profile),))
+
+
+def with_times(comparison: CaseComparison, measured: Measurement, gate: Gate) -> CaseComparison:
+    """A case that passed by its plan with the times of a run of the model alone."""
+    times = [_metric(percentile, gate) for percentile in measured.latency.percentiles]
+    names = {metric.name for metric in times}
+    others = (metric for metric in comparison.metrics if metric.name not in names)
+    return replace(
+        comparison,
+        after=side_run(measured),
+        metrics=(*times, *others),
+        rounds=len(measured.rounds),
+        seconds=measured.seconds,
+    )
+
+
+def _metric(percentile: Percentile, gate: Gate) -> Metric:
+    """A percentile that is the same on both sides, because all that runs is."""
+    percent, ns = percentile.percent, percentile.value_ns
+    return Metric(
+        f"latency_{percentile.name}",
+        None,
+        None if ns is None else ns / _NS_PER_MS,
+        Verdict.PASSED,
+        gated=percent in gate.percents,
+        awaited=percent in gate.tolerances.awaited,
+        allowed=gate.tolerances.of(percent),
+        measured_ratio=1.0,
+    )
+
+
+def describe_same_plan(kernels: int) -> str:
+    """The reason why no duet ran."""
+    runs = "1 kernel" if kernels == 1 else f"{kernels:,} kernels"
+    return f"same plan: the engine runs the same {runs} on the same shapes"

@@ -1,0 +1,217 @@
+"""The plans that an engine makes of models in a worker, and the parts where two of them differ."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.plans.matching import Matching, match_plans
+from pytest_modelperf.graph.plans.parts import (
+    Part,
+    PartSide,
+    find_parts,
+    write_numbered,
+    write_part,
+    write_watched,
+)
+from pytest_modelperf.graph.plans.plan import EnginePlan, WeightFacts, stored_spans
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.preparation import CasePlace
+from pytest_modelperf.profiler.rig import PlacedPart, Rig, measure_rounds
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+
+# The runtime keeps the weights twice while it saves a plan, and they are written to the disk.
+MAX_WEIGHT_BYTES = 2 << 30
+# One session of 130 inferences or 0.3 s, whichever ends first, but as many as a median takes. It
+# judges nothing.
+SHORT_POLICY = SamplingPolicy(
+    max_seconds=0.3, min_rounds=1, max_rounds=1, stretch_rounds=1, max_block=130
+)
+# What the median of a slow model may take of that.
+_SHORT_SECONDS = 3.0
+# Where more kernels changed, the parts are most of the model, and the whole tells as much.
+_MOST_CHANGED = 0.6
+_MOST_PARTS = 32
+
+
+class SavedPlan(Struct, frozen=True, eq=False):
+    """The plan of the model of a rig, which its worker has as a file."""
+
+    rig: Rig
+    plan: EnginePlan
+
+
+def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
+    """The plan of a rig; None where the engine tells none or the model is too large to save."""
+    if weight_bytes > MAX_WEIGHT_BYTES:
+        return None
+    answer = rig.worker.ask(
+        "plan",
+        "as its plan was saved",
+        model=str(rig.workload.model),
+        folder=rig.workload.folder,
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        name=_folder_of(rig),
+    )
+    if answer is None:
+        return None
+    data, path = answer["data"], answer["path"]
+    facts: dict[int, WeightFacts] = {}
+    spans = stored_spans(data)
+    if spans:
+        file = posixpath.join(posixpath.dirname(path.replace("\\", "/")), spans[0].location)
+        told = rig.worker.ask(
+            "weights",
+            "as the weights of its plan were read",
+            file=file,
+            spans=[(span.offset, span.nbytes, span.dtype) for span in spans],
+        )
+        facts = {
+            span.offset: WeightFacts(content, share)
+            for span, (content, share) in zip(spans, told, strict=True)
+        }
+    inputs = {
+        name: f"{feed.dtype} {tuple(map(int, feed.array.shape))}"
+        for name, feed in rig.workload.feeds.items()
+    }
+    return SavedPlan(rig, EnginePlan(data, inputs, facts))
+
+
+def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
+    """The latency of a model whose plan is known, in one session.
+
+    Its peak of memory is not known: saving the plan took more than running the model.
+    """
+    longest = min(rig.setup.policy.max_seconds, _SHORT_SECONDS)
+    policy = replace(SHORT_POLICY, stretch_seconds=longest)
+    short = replace(rig, setup=replace(rig.setup, policy=policy))
+    measured = measure_rounds(short, place.tell_round)
+    return replace(measured, peak_rss_bytes=None, engine_peak_bytes=None)
+
+
+class PlacedParts(Struct, frozen=True, eq=False):
+    """The parts in which two plans differ, and each side of them where the workers can run it.
+
+    `reason` says why there are none although the plans differ.
+    """
+
+    parts: tuple[Part, ...] = ()
+    before: tuple[PlacedPart, ...] = ()
+    after: tuple[PlacedPart, ...] = ()
+    reason: str | None = None
+
+
+def place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
+    """Cut out what differs, run both plans once for the tensors at the edges, and try each part.
+
+    What the engine refuses is no error: the whole model can still be judged.
+    """
+    try:
+        return _place_parts(before, after)
+    except MeasureError as error:
+        return PlacedParts(reason=f"what changed does not run by itself: {error}")
+
+
+def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
+    matching = match_plans(before.plan, after.plan)
+    if matching.before and matching.after:
+        types = [_tensor_types(side) for side in (before, after)]
+        matching = match_plans(before.plan, after.plan, *types)
+    reason = _too_much(before.plan, after.plan, matching)
+    if reason is not None:
+        return PlacedParts(reason=reason)
+    parts = find_parts(before.plan, after.plan, matching)
+    if not parts:
+        return PlacedParts(reason="no kernel differs, but other weights equal one another")
+    if len(parts) > _MOST_PARTS:
+        return PlacedParts(reason=f"it changed in {len(parts)} places")
+    old = _place(before, [part.before for part in parts])
+    new = _place(after, [part.after for part in parts])
+    return PlacedParts(parts, old, new)
+
+
+def _send(side: SavedPlan, name: str, write: Callable[[Path], None]) -> str:
+    """The path of a file beside the plan, as the worker sees it."""
+    worker, folder = side.rig.worker, _folder_of(side.rig)
+    local = worker.folder / folder / f"{name}.onnx"
+    local.parent.mkdir(exist_ok=True)
+    write(local)
+    return worker.send_file(local, f"{folder}/{local.name}")
+
+
+def _folder_of(rig: Rig) -> str:
+    """The folder of the worker that holds the plan of this side."""
+    return f"plan{rig.side}"
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Each name once."""
+    return list(dict.fromkeys(names))
+
+
+def _too_much(before: EnginePlan, after: EnginePlan, matching: Matching) -> str | None:
+    """Why so many changed kernels make no parts; None where they do."""
+    changed = max(
+        len(matching.before) / max(len(before.kernels), 1),
+        len(matching.after) / max(len(after.kernels), 1),
+    )
+    return f"{100 * changed:.0f} % of its kernels changed" if changed > _MOST_CHANGED else None
+
+
+def _tensor_types(side: SavedPlan) -> Mapping[str, str]:
+    """The type and shape of each tensor of a plan, as one run saw them."""
+    types = dict(side.plan.inputs)
+    copy = _send(side, "numbered", partial(write_numbered, side.plan))
+    seen = side.rig.worker.ask(
+        "shapes",
+        "as the tensors of its plan were looked at",
+        model=copy,
+        folder=None,
+        options=dict(side.rig.setup.options),
+        feed=side.rig.still_feed,
+    )
+    for each in seen or ():
+        calls = each["calls"]
+        if not each["name"].isdigit() or len(calls) != 1:
+            continue
+        outputs = [name for name in side.plan.kernels[int(each["name"])].outputs if name]
+        told = list(zip(each.get("types", ()), calls[0], strict=False))
+        if len(told) == len(outputs):
+            types |= {
+                n: f"{kind} {tuple(shape)}" for n, (kind, shape) in zip(outputs, told, strict=True)
+            }
+    return types
+
+
+def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]:
+    """Each part as a file beside its plan, with its inputs in the worker."""
+    rig, plan = side.rig, side.plan
+    names = [f"{rig.side} part {number}" for number in range(len(parts))]
+    edges = _in_order(name for part in parts for name in part.inputs)
+    watched = _send(side, "watched", partial(write_watched, plan, edges))
+    told = rig.worker.ask(
+        "tensors",
+        "as the tensors of its parts were read",
+        model=watched,
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        feed=rig.still_feed,
+        names=[name for name in edges if name in plan.producers],
+        kept={name: list(part.inputs) for name, part in zip(names, parts, strict=True)},
+    )
+    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told.items()}
+    placed = []
+    for number, (name, part) in enumerate(zip(names, parts, strict=True)):
+        path = _send(side, f"part{number}", partial(write_part, plan, part, types))
+        placed.append(PlacedPart(name, path))
+        # A part that cannot be loaded is found here and not in the first round.
+        rig.open_part(placed[-1])
+        rig.close_as(name)
+    return tuple(placed)

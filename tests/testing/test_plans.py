@@ -1,0 +1,176 @@
+"""A case is judged by what the engine runs: by its plan, by the parts that changed, or as a whole.
+
+The engine is the real one, and no test asks how long anything took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support.small_models import parse
+
+# A stack of products, so that one of its activations is a small part of it.
+LAYERS = 16
+WIDTH = 192
+# So much more is allowed that no change of these models leaves a case open.
+WIDE = "p50=200 %"
+LIMITS = ("--modelperf-max-seconds", "3", "--modelperf-tolerance", WIDE)
+
+
+def stack(activation: Callable[[str, str], str], seed: int = 0) -> onnx.ModelProto:
+    """Products one after the other; the activation in the middle is written as it is given."""
+    random = np.random.default_rng(seed)
+    weights: dict[str, Any] = {"half": np.array(0.5, np.float32)}
+    lines, source = [], "x"
+    for layer in range(LAYERS):
+        weights[f"w{layer}"] = random.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 14
+        lines.append(f"[product{layer}] m{layer} = MatMul ({source}, w{layer})")
+        source = "y" if layer == LAYERS - 1 else f"a{layer}"
+        written = activation if layer == LAYERS // 2 else relu
+        lines.append(written(f"m{layer}", source))
+    graph = f"g (float[64,{WIDTH}] x) => (float[64,{WIDTH}] y) {{ {' '.join(lines)} }}"
+    return parse(graph, weights=weights)
+
+
+def relu(source: str, target: str) -> str:
+    return f"{target} = Relu ({source})"
+
+
+def decomposed(source: str, target: str) -> str:
+    return f"p = Abs ({source}) q = Add ({source}, p) {target} = Mul (q, half)"
+
+
+@pytest.fixture
+def recorded(run: pytest.Pytester) -> pytest.Pytester:
+    """A folder with the baseline of a stack."""
+    write(run, stack(relu))
+    result = run.runpytest_inprocess(
+        "--modelperf", "--modelperf-update-baseline", *LIMITS, "m.onnx"
+    )
+    result.assert_outcomes(passed=1)
+    return run
+
+
+def write(run: pytest.Pytester, model: onnx.ModelProto) -> None:
+    (run.path / "m.onnx").write_bytes(model.SerializeToString())
+
+
+def checked(run: pytest.Pytester, *options: str) -> dict[str, Any]:
+    """The only case of a run that has to pass."""
+    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, *options, "m.onnx")
+    run.runpytest_inprocess(*arguments).assert_outcomes(passed=1)
+    document = json.loads((run.path / "run.json").read_text())
+    (case,) = document["cases"]
+    found: dict[str, Any] = case
+    return found
+
+
+def stored_case(run: pytest.Pytester) -> dict[str, Any]:
+    document = json.loads((run.path / "baselines/m/model.json").read_text())
+    found: dict[str, Any] = document["cases"]["b64-c1"]
+    return found
+
+
+def p50(case: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(m for m in case["metrics"] if m["name"] == "latency_p50")
+    return found
+
+
+def test_a_recording_needs_no_duet_where_the_plans_are_the_same(recorded: pytest.Pytester) -> None:
+    case = stored_case(recorded)
+    assert case["fidelity"] == {
+        "has_same_plan": True,
+        "interval": None,
+        "is_trusted": True,
+        "ratio": None,
+        "reason": None,
+        "rounds": 0,
+    }
+    assert case["plan"]["kernels"] >= LAYERS
+
+
+def test_a_retrained_model_passes_by_its_plan(recorded: pytest.Pytester) -> None:
+    kernels = stored_case(recorded)["plan"]["kernels"]
+    write(recorded, stack(relu, seed=1))
+    case = checked(recorded)
+    assert (case["verdict"], case["how"]) == ("passed", "plan")
+    assert (p50(case)["ratio"], p50(case)["before"], p50(case)["verdict"]) == (1.0, None, "passed")
+    assert p50(case)["after"] > 0
+    assert case["rounds"] == 1
+    assert (
+        f"same plan: the engine runs the same {kernels} kernels on the same shapes" in case["notes"]
+    )
+
+
+def test_the_duet_runs_all_the_same_if_that_is_asked_for(recorded: pytest.Pytester) -> None:
+    write(recorded, stack(relu, seed=1))
+    case = checked(recorded, "--modelperf-measure", "always")
+    assert (case["verdict"], case["how"]) == ("passed", "duet")
+    assert case["rounds"] >= 4
+    assert any(note.startswith("same plan: ") for note in case["notes"])
+
+
+def test_a_tolerance_of_what_the_plan_does_not_tell_needs_the_duet(
+    recorded: pytest.Pytester,
+) -> None:
+    write(recorded, stack(relu, seed=1))
+    case = checked(recorded, "--modelperf-tolerance", f"{WIDE},load=300 %")
+    assert case["how"] == "duet"
+
+
+def test_a_baseline_without_the_digest_of_a_plan_has_its_twin_asked(
+    recorded: pytest.Pytester,
+) -> None:
+    path = recorded.path / "baselines/m/model.json"
+    document = json.loads(path.read_text())
+    document["cases"]["b64-c1"]["plan"] = None
+    path.write_text(json.dumps(document))
+    write(recorded, stack(relu, seed=1))
+    case = checked(recorded)
+    assert (case["verdict"], case["how"]) == ("passed", "plan")
+
+
+def test_an_older_model_with_the_same_plan_needs_no_duet(run: pytest.Pytester) -> None:
+    write(run, stack(relu))
+    Path(run.path / "m.onnx").rename(run.path / "old.onnx")
+    write(run, stack(relu, seed=1))
+    assert checked(run, "--modelperf-against", "old.onnx")["how"] == "plan"
+
+
+def test_a_budget_has_the_time_that_it_needs(recorded: pytest.Pytester) -> None:
+    write(recorded, stack(relu, seed=1))
+    settings = '[tool.modelperf.models."m.onnx"]\nbudget = { latency_ms = 1000 }\n'
+    (recorded.path / "pyproject.toml").write_text(settings)
+    case = checked(recorded)
+    assert case["how"] == "plan"
+    assert case["rounds"] >= 5
+
+
+def test_a_changed_activation_is_judged_by_itself(recorded: pytest.Pytester) -> None:
+    write(recorded, stack(decomposed, seed=1))
+    case = checked(recorded)
+    assert (case["verdict"], case["how"]) == ("passed", "parts")
+    (part,) = case["parts"]
+    assert part["kernels"]["after"] > part["kernels"]["before"] >= 1
+    assert part["interval_ms"][0] <= part["change_ms"] <= part["interval_ms"][1]
+    assert part["before_ms"] > 0
+    assert "became" in part["reasons"][0]
+    assert p50(case)["interval"][0] <= p50(case)["ratio"] <= p50(case)["interval"][1]
+
+
+def test_a_change_of_most_of_the_model_is_judged_as_a_whole(recorded: pytest.Pytester) -> None:
+    other = stack(relu, seed=1)
+    for node in other.graph.node:
+        if node.op_type == "Relu":
+            node.op_type = "Sigmoid"
+    write(recorded, other)
+    case = checked(recorded)
+    assert (case["how"], case["parts"]) == ("duet", [])
+    assert any(note.startswith("judged by the whole model: ") for note in case["notes"])
