@@ -143,11 +143,15 @@ class EnginePlan:
         known = {"": "", **self.weight_identities}
         for place, name in enumerate(self.model_inputs):
             known[name] = f"input {place} {self.inputs[name]}"
+
+        def lookup(name: str) -> str:
+            return known.get(name, _OUTSIDE)
+
         found = []
         for kernel in self.kernels:
             own = _digest(
-                self._kind(kernel.node, known.__getitem__),
-                *(known[str(name)] for name in kernel.node.input),
+                self._kind(kernel.node, lookup),
+                *(lookup(str(name)) for name in kernel.node.input),
             )
             found.append(own)
             known.update({name: f"{own}/{k}" for k, name in enumerate(kernel.outputs) if name})

@@ -27,6 +27,7 @@ from pytest_modelperf.profiler.worker.timing import (
     paused_gc,
     running_ns,
     time_at_once,
+    time_chains,
     time_in_turn,
     time_one,
     time_within,
@@ -78,6 +79,15 @@ def test_the_order_within_a_turn_is_random() -> None:
     assert 70 < first < 130
     turns = [set(order[i : i + 2]) for i in range(0, len(order), 2)]
     assert turns == [{"a", "b"}] * 200
+
+
+def test_the_members_of_a_chain_run_one_after_the_other_in_each_turn() -> None:
+    order: list[str] = []
+    chains = [[lambda name=name: order.append(name) for name in names] for names in ("Aab", "Bc")]
+    runs = time_chains(chains, 50, 10**12, Clock(), random.Random(1))
+    assert [[len(taken.times) for taken in chain] for chain in runs] == [[50] * 3, [50] * 2]
+    turns = {"".join(order[i : i + 5]) for i in range(0, len(order), 5)}
+    assert turns == {"AabBc", "BcAab"}
 
 
 def test_the_last_turn_is_whole() -> None:
