@@ -210,7 +210,9 @@ def _compare_in_turn(
 
     allowed = gate.tolerances.outputs
     judges_outputs = allowed is not None and before.baseline is None
-    wanted = Wanted(wants_details, outputs=judges_outputs, trusts_plans=gate.trusts_plans)
+    wanted = Wanted(
+        wants_details, outputs=judges_outputs, plans=True, trusts_plans=gate.trusts_plans
+    )
     ran = run_pair(pair, gate, place, wanted)
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)

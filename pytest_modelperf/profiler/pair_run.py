@@ -130,7 +130,7 @@ class Wanted(Struct, frozen=True):
 
     details: WantsDetails
     outputs: bool = False
-    plans: bool = True
+    plans: bool = False
     trusts_plans: bool = False
 
     def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:

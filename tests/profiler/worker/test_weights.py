@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.profiler.worker.weights import describe_spans
 
+Array: TypeAlias = npt.NDArray[np.generic]
+
 FLOATS = 1 << 16
 
 
-def described(path: Path, *arrays: np.ndarray, dtype: str) -> list[tuple[bytes, float]]:  # type: ignore[type-arg]  # of any type
+def described(path: Path, *arrays: Array, dtype: str) -> list[tuple[bytes, float]]:
     """The facts of arrays that lie one after the other in a file."""
     path.write_bytes(b"".join(array.tobytes() for array in arrays))
     spans, offset = [], 0
