@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.fidelity import FidelityGate
+from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, trust_by_plan
 from pytest_modelperf.baselines.records import (
     BaselineRecording,
     Fidelity,
@@ -27,7 +27,7 @@ from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
-from pytest_modelperf.profiler.pair_run import Pair, run_twin
+from pytest_modelperf.profiler.pair_run import Pair, TwinRun, run_twin
 from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, read_facts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
@@ -220,14 +220,22 @@ def _compare(model: Model, twin: Model, setup: Setup, place: CasePlace) -> _Comp
     """How the twin runs compared with the model, and whether the engine makes one plan of both."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
-    doubt = None if by_data is None else f"its work depends on data ({by_data})"
-    gate = FidelityGate(doubt)
     pair = Pair(model, twin, setup, setup)
-    found = run_twin(pair, gate, place, trusts_plans=doubt is None)
-    if not found.knows_plans:
-        gate = replace(gate, doubt=doubt or "the engine tells no plan")
-    fidelity = gate.judge(found.rounds, found.difference, knows_plans=found.knows_plans)
-    return _ComparedTwin(fidelity, found.plan)
+    found = run_twin(pair, FidelityGate(), place, trusts_plans=by_data is None)
+    if not found.rounds:
+        return _ComparedTwin(trust_by_plan(), found.plan)
+    doubt = _find_doubt(found, by_data)
+    has_same_plan = found.difference is None if found.knows_plans else None
+    return _ComparedTwin(judge_twin(found.rounds, doubt, has_same_plan=has_same_plan), found.plan)
+
+
+def _find_doubt(found: TwinRun, by_data: str | None) -> str:
+    """Why a twin has to be shown to run like its model."""
+    if found.difference is not None:
+        return f"the engine makes another plan of the twin: {found.difference}"
+    if by_data is not None:
+        return f"its work depends on data ({by_data})"
+    return "the engine tells no plan"
 
 
 def _stored_plan(compared: _ComparedTwin | None, machine: str) -> StoredPlan | None:

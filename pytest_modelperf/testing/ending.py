@@ -342,7 +342,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 
 def _remedy(fidelity: Fidelity) -> str:
     """What helps: a longer look where noise left it open, otherwise the model itself."""
-    if fidelity.has_same_plan is False or fidelity.shows_difference:
+    if fidelity.shows_difference:
         return (
             "keep the older model and name it with --modelperf-against, which runs it instead of "
             "its twin"

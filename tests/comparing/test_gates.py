@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.fidelity import FidelityGate
+from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, trust_by_plan
 from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess, StoredRound
 from pytest_modelperf.comparing.gates import (
     Gate,
@@ -265,45 +265,44 @@ def test_the_level_of_a_run_is_shared_by_its_cases() -> None:
     assert Gate().divided(5).rule(50.0).pass_level == Gate().rule(50.0).pass_level == 0.05
 
 
-def fidelity(
-    ratio: float, *, doubt: str | None = None, plan: str | None = None, spread: float = 0.002
-) -> Fidelity:
-    made = rounds(ratio, spread=spread)
-    return FidelityGate(doubt).judge(made, plan, knows_plans=True)
+DOUBT = "its work depends on data (TopK)"
 
 
-def test_a_twin_with_the_plan_of_its_model_is_trusted_unless_it_is_shown_to_differ() -> None:
-    assert fidelity(1.0).is_trusted
-    assert fidelity(1.0, spread=0.05).is_trusted
-    far = fidelity(1.05)
-    assert (far.is_trusted, far.has_same_plan) == (False, True)
-    assert far.reason == "the twin was shown to run more than 2 % slower than the model"
-    assert "faster" in (fidelity(0.95).reason or "")
+def fidelity(ratio: float, *, spread: float = 0.002) -> Fidelity:
+    return judge_twin(rounds(ratio, spread=spread), DOUBT, has_same_plan=True)
 
 
-def test_a_twin_with_another_plan_is_not_trusted_however_it_runs() -> None:
-    other = fidelity(1.0, plan="step 3 is a Conv here and a FusedConv there")
-    assert (other.is_trusted, other.has_same_plan) == (False, False)
-    assert "step 3 is a Conv here" in (other.reason or "")
+def test_a_twin_with_the_plan_of_its_model_is_trusted_without_a_run() -> None:
+    trusted = trust_by_plan()
+    assert (trusted.is_trusted, trusted.has_same_plan, trusted.rounds) == (True, True, 0)
+    assert not trusted.shows_difference
 
 
 def test_where_there_is_a_doubt_a_twin_has_to_be_shown_to_be_near() -> None:
-    doubt = "its work depends on data (TopK)"
-    assert fidelity(1.0, doubt=doubt).is_trusted
-    unclear = fidelity(1.0, doubt=doubt, spread=0.05)
+    assert fidelity(1.0).is_trusted
+    unclear = fidelity(1.0, spread=0.05)
     assert not unclear.is_trusted
+    assert not unclear.shows_difference
     assert unclear.reason == (
         "the twin was not shown to run within 2 % of the model, and its work depends on data (TopK)"
     )
 
 
-def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far_or_long_enough_neither() -> None:
-    gate, doubtful = FidelityGate(), FidelityGate("the engine tells no plan")
+def test_a_twin_that_is_shown_to_differ_is_not_trusted() -> None:
+    far = fidelity(1.05)
+    assert (far.is_trusted, far.shows_difference) == (False, True)
+    assert far.reason == (
+        "the twin was shown to run more than 2 % slower than the model; "
+        "its work depends on data (TopK)"
+    )
+    assert "faster" in (fidelity(0.95).reason or "")
+
+
+def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far() -> None:
+    gate = FidelityGate()
     for ratio in (1.0, 1.05):
         assert gate.is_decided(rounds(ratio))
-    noisy = rounds(1.0, spread=0.05)
-    assert [n for n in range(2, 14) if gate.is_decided(noisy[:n])] == [9, 10, 11, 12, 13]
-    assert not doubtful.is_decided(noisy)
+    assert not gate.is_decided(rounds(1.0, spread=0.05))
 
 
 def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() -> None:

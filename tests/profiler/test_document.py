@@ -245,6 +245,7 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                     "generate": None,
                     "verdict": "passed",
                     "failure": None,
+                    "how": None,
                     "seconds": None,
                     "rounds": None,
                     "metrics": [
@@ -264,6 +265,7 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                             "verdict": "passed",
                         }
                     ],
+                    "parts": [],
                     "layers": [],
                     "reasons": [],
                     "outputs": [],

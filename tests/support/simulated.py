@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.profiler.worker.meter import Meter
 
-_TIMED = "tests.support.timed"
+_SIMULATED = ("tests.support.timed", "tests.support.planned")
 _MIB = 1 << 20
 # The memory of a process that runs this engine does not grow.
 _MEMORY = MappingProxyType(
@@ -84,11 +84,11 @@ class SimulatedWorker(ProcessWorker):
 
 def start_simulated(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
     """A simulated worker where the engine has its clock, else a process."""
-    if setup.engine.module == _TIMED and is_this_python(setup.spec):
+    if setup.engine.module in _SIMULATED and is_this_python(setup.spec):
         return SimulatedWorker(WorkerRequest(cores=cores))
     return start_worker(setup, cores, cgroup_files)
 
 
 def simulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have cases of the engine `timed` measured in this process."""
+    """Have cases of the engines with a clock of their own measured in this process."""
     monkeypatch.setattr(preparation, "start_worker", start_simulated)

@@ -46,7 +46,7 @@ def describe(options: dict[str, str]) -> dict[str, Any]:
     return {"name": "timed", "version": own, "options": options, "providers": []}
 
 
-def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa: ANN401, ARG001  # the contract's
+def load(model: Any, threads: int, options: dict[str, str]) -> Session:  # noqa: ANN401, ARG001  # the contract's
     name = os.path.basename(model.path)  # noqa: PTH119  # paths are texts on this side
     name = os.path.splitext(name)[0]  # noqa: PTH122  # likewise
     if "crash" in name or name == options.get("crash"):
@@ -59,7 +59,7 @@ def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa
     since = options.get("slow_since")
     if since is not None and _installed() >= _numbers(since):
         microseconds += microseconds // 2
-    return _Session(microseconds * int(os.environ.get("TIMED_FACTOR", "1")))
+    return Session(microseconds * int(os.environ.get("TIMED_FACTOR", "1")))
 
 
 def _installed() -> list[int]:
@@ -79,7 +79,9 @@ def _told(path: str) -> re.Match[str] | None:
         return re.search(r"takes (\d+) us", file.read().decode("latin-1"))
 
 
-class _Session:
+class Session:
+    """A session whose inferences take so many microseconds, or up to a hundredth more."""
+
     def __init__(self, microseconds: int) -> None:
         self._ns = microseconds * 1000
 

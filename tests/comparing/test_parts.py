@@ -1,0 +1,131 @@
+"""Two models judged by the parts that changed, on an engine with a clock of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support.command import run
+from tests.support.simulated import simulate
+from tests.support.small_models import parse
+
+LAYERS = 12
+# A product takes 100 µs and an activation 10.
+WHOLE_US = LAYERS * 100 + LAYERS * 10
+PLANNED = ("--plugin", "tests.support.faulty_plugin", "--engine", "planned", "--max-seconds", "30")
+
+
+def stack(middle: str = "a = Relu (m)", *, last: str = "Relu") -> onnx.ModelProto:
+    """Products with activations; `middle` makes `a` of `m` in the middle."""
+    weights: dict[str, Any] = {"half": np.array(0.5, np.float32)}
+    lines, source = [], "x"
+    for layer in range(LAYERS):
+        weights[f"w{layer}"] = np.full((8, 8), 0.1 + layer / 1000, np.float32)
+        lines.append(f"m{layer} = MatMul ({source}, w{layer})")
+        if layer == LAYERS // 2:
+            lines.append(middle.replace("(m", f"(m{layer}").replace("a =", f"a{layer} ="))
+        else:
+            lines.append(f"a{layer} = {last if layer == LAYERS - 1 else 'Relu'} (m{layer})")
+        source = f"a{layer}"
+    text = " ".join(lines).replace(f"a{LAYERS - 1} =", "y =")
+    return parse(f"g (float[2,8] x) => (float[2,8] y) {{ {text} }}", weights=weights)
+
+
+DECOMPOSED = "p = Abs (m) q = Add (m, p) a = Mul (q, half)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        simulate(patch)
+        onnx.save(stack(), "base.onnx")
+        yield path
+
+
+def compared(after: onnx.ModelProto, *options: str, before: str = "base.onnx") -> dict[str, Any]:
+    """The only case of a comparison."""
+    onnx.save(after, "after.onnx")
+    result = run("compare", *PLANNED, *options, before, "after.onnx", "--json", "-")
+    document = json.loads(result.out)
+    (case,) = document["cases"]
+    found: dict[str, Any] = case
+    return found
+
+
+def p50(case: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(m for m in case["metrics"] if m["name"] == "latency_p50")
+    return found
+
+
+def test_a_small_change_is_told_with_a_small_interval() -> None:
+    case = compared(stack(DECOMPOSED))
+    added = 20 / WHOLE_US
+    assert (case["how"], case["verdict"]) == ("parts", "passed")
+    assert p50(case)["ratio"] == pytest.approx(1 + added, abs=0.002)
+    low, high = p50(case)["interval"]
+    assert 1.01 < low <= 1 + added <= high < 1.02
+    (part,) = case["parts"]
+    assert part["kernels"] == {"before": 1, "after": 3}
+    assert part["change_ms"] == pytest.approx(0.020, abs=0.002)
+    assert part["reasons"] == ["1 Relu became 3 kernels (Abs, Add, Mul)"]
+
+
+def test_a_fifth_of_a_percent_can_be_the_tolerance() -> None:
+    assert compared(stack(DECOMPOSED), "--tolerance", "0.002")["verdict"] == "regressed"
+    assert compared(stack(DECOMPOSED), "--tolerance", "0.02")["verdict"] == "passed"
+
+
+def test_the_reverse_of_a_change_is_an_improvement() -> None:
+    onnx.save(stack(DECOMPOSED), "slower.onnx")
+    case = compared(stack(), "--tolerance", "0.002", before="slower.onnx")
+    assert (case["how"], case["verdict"]) == ("parts", "improved")
+    assert p50(case)["ratio"] < 0.99
+
+
+def test_two_changes_are_two_parts() -> None:
+    case = compared(stack("a = Sigmoid (m)", last="Sigmoid"))
+    assert case["how"] == "parts"
+    assert [part["reasons"] for part in case["parts"]] == [["1 Relu became 1 Sigmoid"]] * 2
+
+
+def test_a_whole_that_contradicts_its_parts_decides() -> None:
+    other = stack("a = Sigmoid (m)")
+    other.doc_string = "hides 300 us"
+    case = compared(other)
+    assert (case["how"], case["verdict"]) == ("duet", "regressed")
+    assert p50(case)["ratio"] == pytest.approx(1 + 300 / WHOLE_US, abs=0.02)
+    assert case["notes"][0].startswith("judged by the whole model, which changed by +2")
+
+
+def test_a_part_that_does_not_load_leaves_the_verdict_to_the_whole() -> None:
+    case = compared(stack("a = Tan (m)"))
+    assert (case["how"], case["verdict"], case["parts"]) == ("duet", "passed", [])
+    assert "there is no kernel for Tan by itself" in case["notes"][0]
+
+
+def test_parts_that_are_most_of_a_model_leave_the_verdict_to_the_whole() -> None:
+    layers = " ".join(f"s{k} = MatMul ({'m' if k == 0 else f's{k - 1}'}, w0)" for k in range(9))
+    case = compared(stack(f"{layers} a = Relu (s8)"))
+    assert (case["how"], case["verdict"], case["parts"]) == ("duet", "regressed", [])
+    assert case["notes"][0].startswith("judged by the whole model: what changed takes ")
+
+
+def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
+    other = stack()
+    other.graph.initializer[1].CopyFrom(
+        onnx.numpy_helper.from_array(np.full((8, 8), 7.5, np.float32), "w0")
+    )
+    case = compared(other)
+    assert (case["how"], case["verdict"]) == ("duet", "passed")
+    assert case["rounds"] >= 4
+    assert case["notes"][0] == (
+        f"same plan: the engine runs the same {2 * LAYERS} kernels on the same shapes"
+    )
