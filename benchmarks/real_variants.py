@@ -77,12 +77,16 @@ def add_load(twin: ModelProto, rows: int) -> ModelProto:
 
 
 def repeat_block(
-    twin: ModelProto, costs: Mapping[str, Cost], share: float = 0.05
+    twin: ModelProto,
+    costs: Mapping[str, Cost],
+    share: float = 0.05,
+    residual_scale: float | None = None,
 ) -> ModelProto | None:
     """Repeats one block of the model: the one whose share of the MACs is nearest to `share`.
 
     A block is a run of nodes that replaces one value by another of the same shape. It may also
     read earlier values that later nodes still use, such as a mask. The copy has its own weights.
+    With a `residual_scale`, the result of the copy is multiplied by it and added to its input.
     """
     total = sum(cost.macs for cost in costs.values())
     best: tuple[float, int, _Block] | None = None
@@ -92,7 +96,7 @@ def repeat_block(
         rank = (abs(block.macs / total - share), block.stop - block.start, block)
         if best is None or rank[:2] < best[:2]:
             best = rank
-    return None if best is None else _repeated(twin, best[2])
+    return None if best is None else _repeated(twin, best[2], residual_scale)
 
 
 def decompose(twin: ModelProto) -> ModelProto | None:
@@ -103,8 +107,8 @@ def decompose(twin: ModelProto) -> ModelProto | None:
     count = 0
     opset = next(each.version for each in twin.opset_import if not each.domain)
     for node in twin.graph.node:
-        rewrite = None if node.domain else _DECOMPOSITIONS.get(node.op_type)
-        steps = None if rewrite is None else rewrite(_Steps(node, constants, opset))
+        rewrite = None if node.domain else DECOMPOSITIONS.get(node.op_type)
+        steps = None if rewrite is None else rewrite(Steps(node, constants, opset))
         nodes += [node] if steps is None else steps
         count += steps is not None
     if not count:
@@ -224,7 +228,7 @@ def _constants(graph: GraphProto) -> frozenset[str]:
     return frozenset(found)
 
 
-def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
+def _repeated(twin: ModelProto, block: _Block, residual_scale: float | None) -> ModelProto:
     made = _copy(twin)
     graph = made.graph
     chosen = list(twin.graph.node)[block.start : block.stop]
@@ -253,6 +257,15 @@ def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
             copy.input.append(block.after if name == block.before else renamed.get(name, name))
         copy.output.extend(renamed[name] if name else "" for name in node.output)
         added.append(copy)
+    result = renamed[block.after]
+    if residual_scale is not None:
+        scale, scaled, total = (f"{PREFIX}residual_{name}" for name in ("scale", "scaled", "total"))
+        graph.initializer.append(
+            numpy_helper.from_array(np.array(residual_scale, np.float32), scale)
+        )
+        added.append(helper.make_node("Mul", [result, scale], [scaled], f"{scaled}_node"))
+        added.append(helper.make_node("Add", [block.after, scaled], [total], f"{total}_node"))
+        result = total
     nodes: list[NodeProto] = []
     for index, node in enumerate(twin.graph.node):
         copy = NodeProto()
@@ -260,7 +273,7 @@ def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
         if index == block.stop:
             nodes += added
         if index >= block.stop:
-            inputs = [renamed[name] if name == block.after else name for name in node.input]
+            inputs = [result if name == block.after else name for name in node.input]
             del copy.input[:]
             copy.input.extend(inputs)
         nodes.append(copy)
@@ -272,7 +285,7 @@ def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
 # -- decomposed operators
 
 
-class _Steps:
+class Steps:
     """The nodes that replace one node."""
 
     def __init__(self, node: NodeProto, constants: dict[str, TensorProto], opset: int) -> None:
@@ -310,27 +323,27 @@ class _Steps:
         return self.nodes
 
 
-def _decompose_relu(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_relu(steps: Steps) -> list[NodeProto] | None:
     if steps.opset < 8:
         # Before opset 8, Max does not broadcast.
         return None
     return steps.done(steps.add("Max", steps.node.input[0], steps.number(0.0)))
 
 
-def _decompose_clip(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_clip(steps: Steps) -> list[NodeProto] | None:
     inputs = steps.node.input
     if len(inputs) != 3 or not all(inputs):
         return None
     return steps.done(steps.add("Min", steps.add("Max", inputs[0], inputs[1]), inputs[2]))
 
 
-def _decompose_sigmoid(steps: _Steps) -> list[NodeProto]:
+def _decompose_sigmoid(steps: Steps) -> list[NodeProto]:
     negative = steps.add("Neg", steps.node.input[0])
     below = steps.add("Add", steps.add("Exp", negative), steps.number(1.0))
     return steps.done(steps.add("Reciprocal", below))
 
 
-def _decompose_gelu(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_gelu(steps: Steps) -> list[NodeProto] | None:
     x = steps.node.input[0]
     if any(each.name == "approximate" and each.s == b"tanh" for each in steps.node.attribute):
         return None
@@ -339,7 +352,7 @@ def _decompose_gelu(steps: _Steps) -> list[NodeProto] | None:
     return steps.done(steps.add("Mul", x, steps.add("Add", half, steps.add("Mul", half, inner))))
 
 
-def _decompose_layer_norm(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_layer_norm(steps: Steps) -> list[NodeProto] | None:
     inputs = steps.node.input
     is_last = steps.attribute("axis", -1.0) < 0 and len(steps.node.output) == 1
     if not is_last or steps.opset < 18 or len(inputs) != 3:
@@ -354,7 +367,7 @@ def _decompose_layer_norm(steps: _Steps) -> list[NodeProto] | None:
     return steps.done(steps.add("Add", scaled, shift))
 
 
-_DECOMPOSITIONS: Mapping[str, Callable[[_Steps], Sequence[NodeProto] | None]] = {
+DECOMPOSITIONS: Mapping[str, Callable[[Steps], Sequence[NodeProto] | None]] = {
     "Clip": _decompose_clip,
     "Gelu": _decompose_gelu,
     "LayerNormalization": _decompose_layer_norm,
