@@ -53,7 +53,7 @@ FOLDER = Path(__file__).with_name("results")
 SHORT = " short"
 
 # Where something lies is no part of what was measured.
-_PATH_OPTIONS = ("--json", "--folder", "--keep-rounds", "--otava")
+_PATH_OPTIONS = ("--json", "--folder", "--keep-rounds", "--otava", "--truths")
 _LOOP_TURNS = 100_000
 _LOOP_TIMES = 15
 
