@@ -61,14 +61,15 @@ from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, decompose, rep
 from results import Start, conclude
 from verdicts import noise
 
+from pytest_modelperf.comparing.changed_parts import find_how
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
-from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pair_run import Pair, run_duet
+from pytest_modelperf.profiler.pair_run import Pair, Wanted, run_duet, run_pair
 from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -230,7 +231,7 @@ class Bench:
         before = self.baseline(setting.model)
         with self.variant(setting) as after:
             compared, rounds = compare(setting, before, after, self.gate)
-        if self.kept_rounds is not None:
+        if self.kept_rounds is not None and rounds:
             keep_rounds(self.kept_rounds, setting, rounds)
         self._keep("comparisons", row_of(compared))
         return compared
@@ -373,7 +374,13 @@ def compare(
     started = time.monotonic()
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS), stretch_seconds=STRETCH_SECONDS)
     pair, place = load_pair(before, after, setting.cores, setup)
-    rounds = run_duet(pair, gate, place)
+    ran = run_pair(pair, gate, place, Wanted(lambda _: False, plans=True, trusts_plans=True))
+    seconds = time.monotonic() - started
+    if not ran.rounds:
+        passed = Verdict.PASSED.value
+        same = (passed, passed, passed, round(seconds, 3), 0, 1.0, None, None)
+        return Compared(setting, *same, how=How.PLAN.value), ()
+    rounds = ran.rounds
     metrics = latency_metrics(rounds, gate)
     verdict = CaseComparison(place.case, metrics, ()).verdict
     seconds = time.monotonic() - started
@@ -391,6 +398,7 @@ def compare(
         ratio,
         low,
         high,
+        find_how(rounds, gate).value,
     )
     return compared, rounds
 

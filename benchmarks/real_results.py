@@ -36,7 +36,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One comparison: the verdicts of the case, p50 and p95; the ratio of p50 and its interval."""
+    """One comparison: the verdicts of the case, p50 and p95; the ratio of p50 and its interval.
+
+    `how` says by what p50 was judged: the plan, the parts that changed, or the duet.
+    """
 
     setting: Setting
     verdict: str
@@ -47,6 +50,7 @@ class Compared:
     ratio: float | None
     low: float | None
     high: float | None
+    how: str = "duet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,8 @@ def totals(found: Found) -> str:
         f"{len(found.models)} models. Of {len(same)} comparisons of a model with its like "
         f"{_count(same, 'regressed')} raised an alarm, which shows the rate of false alarms to be "
         f"at most {most:.2g} % ({100 * CONFIDENCE:g} % confidence). "
-        f"{_count(same, 'passed')} passed."
+        f"{_count(same, 'passed')} passed, {sum(each.how == 'plan' for each in same)} of them by "
+        "their plan alone."
     )
     if slower:
         text += (

@@ -20,7 +20,12 @@ from pytest_modelperf.graph.plans.parts import (
     write_part,
     write_watched,
 )
-from pytest_modelperf.graph.plans.plan import EnginePlan, WeightFacts, stored_spans
+from pytest_modelperf.graph.plans.plan import (
+    EnginePlan,
+    WeightFacts,
+    find_plan_difference,
+    stored_spans,
+)
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.preparation import CasePlace
 from pytest_modelperf.profiler.rig import PlacedPart, Rig, measure_rounds
@@ -129,12 +134,18 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
         return PlacedParts(reason=reason)
     parts = find_parts(before.plan, after.plan, matching)
     if not parts:
-        return PlacedParts(reason="no kernel differs, but other weights equal one another")
+        difference = find_plan_difference(before.plan, after.plan)
+        return PlacedParts(reason=f"no kernel differs, but {difference}")
     if len(parts) > _MOST_PARTS:
         return PlacedParts(reason=f"it changed in {len(parts)} places")
+    return run_apart(before, after, parts)
+
+
+def run_apart(before: SavedPlan, after: SavedPlan, parts: Sequence[Part]) -> PlacedParts:
+    """Both sides of these parts, ready to run; MeasureError if the engine refuses one."""
     old = _place(before, [part.before for part in parts])
     new = _place(after, [part.after for part in parts])
-    return PlacedParts(parts, old, new)
+    return PlacedParts(tuple(parts), old, new)
 
 
 def _send(side: SavedPlan, name: str, write: Callable[[Path], None]) -> str:

@@ -1,0 +1,115 @@
+"""The report of comparisons by parts: what is near a truth, and what contradicts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from long_duet import Slowdown
+from parts import next_pairs, plan_checks, scaled_truth
+from parts_results import (
+    BUSY,
+    DUET,
+    PARTS,
+    PLAN,
+    QUIET,
+    SLIGHT,
+    Check,
+    Held,
+    Setting,
+    Truth,
+    check_of,
+    read_check,
+    row_of,
+)
+
+SETTING = Setting(QUIET, 1, "lstm", "a wider kernel")
+CHECK = Check(SETTING, PARTS, "passed", 1.010, 1.009, 1.011, 1, 2.0)
+TRUTH = Truth("lstm", 1, "a wider kernel", 1.011, 1.009, 1.013, 40, 5.0)
+
+
+def held(ratio: float, truth: float, *, half: float = 0.002, **changes: Any) -> Held:  # noqa: ANN401  # fields of a check
+    known = replace(TRUTH, ratio=truth, low=truth - half, high=truth + half)
+    return Held(replace(CHECK, ratio=ratio, **changes), known)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "truth", "is_near"),
+    [(1.010, 1.012, True), (1.006, 1.002, False), (1.07, 1.09, True), (1.05, 1.09, False)],
+)
+def test_a_figure_is_near_within_a_part_of_the_model_or_of_the_difference(
+    ratio: float,
+    truth: float,
+    is_near: bool,  # noqa: FBT001  # a parameter of a test
+) -> None:
+    assert held(ratio, truth).is_near is is_near
+
+
+def test_a_truth_that_is_not_sure_is_held_against_nothing() -> None:
+    assert held(1.01, 1.02, half=0.01).is_near is None
+
+
+def test_what_is_shown_within_the_tolerance_must_raise_no_alarm() -> None:
+    assert held(1.04, 1.02, verdict="regressed").is_false_alarm
+    assert not held(1.04, 1.029, verdict="regressed").is_false_alarm
+    assert held(1.01, 1.04, verdict="passed").is_wrong_pass
+    assert not held(1.01, 1.031, verdict="passed").is_wrong_pass
+
+
+def test_a_truth_undone_is_that_of_swapped_sides() -> None:
+    undone = TRUTH.undone()
+    assert undone.ratio == pytest.approx(1 / 1.011)
+    assert undone.low is not None
+    assert undone.high is not None
+    assert undone.low < 1 / 1.011 < undone.high
+
+
+def test_a_row_holds_all_of_a_comparison() -> None:
+    assert check_of(row_of(CHECK)) == CHECK
+
+
+def test_a_document_of_the_command_is_read() -> None:
+    p50 = {"name": "latency_p50", "ratio": 1.01, "interval": [1.009, 1.011], "verdict": "passed"}
+    case: dict[str, Any] = {
+        "how": "parts",
+        "parts": [{}],
+        "metrics": [p50],
+        "failure": None,
+        "verdict": "passed",
+    }
+    assert read_check(SETTING, {"cases": [case]}, 2.0) == CHECK
+    older = {key: value for key, value in case.items() if key not in {"how", "parts"}}
+    assert read_check(SETTING, {"cases": [older]}, 2.0).how == DUET
+    same = {**case, "how": PLAN, "metrics": []}
+    assert read_check(SETTING, {"cases": [same]}, 2.0).figure == 1.0
+
+
+def test_a_slight_change_is_scaled_from_a_larger_one() -> None:
+    found = Slowdown(1.05, 1.04, 1.06, 40, 8.0)
+    truth = scaled_truth("lstm", 1, 100, found)
+    assert truth.pairs == 10
+    assert truth.ratio == pytest.approx(1.005)
+    assert truth.is_slight
+    assert not replace(truth, before_ms=50.0).is_slight
+    assert scaled_truth("lstm", 1, 100, replace(found, ratio=0.99)).ratio is None
+
+
+def test_a_chain_is_as_long_as_five_percent_take() -> None:
+    assert next_pairs(32, 1.016) == 100
+    assert next_pairs(32, 0.99) == 512
+
+
+def test_each_change_is_undone_but_for_the_slight_one() -> None:
+    slight = replace(TRUTH, change=SLIGHT, ratio=1.005)
+    lost = replace(TRUTH, change="a block more", ratio=None)
+    plan = plan_checks((QUIET, BUSY), (TRUTH, slight, lost), repetitions=1)
+    assert [(each.load, each.change, each.is_undone) for each in plan] == [
+        (load, change, is_undone)
+        for load in (QUIET, BUSY)
+        for change, is_undone in (
+            ("a wider kernel", False),
+            ("a wider kernel", True),
+            (SLIGHT, False),
+        )
+    ]
