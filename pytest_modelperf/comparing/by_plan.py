@@ -6,7 +6,7 @@ import time
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import StoredCase
+from pytest_modelperf.baselines.records import StoredCase, StoredPlan
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.measuring import MeasuredCase
 from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.plans import measure_shortly, save_plan
 from pytest_modelperf.profiler.preparation import CasePlace, Model, complete_if_told, started_rig
@@ -35,29 +36,37 @@ def settle_by_plan(
     None where that is not so, or where the plan is no answer. No twin is rebuilt for it.
     """
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
-    if stored is None or not gate.trusts_plans or before.setup != setup:
+    if stored is None or stored.plan is None or not gate.trusts_plans or before.setup != setup:
         return None
-    if not _is_recorded_alike(stored, before, setup) or find_data_dependence(after.bound.graph):
+    if not (_is_recorded_alike(stored, before, setup) and _counts_alike(stored, after)):
         return None
     begun = time.monotonic()
     try:
-        with started_rig(after, setup, place) as rig:
-            saved = save_plan(rig, after.static.weight_bytes)
-            if saved is None or stored.plan is None:
-                return None
-            if stored.plan.digest != saved.plan.digest.value:
-                return None
-            known = complete_if_told(after, rig)
-            measured = measure_shortly(rig, place)
+        found = _measure_plan(stored.plan, after, setup, place)
     except MeasureError:
         # The duet meets the same error, and reports it.
         return None
-    profile = CaseProfile(place.case, known.static, measured)
-    pair = Pair(known, known, setup, setup)
+    if found is None:
+        return None
+    pair = Pair(found.model, found.model, setup, setup)
     counted = compare_counts(pair, before, gate, place)
     seconds = time.monotonic() - begun
-    judged = judge_same_plan(counted, profile, saved.plan.digest.kernels, gate, seconds)
-    return replace(judged, pair=pair)
+    return judge_same_plan(counted, found.profile, stored.plan.kernels, gate, seconds)
+
+
+def _measure_plan(
+    stored: StoredPlan, model: Model, setup: Setup, place: CasePlace
+) -> MeasuredCase | None:
+    """A short run of the model; None if the engine makes another plan of it than the stored one."""
+    if find_data_dependence(model.bound.graph) is not None:
+        return None
+    with started_rig(model, setup, place) as rig:
+        saved = save_plan(rig, model.static.weight_bytes)
+        if saved is None or saved.plan.digest.value != stored.digest:
+            return None
+        known = complete_if_told(model, rig)
+        profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
+        return MeasuredCase(profile, known)
 
 
 def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
@@ -71,6 +80,16 @@ def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
         and recorded_version(stored) == installed_version(engine) is not None
         and is_this_python(setup.spec)
         and stored.options == dict(setup.options)
+    )
+
+
+def _counts_alike(stored: StoredCase, now: Model) -> bool:
+    """Whether the graph does as much as the recorded one: otherwise its plan is another one."""
+    known, counted = stored.static, now.static.from_graph
+    return known is not None and (known.macs, known.elementwise_ops, known.params) == (
+        counted.macs,
+        counted.elementwise_ops,
+        counted.params,
     )
 
 

@@ -42,7 +42,7 @@ SHORT_POLICY = SamplingPolicy(
 _SHORT_SECONDS = 3.0
 # Where more kernels changed, the parts are most of the model, and the whole tells as much.
 _MOST_CHANGED = 0.6
-_MOST_PARTS = 32
+_MOST_PARTS = 24
 
 
 class SavedPlan(Struct, frozen=True, eq=False):
