@@ -181,21 +181,6 @@ BENCHMARKS = (
         keeps_folder=True,
     ),
     Benchmark(
-        "parts",
-        "how near is the figure of the parts that changed, and how small a change is found?",
-        quick=Form("--quick", 5),
-        usual=None,
-        full=Form("", 1200),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "parts_alike",
-        "how often does a part that did not change look slower?",
-        quick=Form("--parts 20", 1),
-        usual=Form("", 25),
-        full=Form("", 25),
-    ),
-    Benchmark(
         "scale",
         "what do many models, and a model of many nodes, take of time and memory?",
         quick=Form("--quick", 4),
