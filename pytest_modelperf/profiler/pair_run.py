@@ -157,7 +157,8 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
         duet = SharedDuet(old, new)
         rounds = _take_rounds(duet, pair, rule, place, (old, new))
         if plans is not None and duet.too_large is not None:
-            reason = f"what changed takes {100 * duet.too_large:.0f} % of the model"
+            share = f"{100 * duet.too_large:.0f} %"
+            reason = f"the parts that changed, with their neighbours, take {share} of it"
             plans = replace(plans, parts=(), reason=reason)
         sides = [(pair.before, old), (pair.after, new)]
         if wanted.wants_details(rounds, (old, new)):

@@ -115,7 +115,9 @@ def test_parts_that_are_most_of_a_model_leave_the_verdict_to_the_whole() -> None
     layers = " ".join(f"s{k} = MatMul ({'m' if k == 0 else f's{k - 1}'}, w0)" for k in range(9))
     case = compared(stack(f"{layers} a = Relu (s8)"))
     assert (case["how"], case["verdict"], case["parts"]) == ("duet", "regressed", [])
-    assert case["notes"][0].startswith("judged by the whole model: what changed takes ")
+    assert case["notes"][0].startswith(
+        "judged by the whole model: the parts that changed, with their neighbours, take "
+    )
 
 
 def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
