@@ -254,7 +254,7 @@ _COUNTED = (
 
 
 def _counts(held: Sequence[Held]) -> tuple[str, ...]:
-    """What is shown of comparisons in every table."""
+    """The figures of these comparisons that every table shows."""
     ways = [sum(each.check.how == how for each in held) for how in (PLAN, PARTS, DUET)]
     parts = _near(held)
     errors = [

@@ -31,7 +31,7 @@ _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
 _QUANTIZED = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "QOrdered")
 _DIGEST_BYTES = 16
 _OUTSIDE = "outside"
-# One step of a kernel's inputs: whatever reads a tensor, and at which place.
+# A kernel that reads a tensor, by its index, and the place of the tensor among its inputs.
 Reader = tuple[int, int]
 
 
@@ -187,7 +187,7 @@ class EnginePlan:
 
     @cached_property
     def weight_identities(self) -> Mapping[str, str]:
-        """What of each weight moves time: its type and shape, and of some the values."""
+        """The identity of each weight: its type and shape, and its values where these move time."""
         return {
             name: self._identity(tensor, self.readers.get(name, ()))
             for name, tensor in self.weights.items()

@@ -1,7 +1,7 @@
 """Facts about the data of weights in a file: a digest, and the share of subnormal numbers.
 
-Of a large weight some pieces at equal distances are read, not gigabytes: two weights that are equal
-in all of them are equal, or of no importance to each other.
+A large weight is read in part: some pieces at equal distances, the first and the last among them.
+Two weights that are equal in all of these count as equal.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
 """
