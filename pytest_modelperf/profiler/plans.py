@@ -125,14 +125,12 @@ def place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
 
 
 def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
-    matching = match_plans(before.plan, after.plan)
-    if matching.before and matching.after:
-        types = [_tensor_types(side) for side in (before, after)]
-        matching = match_plans(before.plan, after.plan, *types)
+    old, new = run_once(before), run_once(after)
+    matching = match_plans(before.plan, after.plan, old.types, new.types)
     reason = _too_much(before.plan, after.plan, matching)
     if reason is not None:
         return PlacedParts(reason=reason)
-    parts = find_parts(before.plan, after.plan, matching)
+    parts = find_parts(before.plan, after.plan, matching, (old.times_ns, new.times_ns))
     if not parts:
         difference = find_plan_difference(before.plan, after.plan)
         return PlacedParts(reason=f"no kernel differs, but {difference}")
@@ -176,9 +174,17 @@ def _too_much(before: EnginePlan, after: EnginePlan, matching: Matching) -> str 
     return f"{100 * changed:.0f} % of its kernels changed" if changed > _MOST_CHANGED else None
 
 
-def _tensor_types(side: SavedPlan) -> Mapping[str, str]:
-    """The type and shape of each tensor of a plan, as one run saw them."""
+class Seen(Struct, frozen=True):
+    """What one run of a plan told: the type and shape of each tensor, the time of each kernel."""
+
+    types: Mapping[str, str]
+    times_ns: Mapping[int, int]
+
+
+def run_once(side: SavedPlan) -> Seen:
+    """Run a plan as it is, for what only a run tells."""
     types = dict(side.plan.inputs)
+    times_ns: dict[int, int] = {}
     copy = _send(side, "numbered", partial(write_numbered, side.plan))
     seen = side.rig.worker.ask(
         "shapes",
@@ -190,7 +196,10 @@ def _tensor_types(side: SavedPlan) -> Mapping[str, str]:
     )
     for each in seen or ():
         calls = each["calls"]
-        if not each["name"].isdigit() or len(calls) != 1:
+        if not each["name"].isdigit():
+            continue
+        times_ns[int(each["name"])] = each.get("spent_ns", 0)
+        if len(calls) != 1:
             continue
         outputs = [name for name in side.plan.kernels[int(each["name"])].outputs if name]
         told = list(zip(each.get("types", ()), calls[0], strict=False))
@@ -198,7 +207,7 @@ def _tensor_types(side: SavedPlan) -> Mapping[str, str]:
             types |= {
                 n: f"{kind} {tuple(shape)}" for n, (kind, shape) in zip(outputs, told, strict=True)
             }
-    return types
+    return Seen(types, times_ns)
 
 
 def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]:

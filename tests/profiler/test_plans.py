@@ -90,6 +90,35 @@ def test_a_part_runs_on_the_tensors_that_it_has_in_its_model() -> None:
             assert len(block.times_ns) == 3
 
 
+def test_a_change_between_two_large_kernels_runs_without_them() -> None:
+    graph = """g (float[256,256] x) => (float[256,256] y) {
+        p = MatMul (x, w0)
+        q = CHANGED
+        y = MatMul (q, w1)
+    }"""
+    random = np.random.default_rng(0)
+    weights = {f"w{k}": random.standard_normal((256, 256)).astype(np.float32) for k in range(2)}
+    models = [
+        parse(graph.replace("CHANGED", changed), weights=weights)
+        for changed in ("Neg (p)", "Identity (p)")
+    ]
+    with plans(*models) as (before, after):
+        placed = place_parts(before, after)
+        assert placed.reason is None
+        assert [
+            [after.plan.kernels[index].op_type for index in part.after.kernels]
+            for part in placed.parts
+        ] == [[]]
+        assert [
+            [before.plan.kernels[index].op_type for index in part.before.kernels]
+            for part in placed.parts
+        ] == [["Neg"]]
+        for saved, own in ((before, placed.before), (after, placed.after)):
+            saved.rig.open_part(own[0])
+            (block,) = saved.rig.blocks([own[0].name], 3, 10**9)
+            assert len(block.times_ns) == 3
+
+
 def test_parts_run_in_the_turns_of_a_block() -> None:
     with plans(network(), network("Tanh (right)")) as (before, after):
         placed = place_parts(before, after)

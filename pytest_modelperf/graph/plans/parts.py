@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, numpy_helper
 
 from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.plans.matching import Matching
@@ -15,10 +16,15 @@ from pytest_modelperf.graph.plans.plan import EnginePlan
 
 # How far from a changed kernel its part reaches.
 CONTEXT = 1
+# The share of the model up to which parts keep all of their neighbours.
+LARGEST_SHARE = 1 / 4
 # The first version of ONNX in which weights need not be inputs.
 _WEIGHTS_APART = 4
 # So many operators of a part are named.
 _MOST_NAMED = 4
+
+# How long each kernel of a plan took, by its index.
+KernelTimes = Mapping[int, int]
 
 _CODES: Mapping[str, int] = {
     name: code for code in TensorProto.DataType.values() if (name := dtype_name(code)) is not None
@@ -42,19 +48,29 @@ class Part(Struct, frozen=True, eq=False):
     text: str
 
 
-def find_parts(before: EnginePlan, after: EnginePlan, matching: Matching) -> tuple[Part, ...]:
+def find_parts(
+    before: EnginePlan,
+    after: EnginePlan,
+    matching: Matching,
+    times: tuple[KernelTimes, KernelTimes] | None = None,
+) -> tuple[Part, ...]:
     """A part for each connected group of changed kernels.
 
-    Both of its sides have the same kernels around the change, so that these cancel.
+    Both of its sides have the same kernels around the change, so that these cancel. With the times
+    of the kernels on both sides, the largest neighbours are left out until what remains is small
+    beside the model.
     """
     both = _Both(before, after, matching)
-    return tuple(
-        _make_part((before, after), kernels, changed) for kernels, changed in both.groups()
-    )
+    groups = both.groups()
+    if times is not None:
+        groups = both.without_large(groups, times)
+    return tuple(_make_part((before, after), kernels, changed) for kernels, changed in groups)
 
 
 # The kernels of a group, of both plans: 0 and an index before the change, 1 and one after it.
 _Kernel = tuple[int, int]
+# The kernels of a part, and those of them that changed.
+_Group = tuple[frozenset[_Kernel], frozenset[_Kernel]]
 
 
 class _Both:
@@ -66,8 +82,8 @@ class _Both:
         self._partners = matching.partners, {b: a for a, b in matching.partners.items()}
         self._neighbours = _neighbours(before), _neighbours(after)
 
-    def groups(self) -> list[tuple[frozenset[_Kernel], frozenset[_Kernel]]]:
-        """For each part its kernels and those of them that changed."""
+    def groups(self) -> list[_Group]:
+        """Each connected group of changed kernels, with its neighbours."""
         changed = [
             *((0, index) for index in self._matching.before),
             *((1, index) for index in self._matching.after),
@@ -85,6 +101,25 @@ class _Both:
             joined = [*apart, (kernels, own)]
         return [(frozenset(kernels), frozenset(own)) for kernels, own in joined]
 
+    def without_large(
+        self, groups: Sequence[_Group], times: tuple[KernelTimes, KernelTimes]
+    ) -> list[_Group]:
+        """The groups without their largest neighbours, as few of them as possible."""
+        totals = [max(sum(own.values()), 1) for own in times]
+        shares = {
+            (side, index): times[side].get(index, 0) / totals[side]
+            for kernels, _ in groups
+            for side, index in kernels
+        }
+        left = set(shares)
+        changed = {kernel for _, own in groups for kernel in own}
+        for kernel in sorted(left - changed, key=lambda each: (-shares[each], each)):
+            taken = [sum(shares[each] for each in left if each[0] == side) for side in (0, 1)]
+            if max(taken) <= LARGEST_SHARE:
+                break
+            left -= {kernel, *self._partner(*kernel)}
+        return [(kernels & left, own) for kernels, own in groups]
+
     def _around(self, kernel: _Kernel) -> set[_Kernel]:
         """A changed kernel and its context, on both sides."""
         found, reached = {kernel}, {kernel}
@@ -96,9 +131,12 @@ class _Both:
     def _near(self, side: int, index: int) -> Iterable[_Kernel]:
         for near in self._neighbours[side][index]:
             yield side, near
-            partner = self._partners[side].get(near)
-            if partner is not None:
-                yield 1 - side, partner
+            yield from self._partner(side, near)
+
+    def _partner(self, side: int, index: int) -> Iterable[_Kernel]:
+        partner = self._partners[side].get(index)
+        if partner is not None:
+            yield 1 - side, partner
 
 
 def _neighbours(plan: EnginePlan) -> Sequence[frozenset[int]]:
@@ -182,6 +220,8 @@ def write_part(
     `types` has the type and the shape of each tensor at its edge.
     """
     model = _like(plan)
+    if not side.kernels:
+        _do_nothing(model.graph)
     nodes = [plan.kernels[index].node for index in side.kernels]
     model.graph.node.extend(nodes)
     read = {name for index in side.kernels for name in plan.kernels[index].inputs}
@@ -189,6 +229,13 @@ def write_part(
     model.graph.input.extend(_typed(name, *types[name]) for name in side.inputs)
     model.graph.output.extend(ValueInfoProto(name=name) for name in side.outputs)
     path.write_bytes(model.SerializeToString())
+
+
+def _do_nothing(graph: GraphProto) -> None:
+    """Hand on a single number: what a run costs where one side has nothing to do."""
+    graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "nothing"))
+    graph.node.add(op_type="Identity", input=["nothing"], output=["still nothing"])
+    graph.output.append(ValueInfoProto(name="still nothing"))
 
 
 def write_watched(plan: EnginePlan, names: Iterable[str], path: Path) -> None:

@@ -145,7 +145,7 @@ class Engine(Protocol):
 
         A list of dicts: `name` of the node, and `calls`: for every call the list of the shapes of
         its outputs. Outputs that are no tensors may be None or left out. `types`, the types of
-        these outputs in its last call, is optional.
+        these outputs in its last call, and `spent_ns`, the time of all calls, are optional.
         """
         ...
 

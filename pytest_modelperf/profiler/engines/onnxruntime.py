@@ -190,12 +190,17 @@ def observe_shapes(
         _Session(session).prepare(inputs, dtypes)()
         calls: dict[str, list[list[list[int]]]] = {}
         types: dict[str, list[str]] = {}
+        spent_ns: dict[str, int] = {}
         for event in _read_events(_end_profiling(session)):
             if _is_kernel(event):
                 name, told = _kernel_name(event), _types(event["args"], "output_type_shape")
+                spent_ns[name] = spent_ns.get(name, 0) + event["dur"] * _NS_PER_US
                 calls.setdefault(name, []).append([list(shape) for _, shape in told])
                 types[name] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in told]
-        return [{"name": name, "calls": seen, "types": types[name]} for name, seen in calls.items()]
+        return [
+            {"name": name, "calls": seen, "types": types[name], "spent_ns": spent_ns[name]}
+            for name, seen in calls.items()
+        ]
     finally:
         shutil.rmtree(own, ignore_errors=True)
 

@@ -64,6 +64,41 @@ def test_changes_that_lie_apart_are_parts_of_their_own() -> None:
     assert {name for part in found for name in part.before.inputs} == {"x", "z"}
 
 
+def test_a_large_neighbour_stays_out_of_a_part() -> None:
+    before, after = chain("Relu Neg Exp Abs Tanh"), chain("Relu Neg Sin Abs Tanh")
+    times = {0: 100, 1: 800, 2: 50, 3: 50, 4: 100}
+    (part,) = find_parts(before, after, match_plans(before, after), (times, times))
+    assert names(before, part.before) == ["Exp", "Abs"]
+    assert names(after, part.after) == ["Sin", "Abs"]
+    assert (part.before.inputs, part.before.outputs) == (("t1",), ("t3",))
+
+
+def test_a_neighbour_that_became_large_stays_out_on_both_sides() -> None:
+    before, after = chain("Relu Neg Exp Abs Tanh"), chain("Relu Neg Sin Abs Tanh")
+    usual = dict.fromkeys(range(5), 10)
+    found = find_parts(before, after, match_plans(before, after), (usual, {**usual, 3: 900}))
+    assert [names(before, part.before) for part in found] == [["Exp"]]
+    assert [names(after, part.after) for part in found] == [["Sin"]]
+
+
+def test_all_neighbours_stay_where_the_parts_are_small() -> None:
+    before, after = chain("Relu Neg Exp Abs Tanh"), chain("Relu Neg Sin Abs Tanh")
+    times = {0: 1000, 1: 10, 2: 10, 3: 10, 4: 1000}
+    (part,) = find_parts(before, after, match_plans(before, after), (times, times))
+    assert names(before, part.before) == ["Neg", "Exp", "Abs"]
+
+
+def test_a_side_that_has_nothing_left_runs_nothing(tmp_path: Path) -> None:
+    before, after = chain("Relu Abs"), chain("Relu Sin Abs")
+    heavy = {0: 500, 1: 500}
+    matching = match_plans(before, after)
+    (part,) = find_parts(before, after, matching, (heavy, {0: 500, 1: 1, 2: 500}))
+    assert (part.before.kernels, part.before.inputs) == ((), ())
+    assert names(after, part.after) == ["Sin"]
+    write_part(before, part.before, {}, tmp_path / "part.onnx")
+    assert run(tmp_path / "part.onnx", {}, ["still nothing"]) == [np.zeros(1, np.float32)]
+
+
 def test_the_words_of_a_part_name_its_most_frequent_operators() -> None:
     before, after = chain("Relu Exp Abs"), chain("Relu Sin Cos Sin Tan Sinh Cosh Neg Abs")
     (part,) = parts_of(before, after)
