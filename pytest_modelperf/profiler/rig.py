@@ -187,12 +187,6 @@ class Rig(Struct):
             self.close_as(part.name)
         self.close_as(self.side)
 
-    def drop_parts(self) -> None:
-        """Run without parts from here on."""
-        for part in self.parts:
-            self.close_as(part.name)
-        self.parts = ()
-
     def close_as(self, name: str) -> None:
         self.worker.ask("close", "as a session was closed", side=name)
 
@@ -244,6 +238,7 @@ class Rig(Struct):
                 else _starts_ns(answer, times_ns),
                 switches=_numbers(turns[side]["switches"]) if turns else None,
                 running_ns=_numbers(turns[side]["running"]) if has_running else None,
+                unstalled_ns=_numbers(turns[side]["unstalled"]) if has_running else None,
                 first_step=None if steps is None or self.streams > 1 else first,
                 parts=tuple(
                     PartTurns(
@@ -263,6 +258,7 @@ def _part_turns(turns: Mapping[str, bytes], *, has_running: bool) -> Turns:
         times_ns=_numbers(turns["times"]) or (),
         switches=_numbers(turns["switches"]),
         running_ns=_numbers(turns["running"]) if has_running else None,
+        unstalled_ns=_numbers(turns["unstalled"]) if has_running else None,
     )
 
 

@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.trials import (
     WatchSampling,
 )
 from pytest_modelperf.profiler.worker.timing import Clock
-from pytest_modelperf.stats.records import Percentile, Turns
+from pytest_modelperf.stats.records import Percentile
 
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
 BlockPair: TypeAlias = tuple[Block, Block]
@@ -258,18 +258,14 @@ def _duet_figures(pair: BlockPair) -> list[float]:
     if not (pair[0].parts and pair[1].parts):
         return [_log(b) - _log(a) for a, b in _own_turns(pair)]
     sums = [
-        [sum(turn) for turn in zip(*(_running(part.in_place) for part in side.parts), strict=True)]
+        [sum(turn) for turn in zip(*(part.in_place.calm_ns for part in side.parts), strict=True)]
         for side in pair
     ]
-    whole = statistics.median(_running(pair[0]))
+    whole = statistics.median(pair[0].calm_ns)
     return [
         math.log(max(1.0 + (b - a) / max(whole, 1), _LEAST_RATIO))
         for a, b in zip(*sums, strict=True)
     ]
-
-
-def _running(turns: Turns) -> Sequence[int]:
-    return turns.times_ns if turns.running_ns is None else turns.running_ns
 
 
 def _turns(pair: BlockPair) -> list[tuple[int, int]]:

@@ -29,6 +29,8 @@ from pytest_modelperf.stats.records import PartTurns, Turns
 _UNDISTURBED_SHARE = 0.5
 # The quantile of the whole's turns that stands for its time without disturbances.
 _CALM_SHARE = 0.25
+# The same of the times as they are, on several disturbed processors.
+_FAST_SHARE = 0.05
 _SHORTEST_NS = 0.5
 # From so many rounds on, the whole can contradict its parts, by more than this share of the model.
 _FEWEST_TO_CONTRADICT = 3
@@ -71,7 +73,14 @@ def paired_shift(before: Turns, after: Turns) -> float:
 
 def calm_ns(rounds: Sequence[PartRound]) -> float:
     """The time of the whole model before the change, without disturbances."""
-    found = [np.quantile(_own(each.whole[0]), _CALM_SHARE) for each in rounds]
+    before = [each.whole[0] for each in rounds]
+    if any(turns.unstalled_ns for turns in before):
+        # Most turns of a slow model wait for longer than one thread tells. Those of a fast one
+        # count waits that began before them, but some of its turns did not wait at all.
+        unstalled = np.median(np.concatenate([_own(turns) for turns in before]))
+        fast = np.quantile(np.concatenate([turns.times_ns for turns in before]), _FAST_SHARE)
+        return max(min(float(unstalled), float(fast)), _SHORTEST_NS)
+    found = [np.quantile(_own(turns), _CALM_SHARE) for turns in before]
     return max(float(np.median(found)), _SHORTEST_NS)
 
 
@@ -201,5 +210,4 @@ def _sum_of_shifts(made: PartRound, turns_of: Callable[[PartTurns], Turns]) -> f
 
 def _own(turns: Turns) -> Floats:
     """The times of turns, without waiting for a processor if that is known."""
-    times = turns.times_ns if turns.running_ns is None else turns.running_ns
-    return np.asarray(times, dtype=np.float64)
+    return np.asarray(turns.calm_ns, dtype=np.float64)

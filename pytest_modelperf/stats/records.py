@@ -14,13 +14,20 @@ class Turns(Struct, frozen=True, kw_only=True):
     """The inferences of one side of a round, and what disturbed each of them.
 
     `switches` is how often another process took a processor away during the inference. `running_ns`
-    is the time of the inference without waiting for a processor. Both are None if the worker cannot
-    measure them.
+    is the time of the inference without waiting for a processor. `unstalled_ns` is the time without
+    the longest wait of one of its threads, where several processors were disturbed. They are None
+    if the worker cannot measure them.
     """
 
     times_ns: tuple[int, ...]
     switches: tuple[int, ...] | None = None
     running_ns: tuple[int, ...] | None = None
+    unstalled_ns: tuple[int, ...] | None = None
+
+    @property
+    def calm_ns(self) -> tuple[int, ...]:
+        """The times as far as they are known without waiting for a processor."""
+        return self.unstalled_ns or self.running_ns or self.times_ns
 
 
 class PartTurns(Struct, frozen=True, kw_only=True):

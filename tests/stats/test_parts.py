@@ -164,6 +164,24 @@ def test_the_share_of_the_parts_is_that_of_the_side_where_it_is_larger() -> None
     assert part_share(rounds(3, shift=0.3, whole=0.3)) == pytest.approx(0.35 / 1.3, rel=0.05)
 
 
+def test_of_several_processors_the_longest_wait_of_a_thread_does_not_count() -> None:
+    """All waits together leave too little of a turn: the threads waited at the same time."""
+    waited = Turns(
+        times_ns=(3 * WHOLE,) * 9, running_ns=(WHOLE // 3,) * 9, unstalled_ns=(WHOLE + 900,) * 9
+    )
+    usual = rounds(5, shift=0.0)
+    busy = [PartRound((waited, each.whole[1]), each.before, each.after) for each in usual]
+    assert calm_ns(busy) == pytest.approx(WHOLE, rel=0.01)
+
+
+def test_turns_that_nobody_disturbed_tell_the_time_of_the_whole_among_many() -> None:
+    times = (WHOLE, *(2 * WHOLE,) * 8)
+    waited = Turns(times_ns=times, running_ns=(WHOLE,) * 9, unstalled_ns=(2 * WHOLE,) * 9)
+    usual = rounds(5, shift=0.0)
+    busy = [PartRound((waited, each.whole[1]), each.before, each.after) for each in usual]
+    assert calm_ns(busy) == pytest.approx(WHOLE, rel=0.05)
+
+
 def test_the_whole_is_timed_without_disturbances() -> None:
     usual = rounds(5, shift=0.0)
     disturbed = Turns(times_ns=(WHOLE, WHOLE, WHOLE, 3 * WHOLE, 3 * WHOLE))

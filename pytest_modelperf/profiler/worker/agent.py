@@ -545,6 +545,7 @@ def _turns(taken: Taken) -> dict[str, bytes]:
         "starts": taken.starts.tobytes(),
         "switches": taken.switches.tobytes(),
         "running": taken.running.tobytes(),
+        "unstalled": taken.unstalled.tobytes(),
     }
 
 

@@ -47,7 +47,7 @@ _MOST_WAITING = 10
 class Taken:
     """The turns of one side: their times, when each began, and what disturbed them.
 
-    `switches` and `running` stay empty if no watch is given.
+    All but times and starts stay empty if no watch is given.
     """
 
     def __init__(self) -> None:
@@ -55,6 +55,7 @@ class Taken:
         self.starts = array.array("q")
         self.switches = array.array("q")
         self.running = array.array("q")
+        self.unstalled = array.array("q")
 
 
 class TurnWatch:
@@ -68,6 +69,10 @@ class TurnWatch:
     - on several, the turn without what all threads waited in the queue of a processor
       (`schedstat`, proc(5)): while one of them waits, the others soon wait for it.
 
+    Threads that wait at the same time are counted twice there. So on several processors the
+    unstalled time of a turn leaves out the longest wait of one thread alone. The running time is
+    too short and this one too long, but for turns that are far longer than a wait it is the nearer.
+
     `running` stays empty on a system that tells neither.
     """
 
@@ -75,7 +80,8 @@ class TurnWatch:
         self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if cores == 1 else None
         self._queues = _open_queues() if cores > 1 else []
         self._waits_ns = [0] * len(self._queues)
-        self._switches = self._given_up = self._spent_ns = self._waited_ns = 0
+        self._switches = self._given_up = self._spent_ns = 0
+        self._waited_ns: list[int] = []
 
     def close(self) -> None:
         for queue in self._queues:
@@ -84,7 +90,7 @@ class TurnWatch:
     def begin(self) -> None:
         self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         if self._queues:
-            self._waited_ns = self._wait_so_far()
+            self._waited_ns = self._waits_so_far()
         if self._of_thread is not None:
             self._given_up = resource.getrusage(self._of_thread).ru_nvcsw
             self._spent_ns = time.process_time_ns()
@@ -95,25 +101,27 @@ class TurnWatch:
             has_slept = resource.getrusage(self._of_thread).ru_nvcsw != self._given_up
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
         if self._queues:
-            waited_ns = self._wait_so_far() - self._waited_ns
-            taken.running.append(running_ns(time_ns, waited_ns))
+            pairs = zip(self._waits_so_far(), self._waited_ns)  # noqa: B905  # 3.9 has no strict
+            waits_ns = [now - before for now, before in pairs]
+            taken.running.append(running_ns(time_ns, sum(waits_ns)))
+            taken.unstalled.append(running_ns(time_ns, max(waits_ns)))
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         taken.switches.append(switches - self._switches)
 
-    def _wait_so_far(self) -> int:
-        """How long all threads have waited for a processor since they began."""
+    def _waits_so_far(self) -> list[int]:
+        """How long each thread has waited for a processor since it began."""
         for index, queue in enumerate(self._queues):
             # A thread that has ended waits no more.
             with contextlib.suppress(ProcessLookupError):
                 self._waits_ns[index] = _waited_ns(queue)
-        return sum(self._waits_ns)
+        return list(self._waits_ns)
 
 
 def running_ns(time_ns: int, waited_ns: int) -> int:
-    """The time of a turn without the waits of its threads.
+    """The time of a turn without waits of its threads.
 
-    Threads that waited at the same time cost the turn less than their waits together, so at least a
-    small part of the turn counts as running.
+    Threads that waited at the same time cost the turn less than their waits together, and a wait
+    may have begun before the turn, so at least a small part of the turn counts as running.
     """
     return max(time_ns - waited_ns, time_ns // _MOST_WAITING, 1)
 

@@ -132,6 +132,9 @@ def test_a_turn_runs_no_longer_than_it_takes(cores: int) -> None:
         assert len(taken.running) in {0, 5}
         pairs = zip(taken.running, taken.times, strict=False)
         assert all(0 < running <= time_ns for running, time_ns in pairs)
+        assert len(taken.unstalled) == (0 if cores == 1 else len(taken.running))
+        trios = zip(taken.running, taken.unstalled, taken.times, strict=False)
+        assert all(running <= unstalled <= time_ns for running, unstalled, time_ns in trios)
 
 
 def test_a_pause_that_a_model_takes_by_itself_is_its_own_time() -> None:
