@@ -9,7 +9,6 @@ from itertools import chain
 from typing import TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.rig import Rig
@@ -29,7 +28,8 @@ _LARGEST_SHARE = 1 / 3
 class SharedDuet(Struct):
     """Both sides in one worker, a turn an inference. The rigs differ by their side.
 
-    Parts that turn out to take most of the model are dropped, and `too_large` is their share of it.
+    Parts that take too much of the model in all blocks of the first round are dropped after it, and
+    `too_large` is their share.
     """
 
     before: Rig
@@ -37,10 +37,14 @@ class SharedDuet(Struct):
     rounds: int = 0
     blocks: int = 0
     too_large: float | None = None
+    _shares: list[float] = field(default_factory=list)
 
     def open(self) -> tuple[Load, Load]:
         """Load both sides; the other one is first in the next round."""
         self.rounds += 1
+        if self.rounds == 2 and self._shares and min(self._shares) > _LARGEST_SHARE:
+            self.too_large = min(self._shares)
+            self.before.parts = self.after.parts = ()
         return _in_turn(self.rounds, self.before.open, self.after.open)
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
@@ -54,12 +58,8 @@ class SharedDuet(Struct):
         before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks, parts=parts)
         # The first inference of a session is no typical one.
         if parts and self.blocks > 1 and self.rounds == 1:
-            share = part_share([PartRound((before, after), before.parts, after.parts)])
-            if share > _LARGEST_SHARE:
-                self.too_large = share
-                self.before.drop_parts()
-                self.after.drop_parts()
-                return replace(before, parts=()), replace(after, parts=())
+            made = PartRound((before, after), before.parts, after.parts)
+            self._shares.append(part_share([made]))
         return before, after
 
     def close(self) -> None:

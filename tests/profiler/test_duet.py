@@ -9,10 +9,11 @@ from typing import cast
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Noise
-from pytest_modelperf.profiler.rig import Rig, Setup, Workload, run_kernels
+from pytest_modelperf.profiler.rig import PlacedPart, Rig, Setup, Workload, run_kernels
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import Worker
 
@@ -167,6 +168,71 @@ def test_a_round_in_two_workers_begins_at_another_step_than_the_one_before() -> 
         duet.close()
 
 
+# -- parts of a shared duet
+
+
+@dataclass
+class Holding:
+    """A worker in which a part takes these shares of the whole, one for each block."""
+
+    shares: list[float]
+    asked: list[bool] = field(default_factory=list)
+    processors: tuple[int, ...] = (0,)
+
+    def ask(self, command: str, *_: object, **told: object) -> dict[str, object]:
+        if command == "open":
+            return {"load_ns": 1, "begun_ns": 0}
+        if command != "block":
+            return {}
+        has_parts = "parts" in told
+        self.asked.append(has_parts)
+        whole = np.full(3, 1000, np.int64).tobytes()
+        part = np.full(3, 1000 * self.shares[len(self.asked) - 1], np.int64).tobytes()
+        own, none = {"times": part, "switches": b"", "running": b"", "unstalled": b""}, b""
+        turns = {"starts": whole, "switches": none, "running": none, "unstalled": none}
+        parts = [{"in_place": own, "alone": own}] if has_parts else []
+        return {
+            "times": dict.fromkeys(("before", "after"), whole),
+            "turns": dict.fromkeys(("before", "after"), turns),
+            "parts": dict.fromkeys(("before", "after"), parts),
+            "begun_ns": 0,
+            "per_second": None,
+            "noise": {"wall_ns": 1000},
+        }
+
+
+def part_duet(worker: Holding) -> SharedDuet:
+    before, after = (replace(rig_of(worker, 1), side=side) for side in ("before", "after"))
+    before.parts, after.parts = (PlacedPart("old", "p"),), (PlacedPart("new", "p"),)
+    return SharedDuet(before, after)
+
+
+def test_parts_that_are_most_of_the_model_do_not_run_after_the_first_round() -> None:
+    worker = Holding([0.5] * 4)
+    duet = part_duet(worker)
+    for _ in range(2):
+        duet.open()
+        blocks = [duet.pair_block(3, 10**9) for _ in range(2)]
+        duet.close()
+    assert worker.asked == [True, True, False, False]
+    assert duet.too_large == pytest.approx(0.5)
+    assert not blocks[0][0].parts
+
+
+def test_parts_that_were_large_in_one_block_alone_go_on() -> None:
+    """Another process may have taken the processor away while they ran."""
+    worker = Holding([0.1, 0.9, 0.3, 0.9, 0.9])
+    duet = part_duet(worker)
+    duet.open()
+    for _ in range(3):
+        duet.pair_block(3, 10**9)
+    duet.close()
+    duet.open()
+    (before, _) = duet.pair_block(3, 10**9)
+    assert duet.too_large is None
+    assert before.parts
+
+
 # -- what is watched of a turn
 
 
@@ -180,7 +246,7 @@ class Answering:
     def ask(self, command: str, *_: object, **__: object) -> dict[str, object]:
         assert command == "block"
         one = np.array([100, 110], np.int64).tobytes()
-        turns = {"starts": one, "switches": one, "running": one}
+        turns = {"starts": one, "switches": one, "running": one, "unstalled": b""}
         return {
             "times": {"before": one, "after": one},
             "turns": {"before": turns, "after": turns},
@@ -191,7 +257,7 @@ class Answering:
         }
 
 
-def rig_of(worker: Answering, cores: int) -> Rig:
+def rig_of(worker: Answering | Holding, cores: int) -> Rig:
     return Rig(cast("Worker", worker), Setup(), cores, Workload(model="m"), EngineFacts("e"))
 
 
