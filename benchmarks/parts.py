@@ -205,18 +205,18 @@ class Bench:
 
     def _slight_truth(self, model: str, cores: int) -> Truth:
         """The truth of a chain that takes 0.5 %, from that of one that takes about 5 %."""
-        pairs, found = _TRIAL_PAIRS, None
-        for seconds in (min(_TRIAL_SECONDS, self.truth_seconds), self.truth_seconds):
-            with self.sides(model, SLIGHT, pairs) as sides:
-                if sides is None:
-                    break
-                found = self.duet(*sides, cores, seconds)
-            if found.before_ms > SLIGHT_MAX_MS:
-                found = None
-                break
-            if seconds < self.truth_seconds:
-                pairs = next_pairs(pairs, found.ratio)
+        pairs = _TRIAL_PAIRS
+        found = self._chain(model, cores, pairs, min(_TRIAL_SECONDS, self.truth_seconds))
+        if found is not None:
+            pairs = next_pairs(pairs, found.ratio)
+            found = self._chain(model, cores, pairs, self.truth_seconds)
         return scaled_truth(model, cores, pairs, found)
+
+    def _chain(self, model: str, cores: int, pairs: int, seconds: float) -> Slowdown | None:
+        """How much these pairs slow a model; None if it has no place for them or is too slow."""
+        with self.sides(model, SLIGHT, pairs) as sides:
+            found = None if sides is None else self.duet(*sides, cores, seconds)
+        return None if found is None or found.before_ms > SLIGHT_MAX_MS else found
 
     def duet(self, before: Path, after: Path, cores: int, seconds: float) -> Slowdown:
         """How much slower the second model is, by a long duet in a process of its own."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from long_duet import Slowdown
-from parts import next_pairs, plan_checks, scaled_truth
+from parts import Bench, next_pairs, plan_checks, scaled_truth
 from parts_results import (
     BUSY,
     DUET,
@@ -98,6 +101,37 @@ def test_a_slight_change_is_scaled_from_a_larger_one() -> None:
 def test_a_chain_is_as_long_as_five_percent_take() -> None:
     assert next_pairs(32, 1.016) == 100
     assert next_pairs(32, 0.99) == 512
+
+
+@dataclass
+class Chains(Bench):
+    """A bench on which each pair of kernels takes 0.05 % of the model."""
+
+    measured: list[tuple[int, float]] = field(default_factory=list)
+
+    @contextmanager
+    def sides(
+        self, model: str, change: str, pairs: int | None
+    ) -> Iterator[tuple[Path, Path] | None]:
+        yield Path(model), Path(f"{change} {pairs}")
+
+    def duet(self, before: Path, after: Path, cores: int, seconds: float) -> Slowdown:
+        assert (before.name, cores) == ("lstm", 1)
+        pairs = int(after.name.removeprefix(SLIGHT))
+        self.measured.append((pairs, seconds))
+        ratio = 1 + 0.0005 * pairs
+        return Slowdown(ratio, ratio - 0.001, ratio + 0.001, 40, 8.0)
+
+
+@pytest.mark.parametrize(("truth_seconds", "trial_seconds"), [(8.0, 8.0), (600.0, 10.0)])
+def test_a_chain_is_sized_by_a_trial_however_short_a_truth_may_be(
+    tmp_path: Path, truth_seconds: float, trial_seconds: float
+) -> None:
+    bench = Chains(tmp_path, truth_seconds, max_seconds=4.0)
+    truth = bench.truth("lstm", 1, SLIGHT)
+    assert bench.measured == [(32, trial_seconds), (100, truth_seconds)]
+    assert truth.pairs == 10
+    assert truth.is_slight
 
 
 def test_each_change_is_undone_but_for_the_slight_one() -> None:
