@@ -248,8 +248,8 @@ def load_table(found: Found) -> str:
 
 
 _COUNTED = (
-    "comparisons", "by plan", "by parts", "by duet", "parts near the truth", "median error",
-    "false alarms", "wrong passes", "open", "median s",
+    "comparisons", "by plan", "by parts", "by duet", "parts near the truth", "truth not sure",
+    "median error", "false alarms", "wrong passes", "open", "median s",
 )  # fmt: skip
 
 
@@ -257,6 +257,7 @@ def _counts(held: Sequence[Held]) -> tuple[str, ...]:
     """The figures of these comparisons that every table shows."""
     ways = [sum(each.check.how == how for each in held) for how in (PLAN, PARTS, DUET)]
     parts = _near(held)
+    unsure = [each for each in held if each.check.how == PARTS and not each.truth.is_known]
     errors = [
         abs(each.error) for each in held if each.check.how == PARTS and each.error is not None
     ]
@@ -264,6 +265,7 @@ def _counts(held: Sequence[Held]) -> tuple[str, ...]:
         str(len(held)),
         *map(str, ways),
         f"{sum(parts)} of {len(parts)}" if parts else "-",
+        str(len(unsure)),
         f"{100 * statistics.median(errors):.2f} %" if errors else "-",
         str(sum(each.is_false_alarm for each in held)),
         str(sum(each.is_wrong_pass for each in held)),

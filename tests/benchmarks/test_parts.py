@@ -19,10 +19,12 @@ from parts_results import (
     QUIET,
     SLIGHT,
     Check,
+    Found,
     Held,
     Setting,
     Truth,
     check_of,
+    load_table,
     read_check,
     row_of,
 )
@@ -35,6 +37,12 @@ TRUTH = Truth("lstm", 1, "a wider kernel", 1.011, 1.009, 1.013, 40, 5.0)
 def held(ratio: float, truth: float, *, half: float = 0.002, **changes: Any) -> Held:  # noqa: ANN401  # fields of a check
     known = replace(TRUTH, ratio=truth, low=truth - half, high=truth + half)
     return Held(replace(CHECK, ratio=ratio, **changes), known)
+
+
+def columns(table: str) -> dict[str, str]:
+    """The cells of a table of one line by the names of their columns."""
+    header, _, line = (row.strip("| ").split(" | ") for row in table.splitlines())
+    return dict(zip(header, line, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,18 @@ def test_a_figure_is_near_within_a_part_of_the_model_or_of_the_difference(
 
 def test_a_truth_that_is_not_sure_is_held_against_nothing() -> None:
     assert held(1.01, 1.02, half=0.01).is_near is None
+
+
+def test_a_table_counts_the_figures_of_parts_whose_truth_is_not_sure() -> None:
+    some = [
+        held(1.01, 1.01),
+        held(1.01, 1.02, half=0.01),
+        held(1.01, 1.02, half=0.01, how=DUET),
+    ]
+    cells = columns(load_table(Found((), some)))
+    assert cells["by parts"] == "2"
+    assert cells["parts near the truth"] == "1 of 1"
+    assert cells["truth not sure"] == "1"
 
 
 def test_what_is_shown_within_the_tolerance_must_raise_no_alarm() -> None:
