@@ -15,7 +15,10 @@ long_duet.py runs it, and shares no code with the tool. Then the comparisons are
 loads: quiet, with 40 % of each core taken, and with both cores busy.
 
 One change is sized to make a model 0.5 % slower: both models have a chain of small kernels, one of
-them a longer chain. The truth of a much longer chain is measured, and scaled by the length.
+them a longer chain. The truth of a much longer chain is measured, and scaled by the length. The
+rounds of its comparisons may take 4 s on a quiet machine, and 8 s under load. The whole command
+takes longer, because it also loads both models and reads their plans; the tables show its median
+time as well.
 
 Run it on a machine that does nothing else; a truth is only as good as the quiet. The models need
 about 3 GB of disk (`TMPDIR` or `--folder`).

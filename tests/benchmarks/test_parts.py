@@ -73,6 +73,18 @@ def test_a_table_counts_the_figures_of_parts_whose_truth_is_not_sure() -> None:
     assert cells["truth not sure"] == "1"
 
 
+def test_the_limit_of_the_rounds_stands_beside_the_time_of_the_command() -> None:
+    setting = replace(SETTING, change=SLIGHT)
+    truth = replace(TRUTH, change=SLIGHT, ratio=1.005)
+    checks = [
+        replace(CHECK, setting=setting, verdict="regressed", seconds=each) for each in (6.0, 7.0)
+    ]
+    cells = columns(load_table(Found((), [Held(each, truth) for each in checks])))
+    assert cells["+0.5 %: found"] == "2 of 2"
+    assert cells["+0.5 %: s of rounds"] == "4"
+    assert cells["+0.5 %: median s of the command"] == "6.5"
+
+
 def test_what_is_shown_within_the_tolerance_must_raise_no_alarm() -> None:
     assert held(1.04, 1.02, verdict="regressed").is_false_alarm
     assert not held(1.04, 1.029, verdict="regressed").is_false_alarm
