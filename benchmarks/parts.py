@@ -34,17 +34,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import onnx
 import results
 import soak
 from changes import CHANGES, add_kernels
+from kept_rows import keep_row, read_rows
 from long_duet import Slowdown
 from onnx import ModelProto
 from parts_results import (
@@ -157,7 +157,7 @@ class Bench:
         """All comparisons of the plan; those that earlier runs stored in the folder are reused."""
         wanted = Counter(plan)
         made = []
-        for check in map(check_of, self._read("checks")):
+        for check in map(check_of, read_rows(self.folder, "checks")):
             if wanted[check.setting]:
                 wanted[check.setting] -= 1
                 made.append(check)
@@ -187,12 +187,12 @@ class Bench:
                 raise ValueError(f"{setting.model} has no place for {setting.change!r}")
             before, after = reversed(sides) if setting.is_undone else sides
             check = compare(setting, before, after, self.max_seconds)
-        self._keep("checks", row_of(check))
+        keep_row(self.folder, "checks", row_of(check))
         return check
 
     def truth(self, model: str, cores: int, change: str) -> Truth:
         """The truth of a change of a model on this number of cores, measured once."""
-        for row in self._read("truths"):
+        for row in read_rows(self.folder, "truths"):
             if (row["model"], row["cores"], row["change"]) == (model, cores, change):
                 return Truth(**row)
         if change == SLIGHT:
@@ -201,7 +201,7 @@ class Bench:
             with self.sides(model, change, None) as sides:
                 found = None if sides is None else self.duet(*sides, cores, self.truth_seconds)
             truth = truth_of(model, cores, change, found)
-        self._keep("truths", asdict(truth))
+        keep_row(self.folder, "truths", asdict(truth))
         told = "has no place" if truth.ratio is None else f"{truth.ratio:.4f}"
         print(f"{model}, {cores} cores, {change}: {told}", file=sys.stderr)
         return truth
@@ -273,18 +273,12 @@ class Bench:
 
     def adopt(self, document: Path) -> None:
         """Uses the truths of an earlier run where this folder has none."""
-        known = {(row["model"], row["cores"], row["change"]) for row in self._read("truths")}
+        known = {
+            (row["model"], row["cores"], row["change"]) for row in read_rows(self.folder, "truths")
+        }
         for row in results.load(document).rows["truths"]:
             if (row["model"], row["cores"], row["change"]) not in known:
-                self._keep("truths", row)
-
-    def _read(self, kind: str) -> list[dict[str, Any]]:
-        path = self.folder / f"{kind}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def _keep(self, kind: str, row: Mapping[str, object]) -> None:
-        with (self.folder / f"{kind}.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+                keep_row(self.folder, "truths", row)
 
 
 def truth_of(model: str, cores: int, change: str, found: Slowdown | None) -> Truth:
