@@ -7,19 +7,21 @@
 The two sides of a part are the same kernels of one model, whose weights are drawn anew on the other
 side: a kernel that is drawn by lot, with its neighbours. Each is run and judged as in a comparison,
 against a tolerance of 0.2 %. An alarm is a part that is called slower than that, or whose interval
-lies wholly beyond it in either direction.
+lies wholly beyond it in either direction. If a part takes more than a third of the model, another
+kernel is drawn; a model is given up after twenty such draws in a row.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import results
@@ -50,6 +52,10 @@ MODELS = ("lstm", "mobilenet_v2", "mobilenet_v2_qdq", "llama_4", "bert_4_int8")
 RULE = DuetRule(tolerance=0.002, level=0.005, has_early_looks=False)
 ROUNDS = 9
 MAX_SECONDS = 4.0
+# So many draws in a row that are too large end the parts of a model.
+MOST_TOO_LARGE = 20
+
+Row: TypeAlias = Mapping[str, Any]
 
 
 def main() -> int:
@@ -60,42 +66,68 @@ def main() -> int:
     options = parser.parse_args()
     start = Start.now("parts_alike")
     load_quantiles()
-    choose = random.Random(options.seed)
-    rows: list[Mapping[str, Any]] = []
+    rows: list[Row] = []
+    is_complete = True
     with soak.neighbours("both busy", 0) if options.busy else nullcontext():
         for number, model in enumerate(MODELS):
             share = options.parts // len(MODELS) + (number < options.parts % len(MODELS))
-            rows += measured(model, share, choose, is_busy=options.busy)
-            print(f"{len(rows)} of {options.parts} parts", file=sys.stderr)
-    return conclude(start.finish({"parts": rows}), tables, expectations, options.json)
+            with closing(draw_parts(model, options.seed, is_busy=options.busy)) as draws:
+                made = take(draws, share)
+            rows += made
+            if len(ran(made)) < share:
+                is_complete = False
+                print(
+                    f"{model} is given up after {len(ran(made))} of {share} parts: the last "
+                    f"{MOST_TOO_LARGE} that were drawn were all too large",
+                    file=sys.stderr,
+                )
+            print(f"{len(ran(rows))} of {options.parts} parts", file=sys.stderr)
+    result = start.finish({"parts": rows}, is_complete=is_complete)
+    return conclude(result, tables, expectations, options.json)
 
 
-def measured(
-    name: str, count: int, choose: random.Random, *, is_busy: bool
-) -> list[Mapping[str, Any]]:
-    """A row for each part of one model."""
-    rows: list[Mapping[str, Any]] = []
+def take(draws: Iterator[Row], count: int) -> list[Row]:
+    """Rows of drawn parts until `count` of them ran, or the model is given up."""
+    rows: list[Row] = []
+    while len(ran(rows)) < count and not is_hopeless(rows):
+        rows.append(next(draws))
+    return rows
+
+
+def ran(rows: Sequence[Row]) -> list[Row]:
+    """The rows of parts that were small enough to be run."""
+    return [row for row in rows if not row["is_too_large"]]
+
+
+def is_hopeless(rows: Sequence[Row]) -> bool:
+    """Whether the last draws were all too large."""
+    return len(rows) >= MOST_TOO_LARGE and not ran(rows[-MOST_TOO_LARGE:])
+
+
+def draw_parts(name: str, seed: int, *, is_busy: bool) -> Generator[Row]:
+    """The rows of parts of a model, drawn by lot without end."""
     with both_sides(name) as (before, after):
-        while len(rows) < count:
-            kernel = choose.randrange(len(before.plan.kernels))
+        kernels = _in_order(before)
+        for number in itertools.count():
+            # The same seed draws the same kernels, however many of them turn out to be too large.
+            kernel = random.Random(f"{seed} {name} {number}").choice(kernels)
             begun = time.monotonic()
             rounds = run_part(before, after, kernel)
-            if not rounds:
-                continue
-            found = judge_parts(part_rounds(rounds), RULE, is_last=True)
-            rows.append(
-                {
-                    "model": name,
-                    "kernel": before.plan.kernels[kernel].op_type,
-                    "is_busy": is_busy,
+            row = {
+                "model": name,
+                "kernel": before.plan.kernels[kernel].op_type,
+                "is_busy": is_busy,
+                "is_too_large": not rounds,
+            }
+            if rounds:
+                found = judge_parts(part_rounds(rounds), RULE, is_last=True)
+                row |= {
                     "answer": found.answer.value,
                     "ratio": found.ratio,
                     "low": found.low,
                     "high": found.high,
-                    "seconds": round(time.monotonic() - begun, 2),
                 }
-            )
-    return rows
+            yield row | {"seconds": round(time.monotonic() - begun, 2)}
 
 
 @contextmanager
@@ -127,7 +159,11 @@ def run_part(before: SavedPlan, after: SavedPlan, kernel: int) -> Sequence[DuetR
     duet = SharedDuet(before.rig, after.rig)
     policy = replace(DUET_POLICY, max_seconds=MAX_SECONDS)
     rounds = sample_duet(
-        duet, policy, time.perf_counter_ns, lambda _: None, lambda made: len(made) >= ROUNDS
+        duet,
+        policy,
+        time.perf_counter_ns,
+        lambda _: None,
+        lambda made: len(made) >= ROUNDS or duet.too_large is not None,
     )
     return () if duet.too_large is not None else rounds
 
@@ -142,36 +178,47 @@ def _in_order(side: SavedPlan) -> list[int]:
 
 
 def tables(result: Result) -> Mapping[str, str]:
-    groups: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, bool], list[Row]] = {}
     for row in result.rows["parts"]:
         groups.setdefault((row["model"], row["is_busy"]), []).append(row)
     lines = [
         (
             model,
             "both cores busy" if is_busy else "as it is",
-            str(len(rows)),
-            str(_alarms(rows)),
-            f"{100 * _left_out(rows) / len(rows):.1f} %",
-            f"{100 * float(np.median([(r['high'] - r['low']) / 2 for r in rows])):.2f} %",
-            f"{float(np.median([row['seconds'] for row in rows])):.1f}",
+            str(len(ran(rows))),
+            str(len(rows) - len(ran(rows))),
+            *_figures(ran(rows)),
         )
         for (model, is_busy), rows in groups.items()
     ]
     header = (
-        "model", "machine", "parts", "alarms", "interval without 0", "half of an interval",
-        "median s",
+        "model", "machine", "parts", "too large", "alarms", "interval without 0",
+        "half of an interval", "median s",
     )  # fmt: skip
     return {"parts alike": markdown(header, lines)}
 
 
+def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The last columns of a table for parts that ran."""
+    if not rows:
+        return ("-",) * 4
+    return (
+        str(_alarms(rows)),
+        f"{100 * _left_out(rows) / len(rows):.1f} %",
+        f"{100 * float(np.median([(r['high'] - r['low']) / 2 for r in rows])):.2f} %",
+        f"{float(np.median([row['seconds'] for row in rows])):.1f}",
+    )
+
+
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    rows = result.rows["parts"]
+    rows = ran(result.rows["parts"])
     alarms = _alarms(rows)
     what = "parts that did not change shown slower or faster by more than 0.2 % of the model"
-    return (Expectation(what, "none", f"{alarms} of {len(rows)}", not alarms),)
+    is_met = not alarms if rows else None
+    return (Expectation(what, "none", f"{alarms} of {len(rows)}", is_met),)
 
 
-def _alarms(rows: Sequence[Mapping[str, Any]]) -> int:
+def _alarms(rows: Sequence[Row]) -> int:
     """How many parts are shown to differ by more than the tolerance, in either direction."""
     slowest, fastest = 1 + RULE.tolerance, 1 - RULE.tolerance
     return sum(
@@ -179,7 +226,7 @@ def _alarms(rows: Sequence[Mapping[str, Any]]) -> int:
     )
 
 
-def _left_out(rows: Sequence[Mapping[str, Any]]) -> int:
+def _left_out(rows: Sequence[Row]) -> int:
     """How many intervals leave out that nothing changed."""
     return sum(not row["low"] <= 1.0 <= row["high"] for row in rows)
 
