@@ -64,7 +64,7 @@ from parts_results import (
     tables,
 )
 from real import TWINS
-from results import Start, conclude
+from results import Start, conclude, list_names
 from verdicts import noise
 from yolo_model import yolo_model
 
@@ -357,12 +357,14 @@ def _options() -> argparse.Namespace:
         "models": MODELS, "changes": ALL_CHANGES, "cores": (1, 2), "loads": LOADS,
         "truth_seconds": TRUTH_SECONDS, "max_seconds": MAX_SECONDS,
     }  # fmt: skip
-    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument(
-        "--changes", nargs="+", choices=ALL_CHANGES, metavar="CHANGE", help=", ".join(ALL_CHANGES)
+        "--models", nargs="+", choices=names, metavar="NAME", help=list_names(names)
+    )
+    parser.add_argument(
+        "--changes", nargs="+", choices=ALL_CHANGES, metavar="CHANGE", help=list_names(ALL_CHANGES)
     )
     parser.add_argument("--cores", type=_cores, metavar="N,N", help="1,2 by default")
-    parser.add_argument("--loads", nargs="+", choices=LOADS, metavar="LOAD", help=", ".join(LOADS))
+    parser.add_argument("--loads", nargs="+", choices=LOADS, metavar="LOAD", help=list_names(LOADS))
     parser.add_argument("--repetitions", type=int, default=1, help="comparisons of each kind")
     parser.add_argument("--truth-seconds", type=float, help="the time of a long duet")
     parser.add_argument("--max-seconds", type=float, help="the time of the rounds of a comparison")

@@ -117,7 +117,7 @@ def main() -> int:
         choices=CHANGES[1:],
         metavar="CHANGE",
         default=CHANGES[1:],
-        help=", ".join(CHANGES[1:]),
+        help=results.list_names(CHANGES[1:]),
     )
     parser.add_argument("--cores", default="1,2")
     parser.add_argument("--slower-cores", default="1", help="core counts of slower variants")

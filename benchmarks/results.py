@@ -171,6 +171,11 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
+def list_names(names: Sequence[str]) -> str:
+    """The help of an option that takes these names; argparse reads a single % as a format."""
+    return ", ".join(names).replace("%", "%%")
+
+
 def missing_packages(names: Sequence[str]) -> str | None:
     """What to say, and to type, where packages that are measured beside ours are not installed."""
     missing = [name for name in names if find_spec(name.replace("-", "_")) is None]

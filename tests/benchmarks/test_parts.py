@@ -14,6 +14,7 @@ from parts import Bench, next_pairs, plan_checks, scaled_truth
 from parts_results import (
     BUSY,
     DUET,
+    LOADS,
     PARTS,
     PLAN,
     QUIET,
@@ -28,6 +29,7 @@ from parts_results import (
     read_check,
     row_of,
 )
+from results import list_names, parser
 
 SETTING = Setting(QUIET, 1, "lstm", "a wider kernel")
 CHECK = Check(SETTING, PARTS, "passed", 1.010, 1.009, 1.011, 1, 2.0)
@@ -164,6 +166,12 @@ def test_a_chain_is_sized_by_a_trial_however_short_a_truth_may_be(
     assert bench.measured == [(32, trial_seconds), (100, truth_seconds)]
     assert truth.pairs == 10
     assert truth.is_slight
+
+
+def test_the_help_of_an_option_shows_a_name_with_a_percent_sign() -> None:
+    made = parser("A benchmark.")
+    made.add_argument("--loads", help=list_names(LOADS))
+    assert "40 % taken" in made.format_help()
 
 
 def test_each_change_is_undone_but_for_the_slight_one() -> None:
