@@ -2,7 +2,10 @@
 
     python benchmarks/parts_alike.py                      500 parts, some twenty minutes
     python benchmarks/parts_alike.py --parts 40           fewer
-    python benchmarks/parts_alike.py --busy               beside processes that keep both cores busy
+    python benchmarks/parts_alike.py --models lstm vit_6  parts of these models alone
+    python benchmarks/parts_alike.py --cores 2            each model on two cores
+    python benchmarks/parts_alike.py --loads "both busy"  beside processes that keep both cores busy
+    python benchmarks/parts_alike.py --folder f           keep what is found, and go on from it
 
 The two sides of a part are the same kernels of one model, whose weights are drawn anew on the other
 side: a kernel that is drawn by lot, with its neighbours. Each is run and judged as in a comparison,
@@ -13,22 +16,26 @@ kernel is drawn; a model is given up after twenty such draws in a row.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import results
-import soak
+from kept_rows import keep_row, read_rows
 from msgspec.structs import replace
+from parts import loaded
+from parts_results import LOADS, QUIET
 from real import TWINS
-from results import Expectation, Result, Start, conclude, markdown
+from results import Expectation, Result, Start, conclude, list_names, markdown
 
 from pytest_modelperf.comparing.gates import part_rounds
 from pytest_modelperf.graph.plans.matching import Matching
@@ -59,38 +66,60 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def main() -> int:
-    parser = results.parser(__doc__)
-    parser.add_argument("--parts", type=int, default=500, help="how many parts are run")
-    parser.add_argument("--busy", action="store_true", help="beside busy processes")
-    parser.add_argument("--seed", type=int, default=0, help="which kernels are drawn")
-    options = parser.parse_args()
+    options = _options()
     start = Start.now("parts_alike")
     load_quantiles()
+
+    def draw(place: Place, first: int) -> Generator[Row]:
+        return draw_parts(place, first, options.seed, options.seconds)
+
     rows: list[Row] = []
     is_complete = True
-    with soak.neighbours("both busy", 0) if options.busy else nullcontext():
-        for number, model in enumerate(MODELS):
-            share = options.parts // len(MODELS) + (number < options.parts % len(MODELS))
-            with closing(draw_parts(model, options.seed, is_busy=options.busy)) as draws:
-                made = take(draws, share)
-            rows += made
-            if len(ran(made)) < share:
-                is_complete = False
-                print(
-                    f"{model} is given up after {len(ran(made))} of {share} parts: the last "
-                    f"{MOST_TOO_LARGE} that were drawn were all too large",
-                    file=sys.stderr,
-                )
-            print(f"{len(ran(rows))} of {options.parts} parts", file=sys.stderr)
+    least, more = divmod(options.parts, len(options.models))
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        for load in options.loads:
+            with loaded(load):
+                for number, model in enumerate(options.models):
+                    count = least + (number < more)
+                    made = take(folder, Place(model, options.cores, load), count, draw)
+                    is_complete &= len(ran(made)) >= count
+                    rows += made
     result = start.finish({"parts": rows}, is_complete=is_complete)
     return conclude(result, tables, expectations, options.json)
 
 
-def take(draws: Iterator[Row], count: int) -> list[Row]:
-    """Rows of drawn parts until `count` of them ran, or the model is given up."""
-    rows: list[Row] = []
-    while len(ran(rows)) < count and not is_hopeless(rows):
-        rows.append(next(draws))
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where parts are run: in which model, on how many cores, beside which load."""
+
+    model: str
+    cores: int
+    load: str
+
+    @classmethod
+    def of(cls, row: Row) -> Place:
+        return cls(row["model"], row["cores"], row["load"])
+
+
+def take(
+    folder: Path, place: Place, count: int, draw: Callable[[Place, int], Generator[Row]]
+) -> list[Row]:
+    """Rows of drawn parts until `count` of them ran, or the model is given up.
+
+    All rows that earlier runs stored in the folder are reused, and each new one is stored at once.
+    `draw` gives the rows of one draw after another, from a number on.
+    """
+    rows: list[Row] = [row for row in read_rows(folder, "parts") if Place.of(row) == place]
+    with closing(draw(place, len(rows))) as draws:
+        while len(ran(rows)) < count and not is_hopeless(rows):
+            rows.append(next(draws))
+            keep_row(folder, "parts", rows[-1])
+    told = f"{place.model}, {place.cores} cores, {place.load}: {len(ran(rows))} of {count} parts"
+    if len(ran(rows)) < count:
+        told += f"; given up, the last {MOST_TOO_LARGE} that were drawn were all too large"
+    print(told, file=sys.stderr)
     return rows
 
 
@@ -104,19 +133,18 @@ def is_hopeless(rows: Sequence[Row]) -> bool:
     return len(rows) >= MOST_TOO_LARGE and not ran(rows[-MOST_TOO_LARGE:])
 
 
-def draw_parts(name: str, seed: int, *, is_busy: bool) -> Generator[Row]:
-    """The rows of parts of a model, drawn by lot without end."""
-    with both_sides(name) as (before, after):
+def draw_parts(place: Place, first: int, seed: int, seconds: float) -> Generator[Row]:
+    """The rows of parts of a model, drawn by lot without end, from the draw of this number on."""
+    with both_sides(place.model, place.cores) as (before, after):
         kernels = _in_order(before)
-        for number in itertools.count():
+        for number in itertools.count(first):
             # The same seed draws the same kernels, however many of them turn out to be too large.
-            kernel = random.Random(f"{seed} {name} {number}").choice(kernels)
+            kernel = random.Random(f"{seed} {place.model} {number}").choice(kernels)
             begun = time.monotonic()
-            rounds = run_part(before, after, kernel)
+            rounds = run_part(before, after, kernel, seconds)
             row = {
-                "model": name,
+                **asdict(place),
                 "kernel": before.plan.kernels[kernel].op_type,
-                "is_busy": is_busy,
                 "is_too_large": not rounds,
             }
             if rounds:
@@ -131,14 +159,14 @@ def draw_parts(name: str, seed: int, *, is_busy: bool) -> Generator[Row]:
 
 
 @contextmanager
-def both_sides(name: str) -> Iterator[tuple[SavedPlan, SavedPlan]]:
+def both_sides(name: str, cores: int) -> Iterator[tuple[SavedPlan, SavedPlan]]:
     """The plans of a model and of the same one with other weights, in one worker."""
-    with tempfile.TemporaryDirectory() as place, start_on(Setup(), 1) as worker:
+    with tempfile.TemporaryDirectory() as place, start_on(Setup(), cores) as worker:
         saved = []
         for seed, side in enumerate((BEFORE, AFTER)):
             path = rebuild(read_twin(TWINS / f"{name}.onnx"), Path(place, f"{side}.onnx"), seed)
             model = Model.load(path, ProfileRequest(), Extensions())
-            rig = set_up(worker, Setup(), 1, make_workload(model, worker, side), side)
+            rig = set_up(worker, Setup(), cores, make_workload(model, worker, side), side)
             plan = save_plan(rig, model.static.weight_bytes)
             if plan is None:
                 raise RuntimeError(f"the engine tells no plan of {name}")
@@ -149,7 +177,9 @@ def both_sides(name: str) -> Iterator[tuple[SavedPlan, SavedPlan]]:
         yield before, after
 
 
-def run_part(before: SavedPlan, after: SavedPlan, kernel: int) -> Sequence[DuetRound]:
+def run_part(
+    before: SavedPlan, after: SavedPlan, kernel: int, seconds: float
+) -> Sequence[DuetRound]:
     """The rounds of a kernel and its neighbours; none if they are most of the model."""
     partners = dict(zip(_in_order(before), _in_order(after), strict=True))
     other = partners.pop(kernel)
@@ -157,7 +187,7 @@ def run_part(before: SavedPlan, after: SavedPlan, kernel: int) -> Sequence[DuetR
     placed = run_apart(before, after, parts)
     before.rig.parts, after.rig.parts = placed.before, placed.after
     duet = SharedDuet(before.rig, after.rig)
-    policy = replace(DUET_POLICY, max_seconds=MAX_SECONDS)
+    policy = replace(DUET_POLICY, max_seconds=seconds)
     rounds = sample_duet(
         duet,
         policy,
@@ -178,34 +208,38 @@ def _in_order(side: SavedPlan) -> list[int]:
 
 
 def tables(result: Result) -> Mapping[str, str]:
-    groups: dict[tuple[str, bool], list[Row]] = {}
+    groups: dict[Place, list[Row]] = {}
     for row in result.rows["parts"]:
-        groups.setdefault((row["model"], row["is_busy"]), []).append(row)
+        groups.setdefault(Place.of(row), []).append(row)
     lines = [
         (
-            model,
-            "both cores busy" if is_busy else "as it is",
+            place.model,
+            str(place.cores),
+            place.load,
             str(len(ran(rows))),
             str(len(rows) - len(ran(rows))),
             *_figures(ran(rows)),
         )
-        for (model, is_busy), rows in groups.items()
+        for place, rows in groups.items()
     ]
     header = (
-        "model", "machine", "parts", "too large", "alarms", "interval without 0",
+        "model", "cores", "load", "parts", "too large", "alarms", "interval without 0",
         "half of an interval", "median s",
     )  # fmt: skip
-    return {"parts alike": markdown(header, lines)}
+    return {"parts alike": markdown(header, lines, "lrlrrrrrr")}
 
 
 def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
     """The last columns of a table for parts that ran."""
     if not rows:
         return ("-",) * 4
+    intervals = _intervals(rows)
+    halves = [(high - low) / 2 for low, high in intervals]
+    left_out = sum(not low <= 1.0 <= high for low, high in intervals)
     return (
         str(_alarms(rows)),
-        f"{100 * _left_out(rows) / len(rows):.1f} %",
-        f"{100 * float(np.median([(r['high'] - r['low']) / 2 for r in rows])):.2f} %",
+        f"{100 * left_out / len(rows):.1f} %",
+        f"{100 * float(np.median(halves)):.2f} %" if halves else "-",
         f"{float(np.median([row['seconds'] for row in rows])):.1f}",
     )
 
@@ -222,13 +256,39 @@ def _alarms(rows: Sequence[Row]) -> int:
     """How many parts are shown to differ by more than the tolerance, in either direction."""
     slowest, fastest = 1 + RULE.tolerance, 1 - RULE.tolerance
     return sum(
-        row["answer"] == "worse" or row["low"] > slowest or row["high"] < fastest for row in rows
+        row["answer"] == "worse"
+        or any(low > slowest or high < fastest for low, high in _intervals([row]))
+        for row in rows
     )
 
 
-def _left_out(rows: Sequence[Row]) -> int:
-    """How many intervals leave out that nothing changed."""
-    return sum(not row["low"] <= 1.0 <= row["high"] for row in rows)
+def _intervals(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """The intervals of the parts that had enough rounds for one."""
+    return [(row["low"], row["high"]) for row in rows if row["low"] is not None]
+
+
+def _options() -> argparse.Namespace:
+    parser = results.parser(__doc__)
+    names = sorted(path.stem for path in TWINS.glob("*.onnx"))
+    parser.add_argument("--parts", type=int, default=500, help="how many are run under each load")
+    parser.add_argument(
+        "--models", nargs="+", default=MODELS, choices=names, metavar="NAME", help=list_names(names)
+    )
+    parser.add_argument("--cores", type=int, default=1, help="how many cores a model has")
+    parser.add_argument(
+        "--loads",
+        nargs="+",
+        default=(QUIET,),
+        choices=LOADS,
+        metavar="LOAD",
+        help=list_names(LOADS),
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=MAX_SECONDS, help="the time of the rounds of a part"
+    )
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    parser.add_argument("--seed", type=int, default=0, help="which kernels are drawn")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
-from parts_alike import expectations, tables, take
+from parts_alike import Place, Row, expectations, tables, take
+from parts_results import BUSY, QUIET
 from results import Moment, Result
 
+PLACE = Place("lstm", 1, QUIET)
 ROW: dict[str, Any] = {
-    "model": "lstm",
+    **asdict(PLACE),
     "kernel": "Conv",
-    "is_busy": False,
     "is_too_large": False,
     "answer": "not worse",
     "ratio": 1.0,
@@ -20,7 +24,7 @@ ROW: dict[str, Any] = {
     "high": 1.001,
     "seconds": 3.0,
 }
-TOO_LARGE = {"model": "lstm", "kernel": "LSTM", "is_busy": False, "is_too_large": True}
+TOO_LARGE = {**asdict(PLACE), "kernel": "LSTM", "is_too_large": True, "seconds": 2.0}
 
 
 def result(*rows: dict[str, Any]) -> Result:
@@ -60,17 +64,55 @@ def test_an_interval_that_reaches_into_the_tolerance_is_no_alarm(differing: dict
     assert (expected.found, expected.is_met) == ("0 of 2", True)
 
 
-def test_a_model_is_given_up_after_twenty_draws_in_a_row_that_are_too_large() -> None:
-    assert take(repeat(TOO_LARGE), 2) == [TOO_LARGE] * 20
-    draws = [*[TOO_LARGE] * 19, ROW, *[TOO_LARGE] * 19, ROW]
-    assert take(chain(draws, repeat(TOO_LARGE)), 2) == draws
-    assert take(chain(draws, repeat(TOO_LARGE)), 3) == [*draws, *[TOO_LARGE] * 20]
+class Draws:
+    """Rows by the number of their draw, then parts that are too large without end."""
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self._rows = rows
+        self.drawn: list[int] = []
+
+    def __call__(self, place: Place, first: int) -> Generator[Row]:
+        for number, row in enumerate(chain(self._rows[first:], repeat(TOO_LARGE)), first):
+            self.drawn.append(number)
+            yield {**row, **asdict(place)}
+
+
+@pytest.mark.parametrize(("count", "taken"), [(2, 40), (3, 60)])
+def test_a_model_is_given_up_after_twenty_draws_in_a_row_that_are_too_large(
+    tmp_path: Path, count: int, taken: int
+) -> None:
+    draws = Draws([*[TOO_LARGE] * 19, ROW, *[TOO_LARGE] * 19, ROW])
+    assert len(take(tmp_path, PLACE, count, draws)) == taken
+
+
+def test_a_run_goes_on_from_the_rows_of_the_same_model_cores_and_load(tmp_path: Path) -> None:
+    rows = [ROW | {"ratio": ratio} for ratio in (1.001, 1.002)]
+    first = take(tmp_path, PLACE, 2, Draws([TOO_LARGE, *rows]))
+    assert first == [TOO_LARGE, *rows]
+    later = Draws([*first, ROW])
+    for other in (Place("vit_6", 1, QUIET), Place("lstm", 2, QUIET), Place("lstm", 1, BUSY)):
+        assert take(tmp_path, other, 1, Draws([ROW])) == [ROW | asdict(other)]
+    assert take(tmp_path, PLACE, 2, later) == first
+    assert not later.drawn
+    assert take(tmp_path, PLACE, 3, later) == [*first, ROW]
+    assert later.drawn == [3]
+
+
+def test_each_model_core_count_and_load_has_a_line() -> None:
+    others: list[dict[str, Any]] = [{"model": "vit_6"}, {"cores": 2}, {"load": BUSY}]
+    lines = tables(result(ROW, ROW, *(ROW | other for other in others)))["parts alike"].splitlines()
+    assert [line.split(" | ")[:4] for line in lines[2:]] == [
+        ["| lstm", "1", "quiet", "2"],
+        ["| vit_6", "1", "quiet", "1"],
+        ["| lstm", "2", "quiet", "1"],
+        ["| lstm", "1", "both busy", "1"],
+    ]
 
 
 def test_a_model_whose_parts_are_all_too_large_has_a_line_and_shows_nothing() -> None:
     found = result(*[TOO_LARGE] * 20)
     assert tables(found)["parts alike"].splitlines()[-1] == (
-        "| lstm | as it is | 0 | 20 | - | - | - | - |"
+        "| lstm | 1 | quiet | 0 | 20 | - | - | - | - |"
     )
     assert [each.is_met for each in expectations(found)] == [None]
 
@@ -78,3 +120,11 @@ def test_a_model_whose_parts_are_all_too_large_has_a_line_and_shows_nothing() ->
 def test_a_part_that_is_too_large_is_neither_an_alarm_nor_a_part_that_ran() -> None:
     (expected,) = expectations(result(ROW, TOO_LARGE))
     assert (expected.found, expected.is_met) == ("0 of 1", True)
+
+
+def test_a_part_that_ran_for_too_few_rounds_has_no_interval() -> None:
+    found = result(ROW | {"answer": "open", "low": None, "high": None})
+    assert tables(found)["parts alike"].splitlines()[-1] == (
+        "| lstm | 1 | quiet | 1 | 0 | 0 | 0.0 % | - | 3.0 |"
+    )
+    assert [each.found for each in expectations(found)] == ["0 of 1"]
