@@ -1,6 +1,6 @@
 """How often a part that did not change looks slower or faster, and how sure its figure is.
 
-    python benchmarks/parts_alike.py                      500 parts, some twenty minutes
+    python benchmarks/parts_alike.py                      500 parts, some forty minutes
     python benchmarks/parts_alike.py --parts 40           fewer
     python benchmarks/parts_alike.py --models lstm vit_6  parts of these models alone
     python benchmarks/parts_alike.py --cores 2            each model on two cores
