@@ -172,12 +172,15 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Whether no further round is needed.
 
         One figure that is worse decides for all. A tail or start that the user did not name is
-        awaited only while it looks worse than allowed.
+        awaited only while it looks worse than allowed. Parts can decide before the median of the
+        whole is known, which reports show.
         """
         if len(rounds) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
             # There is no answer between two looks.
             return False
         pairs = _blocks(rounds)
+        if sum(len(after.times_ns) for _, after in pairs) < needed_samples(_MEDIAN):
+            return False
         answers = {p: _judge(rounds, self.rule(p), p).answer for p in self.percents}
         if RatioAnswer.WORSE in answers.values():
             return True

@@ -135,6 +135,17 @@ def test_an_unchanged_model_passes_before_an_alarm_may_be_raised() -> None:
     assert decided == [4, 5, 6]
 
 
+def test_no_round_is_the_last_before_the_median_of_the_whole_is_known() -> None:
+    """Twelve samples tell it; of a slow model a round has one turn, and its parts tell sooner."""
+
+    def slow(side: Round) -> Round:
+        return replace(side, block=replace(side.block, times_ns=side.block.times_ns[:1]))
+
+    few = rounds(1.2, count=13)
+    pairs = [DuetRound(before=slow(each.before), after=slow(each.after)) for each in few]
+    assert [n for n in range(len(pairs) + 1) if Gate().is_decided(pairs[:n])] == [13]
+
+
 def with_tail(ratio: float, count: int = 35, spread: float = 0.002) -> list[DuetRound]:
     """Rounds whose second side has a tail that is longer by this ratio, and the same median."""
     made = []
