@@ -39,13 +39,13 @@ from results import Expectation, Result, Start, conclude, list_names, markdown
 
 from pytest_modelperf.comparing.gates import part_rounds
 from pytest_modelperf.graph.plans.matching import Matching
-from pytest_modelperf.graph.plans.parts import find_parts
+from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.plans import SavedPlan, run_apart, save_plan
+from pytest_modelperf.profiler.plans import SavedPlan, run_apart, run_once, save_plan
 from pytest_modelperf.profiler.preparation import Model, make_workload, start_on
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup, set_up
@@ -136,12 +136,12 @@ def is_hopeless(rows: Sequence[Row]) -> bool:
 def draw_parts(place: Place, first: int, seed: int, seconds: float) -> Generator[Row]:
     """The rows of parts of a model, drawn by lot without end, from the draw of this number on."""
     with both_sides(place.model, place.cores) as (before, after):
-        kernels = _in_order(before)
+        kernels, times = _in_order(before), (run_once(before).times_ns, run_once(after).times_ns)
         for number in itertools.count(first):
             # The same seed draws the same kernels, however many of them turn out to be too large.
             kernel = random.Random(f"{seed} {place.model} {number}").choice(kernels)
             begun = time.monotonic()
-            rounds = run_part(before, after, kernel, seconds)
+            rounds = run_part(before, after, times, kernel, seconds)
             row = {
                 **asdict(place),
                 "kernel": before.plan.kernels[kernel].op_type,
@@ -178,12 +178,16 @@ def both_sides(name: str, cores: int) -> Iterator[tuple[SavedPlan, SavedPlan]]:
 
 
 def run_part(
-    before: SavedPlan, after: SavedPlan, kernel: int, seconds: float
+    before: SavedPlan,
+    after: SavedPlan,
+    times: tuple[KernelTimes, KernelTimes],
+    kernel: int,
+    seconds: float,
 ) -> Sequence[DuetRound]:
     """The rounds of a kernel and its neighbours; none if they are most of the model."""
     partners = dict(zip(_in_order(before), _in_order(after), strict=True))
     other = partners.pop(kernel)
-    parts = find_parts(before.plan, after.plan, Matching(partners, (kernel,), (other,)))
+    parts = find_parts(before.plan, after.plan, Matching(partners, (kernel,), (other,)), times)
     placed = run_apart(before, after, parts)
     before.rig.parts, after.rig.parts = placed.before, placed.after
     duet = SharedDuet(before.rig, after.rig)
