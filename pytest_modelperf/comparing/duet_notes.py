@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.comparing.gates import Gate, describe_modes
-from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -21,8 +19,6 @@ from pytest_modelperf.text.units import format_bytes, format_shape
 _WHOLE_SECONDS = 9.5
 # Rounds that vary by more than this beyond what their inferences explain.
 _LARGE_SPREAD = 0.02
-# Columns that differ by more than this from the judged change need a word.
-_OTHER_CHANGE = 0.02
 # From here on a ratio reads better than a percentage.
 _MANY_TIMES = 2
 
@@ -103,18 +99,6 @@ def describe_pages(rounds: Sequence[DuetRound], gate: Gate, weight_bytes: int) -
         f"have had slower and faster memory for their {format_bytes(weight_bytes)} of weights. "
         f"Set {REMEDY} to measure in huge pages"
     )
-
-
-def describe_columns(p50: Metric) -> Iterator[str]:
-    """A note if the medians of all samples tell another change than the one that is judged."""
-    if p50.interval is None or p50.ratio is None or not p50.before or p50.after is None:
-        return
-    (low, high), shown = p50.interval, p50.after / p50.before
-    if not low <= shown <= high and abs(shown - p50.ratio) >= _OTHER_CHANGE:
-        yield (
-            f"p50 of all samples changed by {format_percent(shown - 1)}: other processes disturbed "
-            "one side more, and the judged change is without their effect"
-        )
 
 
 def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.plans.matching import Matching, match_plans
+from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
@@ -26,9 +26,9 @@ from pytest_modelperf.graph.plans.plan import (
     find_plan_difference,
     stored_spans,
 )
-from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.measurements import KernelRun, Measurement
 from pytest_modelperf.profiler.preparation import CasePlace
-from pytest_modelperf.profiler.rig import PlacedPart, Rig, measure_rounds
+from pytest_modelperf.profiler.rig import PlacedPart, Rig, measure_rounds, run_plan_kernels
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 
 # The runtime keeps the weights twice while it saves a plan, and they are written to the disk.
@@ -40,8 +40,9 @@ SHORT_POLICY = SamplingPolicy(
 )
 # What the median of a slow model may take of that.
 _SHORT_SECONDS = 3.0
-# Where more kernels changed, the parts are most of the model, and the whole tells as much.
-_MOST_CHANGED = 0.6
+# Where kernels changed that take more of the time, the parts are most of the model, and the whole
+# tells as much.
+_MOST_CHANGED = 0.5
 _MOST_PARTS = 24
 
 
@@ -104,12 +105,14 @@ def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
 class PlacedParts(Struct, frozen=True, eq=False):
     """The parts in which two plans differ, and each side of them where the workers can run it.
 
-    `reason` says why there are none although the plans differ.
+    `partners` are the kernels of both plans that are the same. `reason` says why there are no parts
+    although the plans differ.
     """
 
     parts: tuple[Part, ...] = ()
     before: tuple[PlacedPart, ...] = ()
     after: tuple[PlacedPart, ...] = ()
+    partners: Mapping[int, int] = field(default_factory=dict)
     reason: str | None = None
 
 
@@ -127,7 +130,7 @@ def place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
 def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
     old, new = run_once(before), run_once(after)
     matching = match_plans(before.plan, after.plan, old.types, new.types)
-    reason = _too_much(before.plan, after.plan, matching)
+    reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
     if reason is not None:
         return PlacedParts(reason=reason)
     parts = find_parts(before.plan, after.plan, matching, (old.times_ns, new.times_ns))
@@ -136,7 +139,22 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
         return PlacedParts(reason=f"no kernel differs, but {difference}")
     if len(parts) > _MOST_PARTS:
         return PlacedParts(reason=f"it changed in {len(parts)} places")
-    return run_apart(before, after, parts)
+    return replace(run_apart(before, after, parts), partners=matching.partners)
+
+
+def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRun] | None:
+    """The times of the kernels of both plans, named by their indexes; None if no engine tells."""
+    sides = before, after
+    paths = {
+        side.rig.still_feed: _send(side, "numbered", partial(write_numbered, side.plan))
+        for side in sides
+    }
+    kernels = sum(len(side.plan.kernels) for side in sides)
+    runs = run_plan_kernels(paths, after.rig, kernels)
+    if runs is None:
+        return None
+    first, second = runs
+    return first, second
 
 
 def run_apart(before: SavedPlan, after: SavedPlan, parts: Sequence[Part]) -> PlacedParts:
@@ -165,13 +183,16 @@ def _in_order(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _too_much(before: EnginePlan, after: EnginePlan, matching: Matching) -> str | None:
-    """Why so many changed kernels make no parts; None where they do."""
-    changed = max(
-        len(matching.before) / max(len(before.kernels), 1),
-        len(matching.after) / max(len(after.kernels), 1),
-    )
-    return f"{100 * changed:.0f} % of its kernels changed" if changed > _MOST_CHANGED else None
+def _too_much(*sides: tuple[EnginePlan, Sequence[int], Seen]) -> str | None:
+    """Why the changed kernels of a side make no parts; None where they do."""
+    share = max(_share(*side) for side in sides)
+    return f"kernels that take {100 * share:.0f} % of it changed" if share > _MOST_CHANGED else None
+
+
+def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
+    """The share of the time that changed kernels took; of their number if no time is known."""
+    times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
+    return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
 
 
 class Seen(Struct, frozen=True):

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.comparing.duet_notes import (
-    describe_columns,
     describe_factor,
     describe_pages,
     describe_stretch,
 )
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 
@@ -40,35 +38,6 @@ def test_a_longer_time_is_noted_where_it_is_shown_as_longer(
     assert (note is None) == (shown is None)
     if shown is not None:
         assert f"measured for {shown} s instead of {usual:g} s" in (note or "")
-
-
-@pytest.mark.parametrize(
-    ("after", "ratio", "interval", "shown"),
-    [
-        (8.503, 1.238, (1.214, 1.262), "-0.3 %"),
-        (9.3, 1.0, (0.99, 1.01), "+9.0 %"),
-        (8.7, 1.0, (0.99, 1.03), None),
-        (8.6, 1.0, (0.998, 1.002), None),
-        (None, 1.0, (0.99, 1.01), None),
-        (9.3, None, None, None),
-    ],
-)
-def test_columns_that_tell_another_change_than_the_pairs_have_a_note(
-    after: float | None,
-    ratio: float | None,
-    interval: tuple[float, float] | None,
-    shown: str | None,
-) -> None:
-    p50 = Metric(
-        "latency_p50", 8.53, after, Verdict.PASSED, interval=interval, measured_ratio=ratio
-    )
-    notes = [*describe_columns(p50)]
-    if shown is None:
-        assert not notes
-    else:
-        assert [note.partition(":")[0] for note in notes] == [
-            f"p50 of all samples changed by {shown}"
-        ]
 
 
 @given(st.floats(min_value=0, max_value=1e4), st.sampled_from([0.5, 2.0, 10.0, 60.0]))
