@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.differences import Differences, Doubt
 from pytest_modelperf.comparing.reasons import (
     EnginePlan,
     find_reasons,
+    find_reasons_of_parts,
     lower_bounds,
     reasons_of_graphs,
 )
@@ -46,3 +47,30 @@ def explain(
     reasons = find_reasons(found, before_plan, after_plan)
     words = tuple(reason.in_words() for reason in reasons)
     return Explanation(types, found.of_layers(), (*words, *unclear))
+
+
+class MeasuredParts(Struct, frozen=True):
+    """The parts that changed, by number: their words, how much longer each takes, and its doubt.
+
+    A doubt more than there are parts is that of what the whole takes beyond them.
+    """
+
+    texts: tuple[str, ...]
+    shifts_ns: tuple[float, ...]
+    doubts: tuple[Doubt, ...]
+
+
+def explain_parts(
+    before: CaseProfile,
+    after: CaseProfile,
+    plans: tuple[EnginePlan, EnginePlan],
+    parts: MeasuredParts,
+    ratio_interval: tuple[float, float] | None,
+) -> Explanation:
+    """The same for two cases whose layer times follow from the parts that changed."""
+    found = Differences.between(before, after, ratio_interval, parts.doubts)
+    reasons = find_reasons_of_parts(found, plans, parts.texts, parts.shifts_ns)
+    known = (side.counted for side in (before, after) if side.counted is not None)
+    unclear = lower_bounds(*(static.uncounted_ops for static in known))
+    words = tuple(reason.in_words() for reason in reasons)
+    return Explanation(found.of_layer_types(), found.of_layers(), (*words, *unclear))

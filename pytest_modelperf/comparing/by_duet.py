@@ -12,9 +12,15 @@ from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_plan import judge_same_plan
 from pytest_modelperf.comparing.by_samples import compare_with_samples
-from pytest_modelperf.comparing.changed_parts import describe_plans, find_how, part_changes
-from pytest_modelperf.comparing.differences import at_ratio
-from pytest_modelperf.comparing.duet_notes import describe_columns, describe_duet
+from pytest_modelperf.comparing.changed_parts import (
+    describe_plans,
+    explain_by_parts,
+    find_elsewhere,
+    find_how,
+    part_changes,
+)
+from pytest_modelperf.comparing.differences import summing_to
+from pytest_modelperf.comparing.duet_notes import describe_duet
 from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.limits import MEMORY
@@ -26,6 +32,7 @@ from pytest_modelperf.comparing.records import (
     Comparison,
     Metric,
     OutputChange,
+    PartChange,
     Verdict,
 )
 from pytest_modelperf.comparing.sides import Side
@@ -232,17 +239,18 @@ def _compare_in_turn(
     outputs = () if before.baseline is not None else _compare_outputs(ran.before, ran.after)
     if judges_outputs and allowed is not None:
         metrics = (*metrics, judge_outputs(outputs, allowed))
+    parts = part_changes(ran, gate)
     comparison = replace(
         counted,
         before=side_run(old.measured),
         after=side_run(new.measured),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
-        parts=part_changes(ran, gate),
+        parts=tuple(sorted(parts, key=lambda part: -abs(part.change_ns))),
+        elsewhere=find_elsewhere(ran, gate),
         notes=(
             *describe_plans(ran, gate),
             *describe_duet(pair, before, ran, gate, place.case),
-            *describe_columns(p50),
             *uncounted_providers(old, new),
         ),
         rounds=len(ran.rounds),
@@ -250,7 +258,7 @@ def _compare_in_turn(
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))
-    explained = _with_explanation(comparison, ran, p50)
+    explained = _with_explanation(comparison, ran, p50, parts)
     pair = replace(pair, before=ran.before.model, after=ran.after.model)
     return JudgedCase(explained, new, engines, old.measured, pair=pair)
 
@@ -270,15 +278,25 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
     return compare_outputs(before.outputs, after.outputs)
 
 
-def _with_explanation(comparison: CaseComparison, ran: PairRun, p50: Metric) -> CaseComparison:
+def _with_explanation(
+    comparison: CaseComparison, ran: PairRun, p50: Metric, parts: Sequence[PartChange]
+) -> CaseComparison:
     """The comparison with its layers and reasons, where the layers were timed."""
     old, new = ran.before, ran.after
+    if ran.changed is not None and parts and p50.ratio is not None:
+        explanation = explain_by_parts(ran, ran.changed, parts, comparison, p50)
+        return replace(
+            comparison,
+            layer_types=explanation.layer_types,
+            layers=explanation.layers,
+            reasons=explanation.reasons,
+        )
     if old.profile.measured is None or old.profile.measured.layer_times is None:
         return comparison
-    after = new.profile
-    if p50.ratio is not None:
-        after = at_ratio(old.profile, after, p50.ratio)
-    explanation = explain(old.profile, after, old.plan, new.plan, p50.interval)
+    before, after = old.profile, new.profile
+    if p50.before is not None and p50.after is not None:
+        before, after = summing_to(before, p50.before * 1e6), summing_to(after, p50.after * 1e6)
+    explanation = explain(before, after, old.plan, new.plan, p50.interval)
     return replace(
         comparison,
         layer_types=explanation.layer_types,

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.attribution import Explanation, MeasuredParts, explain_parts
 from pytest_modelperf.comparing.by_plan import describe_same_plan
+from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.comparing.gates import Gate, has_parts, judge_median, part_rounds
-from pytest_modelperf.comparing.records import How, PartChange
-from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    How,
+    Metric,
+    PartChange,
+    TimeChange,
+)
+from pytest_modelperf.profiler.measurements import DuetRound, LayerTime
 from pytest_modelperf.profiler.pair_run import PairRun
-from pytest_modelperf.stats.parts import part_figures
+from pytest_modelperf.profiler.part_layers import ChangedPlans, share_out
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.stats.parts import calm_ns, part_figures, whole_beyond_parts
 
 _MEDIAN = 50.0
 
@@ -24,11 +37,11 @@ def find_how(rounds: Sequence[DuetRound], gate: Gate) -> How:
 
 
 def part_changes(ran: PairRun, gate: Gate) -> tuple[PartChange, ...]:
-    """Each part with its difference, the largest first."""
-    if ran.plans is None or not has_parts(ran.rounds) or len(ran.rounds) < 2:
+    """Each part with its difference, in the order of the plan."""
+    if ran.plans is None or not _has_figures(ran):
         return ()
     figures = part_figures(part_rounds(ran.rounds), gate.rule(_MEDIAN).level)
-    changes = [
+    return tuple(
         PartChange(
             kernels_before=len(part.before.changed),
             kernels_after=len(part.after.changed),
@@ -40,8 +53,64 @@ def part_changes(ran: PairRun, gate: Gate) -> tuple[PartChange, ...]:
             reasons=(part.text,),
         )
         for part, figure in zip(ran.plans.parts, figures, strict=True)
-    ]
-    return tuple(sorted(changes, key=lambda change: -abs(change.change_ns)))
+    )
+
+
+def find_elsewhere(ran: PairRun, gate: Gate) -> TimeChange | None:
+    """What the whole model shows beyond its parts; None without parts."""
+    if not _has_figures(ran):
+        return None
+    found = whole_beyond_parts(part_rounds(ran.rounds), gate.rule(_MEDIAN))
+    return TimeChange(ns=found.ns, low_ns=found.low_ns, high_ns=found.high_ns)
+
+
+def explain_by_parts(
+    ran: PairRun,
+    changed: ChangedPlans,
+    parts: Sequence[PartChange],
+    comparison: CaseComparison,
+    p50: Metric,
+) -> Explanation:
+    """What explains the difference that was judged: the parts, and what is elsewhere."""
+    before_ns = calm_ns(part_rounds(ran.rounds))
+    total_ns = before_ns * ((p50.ratio or 1.0) - 1.0)
+    doubts = [_doubt_of(part.change_ns, part.low_ns, part.high_ns) for part in parts]
+    shifts = [part.change_ns for part in parts]
+    beyond = total_ns - math.fsum(shifts)
+    elsewhere = comparison.elsewhere
+    if comparison.how is How.PARTS or elsewhere is None:
+        # The centre of sums is not quite the sum of centres.
+        widths = [doubt.below_ns + doubt.above_ns for doubt in doubts]
+        whole = math.fsum(widths) or 1.0
+        shifts = [
+            shift + beyond * width / whole for shift, width in zip(shifts, widths, strict=True)
+        ]
+        beyond = 0.0
+    else:
+        doubts.append(_doubt_of(elsewhere.ns, elsewhere.low_ns, elsewhere.high_ns))
+    times = share_out(changed, ran.before.model, ran.after.model, before_ns, shifts, beyond)
+    before, after = (
+        _with_times(side.profile, own)
+        for side, own in zip((ran.before, ran.after), (times.before, times.after), strict=True)
+    )
+    texts = tuple("; ".join(part.reasons) for part in parts)
+    measured = MeasuredParts(texts, tuple(shifts), tuple(doubts))
+    plans = changed.before.steps, changed.after.steps
+    return explain_parts(before, after, plans, measured, p50.interval)
+
+
+def _doubt_of(ns: float, low_ns: float | None, high_ns: float | None) -> Doubt:
+    return Doubt(0.0 if low_ns is None else ns - low_ns, 0.0 if high_ns is None else high_ns - ns)
+
+
+def _with_times(profile: CaseProfile, times: tuple[LayerTime, ...]) -> CaseProfile:
+    if profile.measured is None:
+        return profile
+    return replace(profile, measured=replace(profile.measured, layer_times=times))
+
+
+def _has_figures(ran: PairRun) -> bool:
+    return has_parts(ran.rounds) and len(ran.rounds) > 1
 
 
 def describe_plans(ran: PairRun, gate: Gate) -> Iterator[str]:

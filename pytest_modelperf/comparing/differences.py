@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,17 +71,26 @@ class CaseLayers(Struct, frozen=True):
         return [row.time for row in rows if row.time is not None]
 
 
-class Differences(Struct, frozen=True):
+class Doubt(Struct, frozen=True):
+    """How far the true difference of a part that changed can lie below and above the figure."""
+
+    below_ns: float
+    above_ns: float
+
+
+class Differences(Struct, frozen=True, dict=True):
     """Both sides, the pairs of layers, and the difference to explain.
 
     `pairs` are indexes of layers, before to after. `total` has no share if it is within the noise,
-    and then no change has one.
+    and then no change has one. `doubts` are those of the parts that changed, by their number, where
+    the times follow from these: then what belongs to no part has not changed.
     """
 
     before: CaseLayers
     after: CaseLayers
     pairs: Mapping[int, int]
     total: TimeChange | None
+    doubts: tuple[Doubt, ...] | None = None
 
     @classmethod
     def between(
@@ -88,14 +98,15 @@ class Differences(Struct, frozen=True):
         before: CaseProfile,
         after: CaseProfile,
         ratio_interval: tuple[float, float] | None = None,
+        doubts: tuple[Doubt, ...] | None = None,
     ) -> Differences:
         old, new = CaseLayers.of(before), CaseLayers.of(after)
         total = None
         if old.has_times and new.has_times:
-            total = _difference(old.all_times(), new.all_times(), None)
+            total = _difference(old.all_times(), new.all_times(), None, doubts)
             if _is_real(total, before.measured, after.measured, ratio_interval):
-                total = _difference(old.all_times(), new.all_times(), total.ns)
-        return cls(old, new, match_layers(old.layers, new.layers), total)
+                total = replace(total, share=1.0)
+        return cls(old, new, match_layers(old.layers, new.layers), total, doubts)
 
     @property
     def is_real(self) -> bool:
@@ -112,17 +123,49 @@ class Differences(Struct, frozen=True):
         """How much longer `after` takes than `before`; None where nothing ran."""
         if self.total is None or not (before or after):
             return None
-        return _difference(before, after, self.total.ns if self.is_real else None)
+        return _difference(before, after, self._whole_ns if self.is_real else None, self.doubts)
+
+    @cached_property
+    def _whole_ns(self) -> float:
+        """What shares are parts of: the total, or more where some types take less time now.
+
+        So no row of a type explains more than all of the difference.
+        """
+        total = 0.0 if self.total is None else self.total.ns
+        old, new = _times_by_type(self.before), _times_by_type(self.after)
+        changes = [
+            _difference(old.get(op, ()), new.get(op, ()), None, self.doubts)
+            for op in {**old, **new}
+        ]
+        same = math.fsum(c.ns for c in changes if c.ns * total > 0.0 and not c.is_within_noise)
+        return max(total, same) if total > 0.0 else min(total, same)
 
     def time_of_layers(self, before: Iterable[int], after: Iterable[int]) -> TimeChange | None:
         """The same for the layers of each side at these indexes."""
         return self.time(self.before.times_at(before), self.after.times_at(after))
 
-    def rank(self, time: TimeChange | None) -> float:
-        """A sort key, which is smaller the more of the difference is explained."""
+    def time_of_parts(self, parts: Collection[int], ns: float) -> TimeChange:
+        """The change of these parts, which is known."""
+        whole = self._whole_ns if self.is_real else None
+        return _difference_of_parts(ns, parts, whole, self.doubts or ())
+
+    def parts_of_layers(self, before: Iterable[int], after: Iterable[int]) -> frozenset[int]:
+        """The parts that changed in the kernels of these layers, by their number."""
+        return frozenset(
+            part
+            for side, indexes in ((self.before, before), (self.after, after))
+            for time in side.times_at(side.heads[i] for i in indexes if i in side.heads)
+            for part in time.parts
+        )
+
+    def rank(self, time: TimeChange | None) -> tuple[bool, float]:
+        """A sort key, which is smaller the more of the difference is explained.
+
+        What is within the noise comes last.
+        """
         if time is None or self.total is None:
-            return 0.0
-        return -time.ns if self.total.ns >= 0 else time.ns
+            return (True, 0.0)
+        return (time.is_within_noise, -time.ns if self.total.ns >= 0 else time.ns)
 
     def of_layer_types(self) -> tuple[LayerTypeChange, ...]:
         """Every operator of either side, and each kind of time that belongs to no layer."""
@@ -188,18 +231,17 @@ class Differences(Struct, frozen=True):
         return [(self.before.others.get(key), self.after.others.get(key)) for key in keys]
 
 
-def at_ratio(before: CaseProfile, after: CaseProfile, ratio: float) -> CaseProfile:
-    """`after` with layer times that together take this many times as long as those of `before`.
+def summing_to(profile: CaseProfile, ns: float) -> CaseProfile:
+    """The profile with layer times that together take so long.
 
     Other processes disturb the two sides by different amounts, so their own times can tell another
     difference than the one that a duet judged.
     """
-    spent, now = (_spent_ns(side.measured) for side in (before, after))
-    if after.measured is None or not spent or not now:
-        return after
-    factor = ratio * spent / now
-    times = tuple(_scaled(time, factor) for time in after.measured.layer_times or ())
-    return replace(after, measured=replace(after.measured, layer_times=times))
+    spent = _spent_ns(profile.measured)
+    if profile.measured is None or not spent:
+        return profile
+    times = tuple(_scaled(time, ns / spent) for time in profile.measured.layer_times or ())
+    return replace(profile, measured=replace(profile.measured, layer_times=times))
 
 
 def _spent_ns(measured: Measurement | None) -> float:
@@ -233,34 +275,69 @@ def _times_by_type(side: CaseLayers) -> dict[str, list[LayerTime]]:
 
 
 def _difference(
-    before: Sequence[LayerTime], after: Sequence[LayerTime], total_ns: float | None
+    before: Sequence[LayerTime],
+    after: Sequence[LayerTime],
+    total_ns: float | None,
+    doubts: Sequence[Doubt] | None = None,
 ) -> TimeChange:
-    """How much longer `after` takes, with the interval of the median over the runs.
+    """How much longer `after` takes, with its interval.
 
-    The runs of both sides alternated.
+    That is the interval of the parts, or of the median over the runs, which alternated.
     """
     ns = math.fsum(time.ns for time in after) - math.fsum(time.ns for time in before)
+    if doubts is not None:
+        return _difference_of_parts(
+            ns, {p for t in (*before, *after) for p in t.parts}, total_ns, doubts
+        )
     interval = None
     if all(time.runs_ns for time in (*before, *after)):
         runs = [_by_run(side) for side in (before, after) if side]
         if len(runs) == 2:
-            interval = _median_interval([b - a for a, b in zip(*runs, strict=False)])
+            interval = _interval_around(ns, [b - a for a, b in zip(*runs, strict=False)])
         elif runs:
             sign = 1.0 if after else -1.0
-            interval = _median_interval([sign * ns for ns in runs[0]])
+            interval = _interval_around(ns, [sign * run for run in runs[0]])
     low, high = (None, None) if interval is None else interval
     return TimeChange(
         ns=ns,
-        # The difference of the medians can lie outside of the interval of the differences, by a
-        # part of a tick where the clock is coarse.
-        low_ns=None if low is None else min(low, ns),
-        high_ns=None if high is None else max(high, ns),
-        share=ns / total_ns if total_ns else None,
+        low_ns=low,
+        high_ns=high,
+        share=_share(ns, total_ns),
     )
+
+
+def _difference_of_parts(
+    ns: float, parts: Collection[int], total_ns: float | None, doubts: Sequence[Doubt]
+) -> TimeChange:
+    if not parts:
+        # The same kernels, summed up in another order.
+        return TimeChange(ns=0.0, low_ns=0.0, high_ns=0.0, share=0.0 if total_ns else None)
+    return TimeChange(
+        ns=ns,
+        low_ns=ns - math.fsum(doubts[part].below_ns for part in parts),
+        high_ns=ns + math.fsum(doubts[part].above_ns for part in parts),
+        share=_share(ns, total_ns),
+    )
+
+
+def _share(ns: float, total_ns: float | None) -> float | None:
+    return max(-1.0, min(1.0, ns / total_ns)) if total_ns else None
 
 
 def _by_run(times: Sequence[LayerTime]) -> list[float]:
     return [math.fsum(run) for run in zip(*(time.runs_ns for time in times), strict=False)]
+
+
+def _interval_around(ns: float, values: Sequence[float]) -> tuple[float, float] | None:
+    """The interval of the median of values, moved to where the figure is.
+
+    The difference of two medians is not the median of the differences; how sure both are is alike.
+    """
+    interval = _median_interval(values)
+    if interval is None:
+        return None
+    moved = ns - median(values)
+    return interval[0] + moved, interval[1] + moved
 
 
 def _median_interval(values: Sequence[float]) -> tuple[float, float] | None:

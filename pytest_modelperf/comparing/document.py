@@ -102,6 +102,13 @@ class PartJson(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
+class ElsewhereJson(Struct, frozen=True, kw_only=True):
+    """How much longer the whole model takes than the parts that changed tell."""
+
+    change_ms: float | None
+    interval_ms: Interval
+
+
 class ComparedCaseJson(Struct, frozen=True, kw_only=True):
     """One case of a comparison; a plain case has no phase of a generation."""
 
@@ -116,6 +123,7 @@ class ComparedCaseJson(Struct, frozen=True, kw_only=True):
     rounds: int | None
     metrics: tuple[MetricJson, ...]
     parts: tuple[PartJson, ...]
+    elsewhere: ElsewhereJson | None
     layer_types: tuple[LayerTypeChangeJson, ...]
     layers: tuple[LayerChangeJson, ...]
     reasons: tuple[str, ...]
@@ -173,6 +181,7 @@ def case_comparison_to_json(case: CaseComparison) -> ComparedCaseJson:
         rounds=case.rounds,
         metrics=tuple(map(_metric, case.metrics)),
         parts=tuple(map(_part, case.parts)),
+        elsewhere=None if case.elsewhere is None else _elsewhere(case.elsewhere),
         layer_types=tuple(map(_layer_type_change, case.layer_types)),
         layers=tuple(map(_layer_change, case.layers)),
         reasons=case.reasons,
@@ -199,16 +208,21 @@ def _metric(metric: Metric) -> MetricJson:
     )
 
 
+def _elsewhere(time: TimeChange) -> ElsewhereJson:
+    return ElsewhereJson(change_ms=ms(time.ns), interval_ms=_bounds_ms(time.low_ns, time.high_ns))
+
+
+def _bounds_ms(low_ns: float | None, high_ns: float | None) -> Interval:
+    return None if low_ns is None or high_ns is None else (ms(low_ns), ms(high_ns))
+
+
 def _part(part: PartChange) -> PartJson:
-    interval: Interval = None
-    if part.low_ns is not None and part.high_ns is not None:
-        interval = ms(part.low_ns), ms(part.high_ns)
     return PartJson(
         kernels=KernelCountsJson(before=part.kernels_before, after=part.kernels_after),
         before_ms=ms(part.before_ns),
         after_ms=ms(part.after_ns),
         change_ms=ms(part.change_ns),
-        interval_ms=interval,
+        interval_ms=_bounds_ms(part.low_ns, part.high_ns),
         reasons=part.reasons,
     )
 
@@ -235,12 +249,9 @@ def _layer_change(change: LayerChange) -> LayerChangeJson:
 
 def _time_change(time: TimeChange | None) -> dict[str, Any]:
     """The keys about time that a layer and a layer type share."""
-    interval: Interval = None
-    if time is not None and time.low_ns is not None and time.high_ns is not None:
-        interval = ms(time.low_ns), ms(time.high_ns)
     return {
         "change_ms": None if time is None else ms(time.ns),
-        "change_interval_ms": interval,
+        "change_interval_ms": None if time is None else _bounds_ms(time.low_ns, time.high_ns),
         "explains": None if time is None else number(time.share),
     }
 

@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.limits import (
     LEAST_SIZE_BYTES,
     OUTPUTS,
 )
-from pytest_modelperf.comparing.records import Metric
+from pytest_modelperf.comparing.records import Metric, TimeChange
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
@@ -181,3 +181,16 @@ def describe_allowed(metric: Metric) -> str:
         word = "at least" if metric.name in _LEAST else "limit"
         return f"{word} {format_value(metric, metric.limit)}"
     return "" if metric.allowed is None else f"allowed {format_allowed(metric)}"
+
+
+def describe_change(time: TimeChange) -> str:
+    """`+0.024 ms (+0.010 … +0.029 ms)`: microseconds."""
+    text = f"{_signed_ms(time.ns)} ms"
+    if time.low_ns is None or time.high_ns is None:
+        return text
+    return f"{text} ({_signed_ms(time.low_ns)} … {_signed_ms(time.high_ns)} ms)"
+
+
+def _signed_ms(ns: float) -> str:
+    text = f"{ns / 1e6:+.3f}"
+    return text if float(text) else text[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
@@ -26,7 +27,12 @@ from pytest_modelperf.stats.duet import (
 )
 from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
-from pytest_modelperf.stats.parts import MedianAnswer, PartRound, judge_whole_and_parts
+from pytest_modelperf.stats.parts import (
+    MedianAnswer,
+    PartRound,
+    calm_ns,
+    judge_whole_and_parts,
+)
 from pytest_modelperf.stats.records import PERCENTS, Latency
 from pytest_modelperf.stats.stored import judge_stored
 
@@ -226,15 +232,12 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
     for percent in PERCENTS:
         old, new = before.percentile(percent), after.percentile(percent)
         decision = _judge(rounds, gate.rule(percent), percent, is_last=True)
-        metrics.append(
-            _metric(
-                f"latency_{old.name}",
-                (_ms(old.value_ns), _ms(new.value_ns)),
-                decision,
-                gate,
-                percent,
-            )
-        )
+        shown = _at_ratio((old.value_ns, new.value_ns), decision)
+        if percent == _MEDIAN and has_parts(rounds) and decision.ratio is not None:
+            before_ns = calm_ns(part_rounds(rounds))
+            shown = before_ns, before_ns * decision.ratio
+        values = _ms(shown[0]), _ms(shown[1])
+        metrics.append(_metric(f"latency_{old.name}", values, decision, gate, percent))
     return tuple(metrics)
 
 
@@ -247,12 +250,15 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
     for name, start in _STARTS.items():
         pairs, rule = _start_pairs(rounds, start), gate.figure_rule(name)
         shown = pairs or [(start.of(each.before), start.of(each.after)) for each in rounds]
-        before, after = (median(pair[side] for pair in shown) for side in (0, 1))
+        decision = judge_once_a_round(pairs, rule, len(rounds), is_last=True)
+        before, after = _at_ratio(
+            (median(pair[0] for pair in shown), median(pair[1] for pair in shown)), decision
+        )
         metrics.append(
             judged_metric(
                 start.metric,
                 (_ms(before), _ms(after)),
-                judge_once_a_round(pairs, rule, len(rounds), is_last=True),
+                decision,
                 rule.tolerance,
                 is_awaited=gate.tolerances.names(name),
             )
@@ -417,6 +423,21 @@ def judged_metric(  # noqa: PLR0913  # a figure with all that a report says of i
         rounds_needed=decision.rounds_needed,
         samples_needed=decision.samples_needed,
     )
+
+
+def _at_ratio(
+    values: tuple[float | None, float | None], decision: Decision
+) -> tuple[float | None, float | None]:
+    """The figures that are nearest to these two and differ by the ratio that was judged.
+
+    Other processes may have disturbed one side more, and then typical figures of all rounds tell
+    another change.
+    """
+    (before, after), ratio = values, decision.ratio
+    if not before or not after or not ratio:
+        return values
+    middle = math.sqrt(before * after)
+    return middle / math.sqrt(ratio), middle * math.sqrt(ratio)
 
 
 def _ms(ns: float | None) -> float | None:

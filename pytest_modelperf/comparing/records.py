@@ -208,6 +208,10 @@ class PartChange(Struct, frozen=True, kw_only=True):
     high_ns: float | None
     reasons: tuple[str, ...] = ()
 
+    @property
+    def time(self) -> TimeChange:
+        return TimeChange(ns=self.change_ns, low_ns=self.low_ns, high_ns=self.high_ns)
+
 
 class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` are sentences on what changed and why.
@@ -216,7 +220,8 @@ class CaseComparison(Struct, frozen=True):
     says by what the latency was judged; None if it was not: an unchanged, new or failed case, or
     counts alone. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
     one ran. `before` and `after` are the measurements of the sides; None for a side that did not
-    run. `parts` are the kernels that differ, if their times were measured.
+    run. `parts` are the kernels that differ, if their times were measured, and `elsewhere` is what
+    the whole model shows beyond them.
     """
 
     case: Case
@@ -234,6 +239,7 @@ class CaseComparison(Struct, frozen=True):
     before: SideRun | None = None
     after: SideRun | None = None
     parts: tuple[PartChange, ...] = ()
+    elsewhere: TimeChange | None = None
 
     @property
     def id(self) -> str:

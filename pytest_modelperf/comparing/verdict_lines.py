@@ -10,6 +10,7 @@ from msgspec import Struct
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
+    describe_change,
     format_allowed,
     format_change,
     format_figure,
@@ -205,8 +206,7 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
     method = describe_method(case)
     if method is not None:
         yield "how", method
-    for part in case.parts:
-        yield "part", describe_part(part)
+    yield from _describe_parts(case)
     if case.outputs and all(is_equal(output) for output in case.outputs):
         count = len(case.outputs)
         are = "the output is" if count == 1 else f"all {count} outputs are"
@@ -224,18 +224,18 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
         yield "note", printable(note)
 
 
+def _describe_parts(case: CaseComparison) -> Iterator[tuple[str, str]]:
+    # Reasons tell the same, where layers were timed.
+    for part in () if case.layers else case.parts:
+        yield "part", describe_part(part)
+    if case.elsewhere is not None:
+        yield "elsewhere", f"{describe_change(case.elsewhere)}, by the whole model"
+
+
 def describe_part(part: PartChange) -> str:
     """`1 Relu became 3 kernels: +0.024 ms (+0.010 … +0.029 ms), measured in place`."""
     what = "; ".join(map(printable, part.reasons)) or "kernels changed"
-    text = f"{what}: {_signed_ms(part.change_ns)} ms"
-    if part.low_ns is not None and part.high_ns is not None:
-        text += f" ({_signed_ms(part.low_ns)} … {_signed_ms(part.high_ns)} ms)"
-    return f"{text}, measured in place"
-
-
-def _signed_ms(ns: float) -> str:
-    """Three decimals: microseconds."""
-    return f"{ns / 1e6:+.3f}"
+    return f"{what}: {describe_change(part.time)}, measured in place"
 
 
 def is_equal(output: OutputChange) -> bool:

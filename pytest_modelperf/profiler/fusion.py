@@ -75,6 +75,11 @@ class KernelPlaces:
         """Place the kernels of the plan that an engine made of `graph`, and of its bodies."""
         self._add(plan, graph, {})
 
+    def of_steps(self, plan: PlanGraph, graph: Graph) -> tuple[KernelPlace, ...]:
+        """Where each step of a plan of `graph` belongs, in the order of the plan."""
+        placed = self._scope(plan, graph, {}).match()
+        return tuple(self._place(step.op_type, placed[step]) for step in plan.nodes)
+
     def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[KernelPlace, ...]:
         """Where each kernel belongs, by what the engine tells, by the plan, or by its name."""
         # The engine names an unnamed step by its operator and a number. Kernels run in the order of
@@ -113,21 +118,24 @@ class KernelPlaces:
         )
 
     def _add(self, plan: PlanGraph, graph: Graph, outer: Mapping[str, Tensor]) -> None:
-        visible = dict(outer)
-        for tensor in (*graph.inputs, *(t for node in graph.nodes for t in node.outputs)):
-            if tensor is not None:
-                visible[tensor.name] = tensor
-        scope = _Scope(plan, visible, self._producers, self._names)
+        scope = self._scope(plan, graph, outer)
         for step, nodes in scope.match().items():
             holder = next((node for node in nodes if node.op_type == step.op_type), None)
             for name, body in step.bodies.items():
                 if holder is not None and name in holder.bodies:
-                    self._add(body, holder.bodies[name], visible)
+                    self._add(body, holder.bodies[name], scope.visible)
             place = self._place(step.op_type, nodes)
             if step.name:
                 self._planned.setdefault((step.name, step.op_type), place)
             else:
                 self._unnamed.setdefault(step.op_type, []).append(place)
+
+    def _scope(self, plan: PlanGraph, graph: Graph, outer: Mapping[str, Tensor]) -> _Scope:
+        visible = dict(outer)
+        for tensor in (*graph.inputs, *(t for node in graph.nodes for t in node.outputs)):
+            if tensor is not None:
+                visible[tensor.name] = tensor
+        return _Scope(plan, visible, self._producers, self._names)
 
 
 def _named(name: str, names: Mapping[str, Node]) -> Node | None:

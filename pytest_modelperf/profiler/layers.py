@@ -44,7 +44,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     places = KernelPlaces(graph, names)
     if plan is not None:
         places.add_plan(plan, graph)
-    table = _Table(layers, layer_indexes(graph, layers))
+    table = LayerTable(layers, layer_indexes(graph, layers))
     step_ns = _resolution_ns(run.kernels)
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
         table.add(kernel, place, _typical_ns(kernel.self_ns, step_ns))
@@ -127,14 +127,17 @@ class _Row(Struct):
     layer: int | None
     times: list[tuple[float, Kernel]] = field(default_factory=list)
     covered: set[int] = field(default_factory=set)
+    parts: set[int] = field(default_factory=set)
 
     @property
     def ns(self) -> float:
         return sum(ns for ns, _ in self.times)
 
-    def finished(self, scale: float, runs_scale: float) -> LayerTime:
+    def finished(self, scale: float, runs_scale: float | None = None) -> LayerTime:
+        """Its time, and that of each run if they have a scale."""
+        kernels = [kernel for _, kernel in self.times]
         _, main = max(self.times, key=lambda time: time[0])
-        known = [kernel.name for _, kernel in self.times]
+        known = [kernel.name for kernel in kernels]
         return LayerTime(
             kind=self.kind,
             kernel=" + ".join(known) if self.kind is RowKind.LAYER else main.op_type,
@@ -143,11 +146,12 @@ class _Row(Struct):
             fused=tuple(sorted(self.covered - {self.layer})),
             provider=main.provider,
             precision=main.precision,
-            runs_ns=_sum_by_run([kernel for _, kernel in self.times], runs_scale),
+            runs_ns=() if runs_scale is None else _sum_by_run(kernels, runs_scale),
+            parts=tuple(sorted(self.parts)),
         )
 
 
-class _Table:
+class LayerTable:
     """The rows that are built while kernels are added."""
 
     def __init__(self, layers: Sequence[StaticLayer], indexes: Mapping[Node, int]) -> None:
@@ -155,28 +159,32 @@ class _Table:
         self._indexes = indexes
         self._rows: dict[tuple[RowKind, int | str], _Row] = {}
 
-    def add(self, kernel: Kernel, place: KernelPlace, ns: float) -> None:
+    def add(self, kernel: Kernel, place: KernelPlace, ns: float, part: int | None = None) -> None:
+        """Add a kernel that took so long; `part` is the number of the part in which it changed."""
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = kernel.op_type if shown is None else shown
         row = self._rows.setdefault((place.kind, key), _Row(place.kind, shown))
         row.times.append((ns, kernel))
         row.covered |= covered
+        if part is not None:
+            row.parts.add(part)
+
+    def times(self) -> tuple[LayerTime, ...]:
+        """The times of all rows as they were added."""
+        return tuple(row.finished(1.0) for row in self._in_order())
 
     def finished(
         self, run: KernelRun, latency_ns: float, resolution_ns: int
     ) -> tuple[LayerTime, ...]:
-        rows = sorted(self._rows.values(), key=_position)
+        rows = self._in_order()
         spent = sum(row.ns for row in rows)
         sums = _sum_by_run([kernel for row in rows for _, kernel in row.times], 1.0)
-        # Noise can make every run slow and no kernel typically slow. Then the sum of typical
-        # kernels is far from a typical sum, and each has its own scale.
         typical = _typical_ns(sums, resolution_ns) if sums else spent
         whole = _Whole.of(run, typical)
         in_kernels_ns = latency_ns * (1.0 - whole.rest)
         scale = in_kernels_ns / spent if spent else 0.0
-        runs_scale = in_kernels_ns / typical if typical else 0.0
-        times = tuple(row.finished(scale, runs_scale) for row in rows)
+        times = tuple(row.finished(scale, scale) for row in rows)
         has_runs = len(sums) == len(whole.runs_ns)
         overhead = LayerTime(
             kind=RowKind.OVERHEAD,
@@ -185,6 +193,9 @@ class _Table:
             runs_ns=whole.rests_ns(sums, latency_ns) if has_runs else (),
         )
         return (*times, overhead)
+
+    def _in_order(self) -> list[_Row]:
+        return sorted(self._rows.values(), key=_position)
 
 
 class _Whole(Struct, frozen=True):

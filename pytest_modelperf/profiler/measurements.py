@@ -153,6 +153,7 @@ class RowKind(enum.Enum):
     LAYOUT = "layout"
     OTHER = "other kernels"
     OVERHEAD = "runtime overhead"
+    ELSEWHERE = "elsewhere"
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
@@ -192,7 +193,8 @@ class LayerTime(Struct, frozen=True, kw_only=True):
     kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for a
     time that belongs to no layer. `kernel` is the engine's name of it. `runs_ns` are the times of
     each run, of which `ns` is typical, if all of its kernels tell them; the runs of two models that
-    were profiled together took turns.
+    were profiled together took turns. `parts` are those of the parts that changed, by their number,
+    of which it has a kernel.
     """
 
     kind: RowKind
@@ -203,6 +205,7 @@ class LayerTime(Struct, frozen=True, kw_only=True):
     provider: str | None = None
     precision: str | None = None
     runs_ns: tuple[float, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 class Measurement(Struct, frozen=True, kw_only=True):

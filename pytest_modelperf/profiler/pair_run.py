@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
@@ -19,7 +19,14 @@ from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
-from pytest_modelperf.profiler.plans import SavedPlan, measure_shortly, place_parts, save_plan
+from pytest_modelperf.profiler.part_layers import ChangedPlans, read_times
+from pytest_modelperf.profiler.plans import (
+    SavedPlan,
+    measure_shortly,
+    place_parts,
+    save_plan,
+    time_plans,
+)
 from pytest_modelperf.profiler.preparation import (
     CasePlace,
     Model,
@@ -106,6 +113,7 @@ class PairRun(Struct, frozen=True):
 
     There are no rounds where the plans are the same and that was answer enough: the second side ran
     alone, for its figures. `plans` is None where the engine tells none, or none was asked for.
+    `changed` are the kernels of both plans where parts ran and details were wanted.
     """
 
     rounds: Sequence[DuetRound]
@@ -113,6 +121,7 @@ class PairRun(Struct, frozen=True):
     after: RanSide
     seconds: float
     plans: PlanFinding | None = None
+    changed: ChangedPlans | None = None
 
 
 WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
@@ -150,7 +159,8 @@ def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> Pa
 def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
     begun = time.monotonic()
     with _shared_worker(pair, place) as (old, new):
-        plans = _compare_plans(pair, old, new, place) if wanted.plans else None
+        planned = _compare_plans(pair, old, new, place) if wanted.plans else None
+        plans = None if planned is None else planned.finding
         if plans is not None and plans.is_same and wanted.trusts_plans:
             before, after = _run_alone(pair, old, new, place)
             return PairRun((), before, after, time.monotonic() - begun, plans)
@@ -161,17 +171,30 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
             reason = f"the parts that changed, with their neighbours, take {share} of it"
             plans = replace(plans, parts=(), reason=reason)
         sides = [(pair.before, old), (pair.after, new)]
-        if wanted.wants_details(rounds, (old, new)):
+        changed = None
+        wants_details = wanted.wants_details(rounds, (old, new))
+        if wants_details and planned is not None and plans is not None and plans.parts:
+            changed = _time_plans(planned, pair, place)
+        if wants_details and changed is None:
             before, after = _tell(sides, rounds, place)
         else:
+            reads_outputs = wanted.outputs or wants_details
             before, after = (
-                _tell_latency(model, rig, rounds, place, reads_outputs=wanted.outputs)
+                _tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs)
                 for model, rig in sides
             )
-    return PairRun(rounds, before, after, time.monotonic() - begun, plans)
+    return PairRun(rounds, before, after, time.monotonic() - begun, plans, changed)
 
 
-def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> PlanFinding | None:
+class _Planned(Struct, frozen=True):
+    """What the plans of both sides tell, and the plans themselves where parts run."""
+
+    finding: PlanFinding
+    sides: tuple[SavedPlan, SavedPlan] | None = None
+    partners: Mapping[int, int] = field(default_factory=dict)
+
+
+def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned | None:
     """What the plans tell; where they differ, the rigs get the parts that do.
 
     None where the engine tells no plan, or where data decides how much is computed: then the same
@@ -184,15 +207,35 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> PlanFind
     try:
         before, after = _save_plans(pair, old, new)
     except MeasureError as error:
-        return PlanFinding(0, is_same=False, reason=f"its plan was not saved: {error}")
+        return _Planned(PlanFinding(0, is_same=False, reason=f"its plan was not saved: {error}"))
     if before is None or after is None:
         return None
     kernels = after.plan.digest.kernels
     if before.plan.digest == after.plan.digest:
-        return PlanFinding(kernels, is_same=True)
+        return _Planned(PlanFinding(kernels, is_same=True))
     placed = place_parts(before, after)
     old.parts, new.parts = placed.before, placed.after
-    return PlanFinding(kernels, is_same=False, parts=placed.parts, reason=placed.reason)
+    finding = PlanFinding(kernels, is_same=False, parts=placed.parts, reason=placed.reason)
+    return _Planned(finding, (before, after), placed.partners)
+
+
+def _time_plans(planned: _Planned, pair: Pair, place: CasePlace) -> ChangedPlans | None:
+    """The kernels of both plans with their times; None where a profile cannot tell them."""
+    if planned.sides is None:
+        return None
+    place.tell("timing layers")
+    with suppress(MeasureError):
+        # The usual profile is taken instead, and says why there is none.
+        runs = time_plans(*planned.sides)
+        if runs is None:
+            return None
+        before, after = (
+            read_times(model, side.plan, run)
+            for model, side, run in zip((pair.before, pair.after), planned.sides, runs, strict=True)
+        )
+        if before is not None and after is not None:
+            return ChangedPlans(before, after, planned.partners, planned.finding.parts)
+    return None
 
 
 def _run_alone(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> tuple[RanSide, RanSide]:

@@ -407,6 +407,35 @@ class Profiled(Struct, frozen=True):
     weight_bytes: int
 
 
+# A profile of plans only shares out what was measured otherwise, so it is short.
+_PLAN_PROFILE_NS = _NS_PER_S // 2
+
+
+def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[KernelRun] | None:
+    """The times of the kernels of plans that run as they are, in turn.
+
+    `plans` has the paths of their files in the worker, by the inputs that they run on.
+    """
+    answers = rig.worker.ask(
+        "layers",
+        "in a profiled session of its plan",
+        limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
+        models=[
+            {"model": path, "folder": None, "feed": feed, "beside": None}
+            for feed, path in plans.items()
+        ],
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        warmup_ns=_PLAN_PROFILE_NS,
+        limits=[
+            (rig.setup.policy.min_slow_layer_runs, None),
+            (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, kernels)), _PLAN_PROFILE_NS),
+        ],
+        are_plans=True,
+    )
+    return None if answers is None else [kernel_run_of(answer) for answer in answers]
+
+
 def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     """`run_kernels` for several models in one worker, whose runs take turns."""
     rig = models[0].rig

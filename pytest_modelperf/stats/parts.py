@@ -200,6 +200,29 @@ def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure,
     return tuple(found)
 
 
+class Beyond(Struct, frozen=True):
+    """How much longer the whole takes than its parts tell, with the bounds of that."""
+
+    ns: float
+    low_ns: float
+    high_ns: float
+
+
+def whole_beyond_parts(rounds: Sequence[PartRound], rule: DuetRule) -> Beyond:
+    """What the whole shows beyond its parts; each bound is wrong with the level of the rule."""
+    before_ns = calm_ns(rounds)
+    pairs = [each.whole for each in rounds]
+    found = find_bounds(median_differences(pairs, rule.tolerance)[np.newaxis], rule.level)
+    figures = part_figures(rounds, rule.level)
+    parts = sum(each.shift_ns for each in figures)
+    doubt = sum(max(each.high_ns - each.shift_ns, each.shift_ns - each.low_ns) for each in figures)
+    whole, low, high = (
+        before_ns * (bounded_exp(float(each[0])) - 1.0)
+        for each in (found.centre, found.low, found.high)
+    )
+    return Beyond(whole - parts, low - parts - doubt, high - parts + doubt)
+
+
 def _sum_of_shifts(made: PartRound, turns_of: Callable[[PartTurns], Turns]) -> float:
     """How much longer all parts together took in a round."""
     return sum(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,65 @@ def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
     assert case["notes"][0] == (
         f"same plan: the engine runs the same {2 * LAYERS} kernels on the same shapes"
     )
+
+
+# -- why
+
+
+def change_of(case: dict[str, Any], op_type: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        change
+        for change in case["layer_types"]
+        if op_type in {(change[side] or {}).get("op_type") for side in ("before", "after")}
+    )
+    return found
+
+
+def test_a_part_is_the_reason_with_its_own_figure() -> None:
+    case = compared(stack(DECOMPOSED))
+    assert case["reasons"][0].startswith("1 Relu became 3 kernels (Abs, Add, Mul); ")
+    assert re.search(r": \+0\.0[12]\d ms \(.*\), measured in place$", case["reasons"][0])
+    assert not any("MatMul" in reason for reason in case["reasons"])
+
+
+def test_a_kernel_that_both_plans_have_has_not_changed() -> None:
+    case = compared(stack(DECOMPOSED))
+    product = change_of(case, "MatMul")
+    assert (product["change_ms"], product["change_interval_ms"]) == (0, [0, 0])
+    assert product["before"]["ms"] == product["after"]["ms"] > 0
+    assert [layer["after"]["op_type"] for layer in case["layers"][:3]] != ["MatMul"] * 3
+
+
+def test_rows_sum_to_what_was_judged_and_the_figures_shown_are_its_pair() -> None:
+    case = compared(stack(DECOMPOSED))
+    judged = p50(case)
+    assert judged["after"] / judged["before"] == pytest.approx(judged["ratio"])
+    changed = judged["after"] - judged["before"]
+    for rows in (case["layer_types"], case["layers"]):
+        assert sum(row["change_ms"] or 0 for row in rows) == pytest.approx(changed, abs=1e-4)
+        for side in ("before", "after"):
+            spent = sum((row[side] or {}).get("ms") or 0 for row in rows)
+            assert spent == pytest.approx(judged[side], abs=1e-4)
+
+
+def test_a_change_that_was_undone_explains_the_improvement() -> None:
+    onnx.save(stack(DECOMPOSED), "slower.onnx")
+    case = compared(stack(), before="slower.onnx")
+    assert case["reasons"][0].startswith("3 kernels (Abs, Add, Mul) became 1 Relu; ")
+    assert change_of(case, "Add")["change_ms"] < 0
+
+
+def test_what_the_whole_shows_beyond_its_parts_is_elsewhere() -> None:
+    other = stack("a = Sigmoid (m)")
+    other.doc_string = "hides 300 us"
+    case = compared(other)
+    (reason,) = [reason for reason in case["reasons"] if reason.startswith("elsewhere")]
+    assert reason.startswith("elsewhere, in kernels that both plans have: +0.3")
+    assert change_of(case, "elsewhere")["change_ms"] == pytest.approx(0.3, abs=0.05)
+    assert case["elsewhere"]["change_ms"] == pytest.approx(0.3, abs=0.05)
+
+
+def test_two_parts_of_one_change_are_one_reason() -> None:
+    case = compared(stack("a = Sigmoid (m)", last="Sigmoid"))
+    (reason,) = [each for each in case["reasons"] if "measured in place" in each or "noise" in each]
+    assert reason.startswith("2 x 1 Relu became 1 Sigmoid; ")

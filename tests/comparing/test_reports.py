@@ -88,11 +88,11 @@ layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
 total                26.10  29.18   +3.08
 
 layers that explain most, in ms
-layer             type       before   now  change  explains
-──────────────────────────────────────────────────────────────────────
-layer1.0/conv2    Conv         1.31  1.92   +0.61      20 %  <
-layer1.0/relu     Relu            -  0.12   +0.12       4 %  was fused
-layer4/Transpose  Transpose       -  0.11   +0.11       4 %  new
+layer             before   now  change       interval  explains
+──────────────────────────────────────────────────────────────────────────
+layer1.0/conv2      1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
+layer1.0/relu          -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
+layer4/Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
 
 why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
      difference (+2.80 ms)
@@ -600,12 +600,17 @@ def test_the_parts_that_changed_are_told_with_their_figures() -> None:
         high_ns=29_000.0,
         reasons=("1 LayerNormalization became 9 kernels (2 Add, Mul, ...)",),
     )
-    shown = text(replace(SLOWER, how=How.PARTS, parts=(part,)), width=160)
+    elsewhere = TimeChange(ns=-200.0, low_ns=-90_000.0, high_ns=80_000.0)
+    case = replace(SLOWER, how=How.PARTS, parts=(part,), elsewhere=elsewhere)
+    shown = text(replace(case, layers=()), width=160)
     assert "allowed +3 %, in 9 kernels that changed" in shown
     assert (
         "part: 1 LayerNormalization became 9 kernels (2 Add, Mul, ...): +0.024 ms "
         "(+0.010 … +0.029 ms), measured in place"
     ) in shown
+    assert "elsewhere: 0.000 ms (-0.090 … +0.080 ms), by the whole model" in shown
+    # Where layers were timed, the reasons tell of the parts.
+    assert "part: " not in text(case, width=160)
 
 
 def test_the_csv_of_a_case_says_by_what_it_was_judged() -> None:

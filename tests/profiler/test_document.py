@@ -266,6 +266,7 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                         }
                     ],
                     "parts": [],
+                    "elsewhere": None,
                     "layers": [],
                     "reasons": [],
                     "outputs": [],

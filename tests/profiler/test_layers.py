@@ -346,10 +346,8 @@ def test_noise_that_hits_one_kernel_a_run_is_no_overhead() -> None:
     *layers, overhead = model.rows(_run(*kernels, plain_us=150), latency_us=150)
     assert overhead.ns == pytest.approx(30_000)
     assert [row.ns for row in layers] == pytest.approx([40_000] * 3)
-    # Nor is it time that the runs of all layers have together, and none of them has alone.
-    assert {round(sum(run)) for run in zip(*(row.runs_ns for row in layers), strict=True)} == {
-        120_000
-    }
+    # The times of the runs have the scale of the typical time.
+    assert [min(row.runs_ns) for row in layers] == pytest.approx([40_000] * 3, rel=0.05)
 
 
 def test_the_cost_of_profiling_is_no_overhead() -> None:

@@ -1,6 +1,10 @@
 """Why one case is slower or larger than another, in words."""
 
-from pytest_modelperf.comparing.reasons.collecting import find_reasons, reasons_of_graphs
+from pytest_modelperf.comparing.reasons.collecting import (
+    find_reasons,
+    find_reasons_of_parts,
+    reasons_of_graphs,
+)
 from pytest_modelperf.comparing.reasons.counts import lower_bounds, reasons_of_counts
 from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan, PlanStep
 
@@ -8,6 +12,7 @@ __all__ = [
     "EnginePlan",
     "PlanStep",
     "find_reasons",
+    "find_reasons_of_parts",
     "lower_bounds",
     "reasons_of_counts",
     "reasons_of_graphs",

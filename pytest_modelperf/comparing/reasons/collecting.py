@@ -7,6 +7,8 @@ to 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.engines import engine_reasons
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
@@ -15,6 +17,7 @@ from pytest_modelperf.comparing.reasons.inserted_kernels import (
     EnginePlan,
     inserted_kernel_reasons,
 )
+from pytest_modelperf.comparing.reasons.parts import elsewhere_reasons, part_reasons
 from pytest_modelperf.comparing.reasons.placement import precision_reasons, provider_reasons
 from pytest_modelperf.comparing.reasons.reason import LEAST_SHOWN, Reason
 from pytest_modelperf.comparing.reasons.unexplained import proportional_reason, slower_reasons
@@ -30,7 +33,34 @@ def find_reasons(
     found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
 ) -> tuple[Reason, ...]:
     """What changed between two cases that ran; what explains most of the difference comes first."""
-    changes = (
+    changes = _changes(found, before_plan, after_plan)
+    proportional = proportional_reason(found, changes)
+    rest = slower_reasons(found, changes) if proportional is None else (proportional,)
+    return tuple(sorted((*changes, *rest, *engine_reasons(found)), key=_order))
+
+
+def find_reasons_of_parts(
+    found: Differences,
+    plans: tuple[EnginePlan, EnginePlan],
+    texts: Sequence[str],
+    shifts_ns: Sequence[float],
+) -> tuple[Reason, ...]:
+    """What changed between two cases whose parts were measured; what explains most comes first.
+
+    Of a change that is in no part the engine makes nothing: it is told without a time.
+    """
+    facts = _changes(found, *plans)
+    reasons = [*part_reasons(found, facts, texts, shifts_ns)]
+    if len(found.doubts or ()) > len(texts):
+        reasons += elsewhere_reasons(found)
+    idle = [Reason(fact.text, added_macs=fact.added_macs) for fact in facts if not fact.parts]
+    return (*sorted(reasons, key=_order), *idle)
+
+
+def _changes(
+    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
+) -> tuple[Reason, ...]:
+    return (
         *operator_reasons(found),
         *size_reasons(found),
         *fusion_reasons(found, before_plan, after_plan),
@@ -38,9 +68,6 @@ def find_reasons(
         *precision_reasons(found),
         *provider_reasons(found),
     )
-    proportional = proportional_reason(found, changes)
-    rest = slower_reasons(found, changes) if proportional is None else (proportional,)
-    return tuple(sorted((*changes, *rest, *engine_reasons(found)), key=_order))
 
 
 def _order(reason: Reason) -> tuple[int, float]:

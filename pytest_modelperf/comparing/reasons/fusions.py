@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
 from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan
-from pytest_modelperf.comparing.reasons.reason import Reason, layer_name
+from pytest_modelperf.comparing.reasons.reason import LayerPair, Reason, layer_name
 from pytest_modelperf.text.escaping import printable
 
 
@@ -36,14 +36,21 @@ def fusion_reasons(
     for pattern, kernels in lost.items():
         text = _describe(pattern, kernels, found.before, "lost")
         pairs = ((old, found.pairs[old]) for kernel in kernels for old in kernel.members)
-        time = found.time_of_layers(_heads(kernels), _other_heads(kernels))
-        reasons.append(Reason(text, time, pairs=frozenset(pairs)))
+        heads = _heads(kernels), _other_heads(kernels)
+        reasons.append(_reason(found, text, *heads, frozenset(pairs)))
     for pattern, kernels in won.items():
         text = _describe(pattern, kernels, found.after, "won")
         pairs = ((old_of[new], new) for kernel in kernels for new in kernel.members)
-        time = found.time_of_layers(_other_heads(kernels), _heads(kernels))
-        reasons.append(Reason(text, time, pairs=frozenset(pairs)))
+        heads = _other_heads(kernels), _heads(kernels)
+        reasons.append(_reason(found, text, *heads, frozenset(pairs)))
     return tuple(reasons)
+
+
+def _reason(
+    found: Differences, text: str, before: set[int], after: set[int], pairs: frozenset[LayerPair]
+) -> Reason:
+    time, parts = found.time_of_layers(before, after), found.parts_of_layers(before, after)
+    return Reason(text, time, pairs=pairs, parts=parts)
 
 
 def _knows_fusions(side: CaseLayers, plan: EnginePlan | None) -> bool:

@@ -56,8 +56,9 @@ def inserted_kernel_reasons(
         if before == 0 and after and after_plan is not None and new_steps is not None:
             place = _find_place(new_steps[op][0], after_plan, found.after)
             text += f" (first: {place})" if place else ""
-        time = found.time(row_times(old_rows.get(kernel)), row_times(new_rows.get(kernel)))
-        reasons.append(Reason(text, time, kernel=kernel))
+        times = row_times(old_rows.get(kernel)), row_times(new_rows.get(kernel))
+        parts = frozenset(part for side in times for each in side for part in each.parts)
+        reasons.append(Reason(text, found.time(*times), kernel=kernel, parts=parts))
     return tuple(reasons)
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.records import StaticLayer
@@ -26,7 +27,8 @@ class Reason(Struct, frozen=True):
 
     `time` is how much longer its layers take now; None if none of them ran. `added_macs` is how
     many more MACs they have. `pairs` are the layers on both sides that it explains, and `kernel` is
-    a kind of kernels that belong to no layer.
+    a kind of kernels that belong to no layer. `parts` are the numbers of the parts that it is
+    about, and `measured` says how its time was measured, if not by profiled layers.
     """
 
     text: str
@@ -34,8 +36,13 @@ class Reason(Struct, frozen=True):
     added_macs: int = 0
     pairs: frozenset[LayerPair] = frozenset()
     kernel: tuple[RowKind, str] | None = None
+    parts: frozenset[int] = frozenset()
+    measured: str | None = None
 
     def in_words(self) -> str:
+        if self.time is not None and self.measured is not None:
+            how = "within the noise" if self.time.is_within_noise else self.measured
+            return f"{self.text}: {describe_change(self.time)}, {how}"
         if self.time is None and self.added_macs:
             return f"{self.text}: {format_signed_count(self.added_macs)} MACs"
         share = None if self.time is None else self.time.share
@@ -67,7 +74,13 @@ def reason_about_layers(
     old, new = set(before), set(after)
     removed = sum(found.before.layers[index].macs or 0 for index in old)
     added = sum(found.after.layers[index].macs or 0 for index in new)
-    return Reason(text, found.time_of_layers(old, new), added - removed, pairs)
+    return Reason(
+        text,
+        found.time_of_layers(old, new),
+        added - removed,
+        pairs,
+        parts=found.parts_of_layers(old, new),
+    )
 
 
 def pairs_in_order(found: Differences) -> list[LayerPair]:

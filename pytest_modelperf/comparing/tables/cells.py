@@ -17,6 +17,16 @@ def without_intervals(table: Table) -> Table:
     )
 
 
+def narrower_tables(table: Table, *titles: str) -> tuple[Table, ...]:
+    """The table, without the column of the first of these titles, of the first two, and so on."""
+    found = [table]
+    for title in titles:
+        columns = enumerate(found[-1].columns)
+        kept = [index for index, column in columns if column.title != title]
+        found.append(select_columns(found[-1], kept))
+    return tuple(found)
+
+
 def layer_counts(change: LayerTypeChange) -> str:
     """`3`, or `3 -> 4`."""
     before = change.before.count if change.before else 0

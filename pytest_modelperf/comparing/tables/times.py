@@ -15,9 +15,10 @@ from pytest_modelperf.comparing.tables.cells import (
     INTERVAL,
     MARK,
     layer_counts,
-    without_intervals,
+    narrower_tables,
 )
 from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.records import LayerRow, LayerType
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
@@ -51,10 +52,9 @@ def _is_cause(time: TimeChange | None, least: float) -> bool:
 # -- by operator
 
 
-def layer_type_time_tables(case: CaseComparison) -> tuple[Table, Table]:
-    """The times of each operator, what explains most first; and the same without intervals."""
-    table = _layer_type_times(case)
-    return table, without_intervals(table)
+def layer_type_time_tables(case: CaseComparison) -> tuple[Table, ...]:
+    """The times of each operator, what explains most first; and the same for narrow terminals."""
+    return narrower_tables(_layer_type_times(case), "count", "before")
 
 
 def _layer_type_times(case: CaseComparison) -> Table:
@@ -134,10 +134,9 @@ def _share_of_all(changes: Sequence[LayerTypeChange]) -> str:
 # -- layer by layer
 
 
-def layer_time_tables(case: CaseComparison, wording: Wording) -> tuple[Table, Table]:
-    """The layers that explain most of the difference; and the same without intervals."""
-    table = _layer_times(case, wording)
-    return table, without_intervals(table)
+def layer_time_tables(case: CaseComparison, wording: Wording) -> tuple[Table, ...]:
+    """The layers that explain most of the difference; and the same for narrow terminals."""
+    return narrower_tables(_layer_times(case, wording), "type", "before")
 
 
 def _layer_times(case: CaseComparison, wording: Wording) -> Table:
@@ -179,6 +178,8 @@ def _layer_name(change: LayerChange) -> str:
     row = _known(change)
     if row.static is not None:
         return printable(row.static.name or row.static.id)
+    if _is_elsewhere(change):
+        return "kernels of both plans"
     kernel = "" if row.time is None else row.time.kernel
     return printable(kernel) or "(no kernel)"
 
@@ -214,6 +215,9 @@ def _ms(side: LayerType | LayerRow | None, decimals: int) -> str:
 def _interval(time: TimeChange | None, decimals: int) -> str:
     if time is None or time.low_ns is None or time.high_ns is None:
         return ""
+    if time.low_ns == time.high_ns == 0.0:
+        # It has not changed.
+        return ""
     return f"{_signed_number(time.low_ns, decimals)} … {_signed_number(time.high_ns, decimals)}"
 
 
@@ -238,11 +242,19 @@ def _mark(change: LayerTypeChange | LayerChange) -> str:
 def _news(change: LayerTypeChange | LayerChange) -> str:
     """The word for a layer, or its time, that is on one side only."""
     before, after = change.before, change.after
+    if _is_elsewhere(change):
+        return ""
     if before is None or after is None:
         return "new" if before is None else "gone"
     if (before.ns is None) == (after.ns is None):
         return ""
     return "was fused" if before.ns is None else "fused now"
+
+
+def _is_elsewhere(change: LayerTypeChange | LayerChange) -> bool:
+    if isinstance(change, LayerTypeChange):
+        return change.op == RowKind.ELSEWHERE.value
+    return _known(change).qualified_op == RowKind.ELSEWHERE.value
 
 
 def _total(sides: Iterable[LayerType | None]) -> float:

@@ -170,12 +170,16 @@ class Engine(Protocol):
         """Write the plan that a session would run, as an ONNX file with its weights beside it.
 
         Returns the path of that file in `folder`; None if a file cannot tell all that runs. An
-        engine with this function has `load_part` and `read_tensors` too.
+        engine with this function has `load_part`, `plan_options` and `read_tensors` too.
         """
         ...
 
     def load_part(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:
         """A part of a plan, ready to run as it is: no kernel is replaced by another."""
+        ...
+
+    def plan_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The options with which a plan runs as it is: no kernel is replaced by another."""
         ...
 
     def read_tensors(  # noqa: PLR0913, PLR0917  # a plan, how it runs, on what, and what to read

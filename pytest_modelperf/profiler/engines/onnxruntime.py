@@ -149,8 +149,13 @@ def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder:
 
 def load_part(model: ModelRef, threads: int, options: Mapping[str, str]) -> _PartSession:
     """See `Engine`."""
-    made = _session_options(threads, {**options, **_AS_IT_IS})
+    made = _session_options(threads, plan_options(options))
     return _PartSession(_open(model, made, options))
+
+
+def plan_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    """See `Engine`."""
+    return {**options, **_AS_IT_IS}
 
 
 def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
@@ -162,7 +167,7 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
     names: Sequence[str],
 ) -> Mapping[str, Array]:
     """See `Engine`. ValueError for a tensor that numpy has no type for."""
-    session = _open(model, _session_options(threads, {**options, **_AS_IT_IS}), options)
+    session = _open(model, _session_options(threads, plan_options(options)), options)
     values = {
         name: _ort_value(_packed(a, dtypes[name]), dtypes[name]) for name, a in inputs.items()
     }
@@ -185,7 +190,7 @@ def observe_shapes(
     """See `Engine`. The runtime does not report outputs that are left out or are no tensors."""
     own = Path(tempfile.mkdtemp(prefix="shapes-", dir=folder))
     try:
-        plain = {**options, "graph_optimization_level": "none"}
+        plain = plan_options(options)
         session = _open(model, _profiled_options(1, plain, own), plain)
         _Session(session).prepare(inputs, dtypes)()
         calls: dict[str, list[list[list[int]]]] = {}

@@ -313,26 +313,29 @@ class Agent:
             return None
         return TurnWatch(self._cores)
 
-    def do_layers(
+    def do_layers(  # noqa: PLR0913, PLR0917  # the same
         self,
         models: Sequence[Mapping[str, Any]],
         threads: int,
         options: Mapping[str, str],
         warmup_ns: int,
         limits: Sequence[tuple[int, int | None]],
+        are_plans: bool = False,  # noqa: FBT001, FBT002  # by keyword
     ) -> list[dict[str, Any]] | None:
         """Kernel times of profiled sessions, one for each model; None where the engine has none.
 
         They run in turn with each other, and each with the session that is loaded as its `beside`,
-        so that all meet the same conditions. `limits` are those of `time_within`.
+        so that all meet the same conditions. `limits` are those of `time_within`. Plans run as they
+        are.
         """
         engine = self._require_engine()
-        if not hasattr(engine, "load_profiled"):
+        if not hasattr(engine, "plan_options" if are_plans else "load_profiled"):
             return None
         profiled, infers = [], []
+        chosen = engine.plan_options(options) if are_plans else options
         for model in models:
             ref = ModelLocation(model["model"], model["folder"])
-            session = engine.load_profiled(ref, threads, dict(options), self._folder)
+            session = engine.load_profiled(ref, threads, dict(chosen), self._folder)
             profiled.append(session)
             infers.append(self._prepared(session, model["feed"]))
         beside = [model["beside"] for model in models if model["beside"] is not None]

@@ -1,0 +1,64 @@
+"""Reasons of parts that changed: each has its own difference, which was measured in place."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from pytest_modelperf.comparing.differences import Differences, row_times
+from pytest_modelperf.comparing.reasons.reason import Reason
+from pytest_modelperf.profiler.measurements import RowKind
+
+# So many facts of the graphs are told of a part.
+_MOST_FACTS = 3
+
+
+def part_reasons(
+    found: Differences, facts: Sequence[Reason], texts: Sequence[str], shifts_ns: Sequence[float]
+) -> tuple[Reason, ...]:
+    """One reason for each part, or for several that one of the `facts` is about.
+
+    `texts` say which kernels changed in each part, and `shifts_ns` how much longer it takes.
+    """
+    groups = _joined(range(len(texts)), (fact.parts for fact in facts))
+    return tuple(
+        Reason(
+            _describe([texts[part] for part in group], [f for f in facts if f.parts & set(group)]),
+            found.time_of_parts(group, math.fsum(shifts_ns[part] for part in group)),
+            parts=frozenset(group),
+            measured="measured in place",
+        )
+        for group in groups
+    )
+
+
+def elsewhere_reasons(found: Differences) -> tuple[Reason, ...]:
+    """What the whole shows beyond its parts, if that is more than noise."""
+    row = found.after.others.get((RowKind.ELSEWHERE, ""))
+    time = found.time((), row_times(row))
+    if time is None or time.is_within_noise:
+        return ()
+    text = "elsewhere, in kernels that both plans have"
+    return (Reason(text, time, measured="by the whole model"),)
+
+
+def _joined(parts: Iterable[int], links: Iterable[Collection[int]]) -> list[list[int]]:
+    """The parts in groups: two are in one group if a link has both."""
+    group_of = {part: {part} for part in parts}
+    for link in links:
+        known = [part for part in link if part in group_of]
+        joined = {each for part in known for each in group_of[part]}
+        group_of.update(dict.fromkeys(joined, joined))
+    return [list(group) for group in {tuple(sorted(group)) for group in group_of.values()}]
+
+
+def _describe(texts: Sequence[str], facts: Sequence[Reason]) -> str:
+    """`2 x 1 Relu became 3 kernels (Abs, Add, Mul); 2 Conv+Relu fusions lost (first: conv1)`."""
+    counts = Counter(texts)
+    told = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
+    told += [fact.text for fact in facts[:_MOST_FACTS]]
+    more = len(facts) - _MOST_FACTS
+    if more > 0:
+        told.append(f"{more} more change{'s' if more > 1 else ''}")
+    return "; ".join(told)
