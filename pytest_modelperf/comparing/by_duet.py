@@ -27,6 +27,7 @@ from pytest_modelperf.comparing.limits import MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
+from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
@@ -296,7 +297,8 @@ def _with_explanation(
     before, after = old.profile, new.profile
     if p50.before is not None and p50.after is not None:
         before, after = summing_to(before, p50.before * 1e6), summing_to(after, p50.after * 1e6)
-    explanation = explain(before, after, old.plan, new.plan, p50.interval)
+    graphs = Graphs((old.model.bound.graph, new.model.bound.graph), (old.plan, new.plan))
+    explanation = explain(before, after, graphs, p50.interval)
     return replace(
         comparison,
         layer_types=explanation.layer_types,

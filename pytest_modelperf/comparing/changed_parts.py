@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.attribution import Explanation, MeasuredParts, explain_parts
+from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_plan import describe_same_plan
 from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.comparing.gates import Gate, has_parts, judge_median, part_rounds
+from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,
@@ -95,8 +96,9 @@ def explain_by_parts(
     )
     texts = tuple("; ".join(part.reasons) for part in parts)
     measured = MeasuredParts(texts, tuple(shifts), tuple(doubts))
-    plans = changed.before.steps, changed.after.steps
-    return explain_parts(before, after, plans, measured, p50.interval)
+    models = ran.before.model.bound.graph, ran.after.model.bound.graph
+    graphs = Graphs(models, (changed.before.steps, changed.after.steps))
+    return explain(before, after, graphs, p50.interval, measured)
 
 
 def _doubt_of(ns: float, low_ns: float | None, high_ns: float | None) -> Doubt:

@@ -12,17 +12,21 @@ from pytest_modelperf.report.tables import Cell
 
 COMPARISON_COLUMNS = (
     *("case", "batch_size", "cores", "dims", "case_verdict", "how", "rounds", "failure"),
-    *("metric", "before", "after", "ratio", "ratio_low", "ratio_high", "allowed", "verdict"),
+    *("metric", "before", "after", "ratio", "ratio_low", "ratio_high", "allowed"),
+    *("verdict", "gated"),
 )
 
 
 def render_comparison_csv(comparison: Comparison) -> str:
-    """All metrics of all cases, with names and units as in the JSON; a failed case has one row."""
+    """All metrics of all cases, with names and units as in the JSON; a failed case has one row.
+
+    A metric that is not gated is not judged, and has no verdict.
+    """
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COMPARISON_COLUMNS)
     for case in comparison.cases:
-        for figures in [_figures(metric) for metric in case.metrics] or [(None,) * 8]:
+        for figures in [_figures(metric) for metric in case.metrics] or [(None,) * 9]:
             writer.writerow(map(plain_cell, (*_case(case), *figures)))
     return file.getvalue()
 
@@ -37,4 +41,5 @@ def _case(case: CaseComparison) -> Sequence[Cell]:
 def _figures(metric: Metric) -> Sequence[Cell]:
     low, high = metric.interval or (None, None)
     values = (metric.name, metric.before, metric.after, metric.ratio)
-    return (*values, low, high, metric.allowed, metric.verdict.value)
+    verdict = metric.verdict.value if metric.gated else None
+    return (*values, low, high, metric.allowed, verdict, metric.gated)

@@ -23,6 +23,7 @@ from pytest_modelperf.comparing.differences import (
 )
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
+from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
@@ -253,7 +254,7 @@ def explained(
     plans: tuple[PlanGraph, PlanGraph] | None = None,
 ) -> Explanation:
     old_plan, new_plan = plans or (None, None)
-    return explain(before, after, old_plan, new_plan, ratio)
+    return explain(before, after, Graphs(plans=(old_plan, new_plan)), ratio)
 
 
 def type_of(found: Explanation, op: str) -> LayerTypeChange:
@@ -512,6 +513,19 @@ def test_another_precision_and_another_provider_are_told() -> None:
 
 
 TWO_PROVIDERS = replace(ENGINE, providers=("XnnpackExecutionProvider", "CPUExecutionProvider"))
+
+
+def test_two_names_of_one_provider_are_no_move() -> None:
+    before = profile(Ran("a", provider="CPUExecutionProvider"))
+    after = profile(Ran("a", ms=2.0, provider="CPU"))
+    assert not any("before on" in reason for reason in explained(before, after).reasons)
+
+
+def test_types_of_which_each_varies_widely_are_not_slower_by_one_factor() -> None:
+    noise = tuple(0.6 * (-1) ** index for index in range(20))
+    before = profile(Ran("a"), Ran("b", "Relu"), runs=noise)
+    after = profile(Ran("a", ms=0.8), Ran("b", "Relu", 1.6), runs=noise)
+    assert not any("same factor" in reason for reason in explained(before, after).reasons)
 
 
 def test_a_layer_that_falls_back_to_the_last_provider_is_a_regression() -> None:

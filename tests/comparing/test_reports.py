@@ -618,6 +618,19 @@ def test_the_csv_of_a_case_says_by_what_it_was_judged() -> None:
     assert {(row["case"], row["how"]) for row in rows} == {("b8-c2", "duet"), ("b1-c2", "")}
 
 
+def test_figures_that_are_not_judged_have_no_verdict_in_the_csv() -> None:
+    shown = replace(SLOWER.metrics[0], gated=False)
+    rows = csv.DictReader(
+        StringIO(render_comparison_csv(compared(replace(SLOWER, metrics=(shown,)))))
+    )
+    assert [(row["verdict"], row["gated"]) for row in rows] == [("", "False")]
+    rows = csv.DictReader(StringIO(render_comparison_csv(compared(SLOWER))))
+    assert {(row["verdict"] != "", row["gated"]) for row in rows} <= {
+        (True, "True"),
+        (False, "False"),
+    }
+
+
 def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
     assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
     assert json.loads(dump_comparison(compared(BROKEN, SAME)))["verdict"] == SAME.verdict.value

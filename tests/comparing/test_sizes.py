@@ -145,7 +145,7 @@ def test_a_size_that_is_worse_is_told_in_words_and_tables(tmp_path: Path) -> Non
     (line,) = [line for line in text.splitlines() if line.startswith("file size")]
     assert line.split()[-3:] == ["+1", "MiB", "regressed"]
     (row,) = [line for line in render_comparison_csv(found).splitlines() if "size_bytes" in line]
-    assert row.endswith("regressed")
+    assert row.endswith("regressed,True")
 
 
 def test_without_external_data_there_is_no_size_and_a_note_where_it_is_named(

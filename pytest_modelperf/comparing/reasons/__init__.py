@@ -1,15 +1,21 @@
 """Why one case is slower or larger than another, in words."""
 
 from pytest_modelperf.comparing.reasons.collecting import (
+    NO_GRAPHS,
+    Graphs,
     find_reasons,
     find_reasons_of_parts,
     reasons_of_graphs,
 )
 from pytest_modelperf.comparing.reasons.counts import lower_bounds, reasons_of_counts
 from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan, PlanStep
+from pytest_modelperf.comparing.reasons.parts import MeasuredParts
 
 __all__ = [
+    "NO_GRAPHS",
     "EnginePlan",
+    "Graphs",
+    "MeasuredParts",
     "PlanStep",
     "find_reasons",
     "find_reasons_of_parts",

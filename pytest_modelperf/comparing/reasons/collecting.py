@@ -7,7 +7,7 @@ to 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.engines import engine_reasons
@@ -17,56 +17,67 @@ from pytest_modelperf.comparing.reasons.inserted_kernels import (
     EnginePlan,
     inserted_kernel_reasons,
 )
-from pytest_modelperf.comparing.reasons.parts import elsewhere_reasons, part_reasons
+from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sharing_reasons
+from pytest_modelperf.comparing.reasons.parts import (
+    MeasuredParts,
+    elsewhere_reasons,
+    part_reasons,
+)
 from pytest_modelperf.comparing.reasons.placement import precision_reasons, provider_reasons
 from pytest_modelperf.comparing.reasons.reason import LEAST_SHOWN, Reason
 from pytest_modelperf.comparing.reasons.unexplained import proportional_reason, slower_reasons
+from pytest_modelperf.graph.structure import Graph
+
+
+class Graphs(Struct, frozen=True):
+    """The graphs of both models, and the plans that the engine made of them, as far as known."""
+
+    models: tuple[Graph, Graph] | None = None
+    plans: tuple[EnginePlan | None, EnginePlan | None] = (None, None)
+
+
+NO_GRAPHS = Graphs()
 
 
 def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
     """What changed between two graphs that did not run; what added most MACs comes first."""
-    reasons = (*operator_reasons(found), *size_reasons(found))
+    reasons = (*operator_reasons(found), *size_reasons(found), *sharing_reasons(found))
     return tuple(sorted(reasons, key=lambda reason: -reason.added_macs))
 
 
-def find_reasons(
-    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
-) -> tuple[Reason, ...]:
+def find_reasons(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
     """What changed between two cases that ran; what explains most of the difference comes first."""
-    changes = _changes(found, before_plan, after_plan)
+    changes = _changes(found, graphs)
     proportional = proportional_reason(found, changes)
     rest = slower_reasons(found, changes) if proportional is None else (proportional,)
     return tuple(sorted((*changes, *rest, *engine_reasons(found)), key=_order))
 
 
 def find_reasons_of_parts(
-    found: Differences,
-    plans: tuple[EnginePlan, EnginePlan],
-    texts: Sequence[str],
-    shifts_ns: Sequence[float],
+    found: Differences, graphs: Graphs, parts: MeasuredParts
 ) -> tuple[Reason, ...]:
     """What changed between two cases whose parts were measured; what explains most comes first.
 
     Of a change that is in no part the engine makes nothing: it is told without a time.
     """
-    facts = _changes(found, *plans)
-    reasons = [*part_reasons(found, facts, texts, shifts_ns)]
-    if len(found.doubts or ()) > len(texts):
+    facts = _changes(found, graphs)
+    reasons = [*part_reasons(found, facts, parts)]
+    if len(parts.doubts) > len(parts.texts):
         reasons += elsewhere_reasons(found)
     idle = [Reason(fact.text, added_macs=fact.added_macs) for fact in facts if not fact.parts]
     return (*sorted(reasons, key=_order), *idle)
 
 
-def _changes(
-    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
-) -> tuple[Reason, ...]:
+def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
     return (
         *operator_reasons(found),
         *size_reasons(found),
-        *fusion_reasons(found, before_plan, after_plan),
-        *inserted_kernel_reasons(found, before_plan, after_plan),
+        *fusion_reasons(found, *graphs.plans),
+        *inserted_kernel_reasons(found, *graphs.plans),
         *precision_reasons(found),
         *provider_reasons(found),
+        *(() if graphs.models is None else interface_reasons(*graphs.models)),
+        *sharing_reasons(found),
     )
 
 

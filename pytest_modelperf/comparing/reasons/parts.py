@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from pytest_modelperf.comparing.differences import Differences, row_times
+from msgspec import Struct
+
+from pytest_modelperf.comparing.differences import Differences, Doubt, row_times
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.profiler.measurements import RowKind
 
@@ -14,13 +16,22 @@ from pytest_modelperf.profiler.measurements import RowKind
 _MOST_FACTS = 3
 
 
-def part_reasons(
-    found: Differences, facts: Sequence[Reason], texts: Sequence[str], shifts_ns: Sequence[float]
-) -> tuple[Reason, ...]:
-    """One reason for each part, or for several that one of the `facts` is about.
+class MeasuredParts(Struct, frozen=True):
+    """The parts that changed, by number: their words, how much longer each takes, and its doubt.
 
-    `texts` say which kernels changed in each part, and `shifts_ns` how much longer it takes.
+    A doubt more than there are parts is that of what the whole takes beyond them.
     """
+
+    texts: tuple[str, ...]
+    shifts_ns: tuple[float, ...]
+    doubts: tuple[Doubt, ...]
+
+
+def part_reasons(
+    found: Differences, facts: Sequence[Reason], parts: MeasuredParts
+) -> tuple[Reason, ...]:
+    """One reason for each part, or for several that one of the `facts` is about."""
+    texts, shifts_ns = parts.texts, parts.shifts_ns
     groups = _joined(range(len(texts)), (fact.parts for fact in facts))
     return tuple(
         Reason(

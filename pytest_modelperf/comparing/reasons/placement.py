@@ -44,16 +44,17 @@ def _moved_reasons(
     for old, new in pairs_in_order(found):
         row = found.after.rows[new]
         before, after = read(found.before.rows[old]), read(row)
-        if before is not None and after is not None and before != after:
+        if before is None or after is None:
+            continue
+        # Two engines have other names for one thing.
+        before, after = show(before), show(after)
+        if before != after:
             moved.setdefault((row.qualified_op, before, after), []).append((old, new))
     reasons = []
     for (op, before, after), pairs in moved.items():
         count = f"{len(pairs)} layer{'s' if len(pairs) > 1 else ''}"
         first = layer_name(found.after.layers[pairs[0][1]])
-        text = (
-            f"{printable(op)}: {count} {word} {show(after)}, before {word} {show(before)}"
-            f" (first: {first})"
-        )
+        text = f"{printable(op)}: {count} {word} {after}, before {word} {before} (first: {first})"
         reasons.append(reason_about_pairs(found, text, pairs))
     return tuple(reasons)
 

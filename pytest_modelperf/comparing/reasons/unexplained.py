@@ -20,20 +20,19 @@ _LEAST_SHARE = 0.05
 # The factor of a part that takes at least `_LEAST_PART` of the time is compared with the factor of
 # the whole: they are the same if they differ by no more than `_SAME_FACTOR` of the change.
 _LEAST_PART = 0.02
-_SAME_FACTOR = 0.25
+_SAME_FACTOR = 0.5
 _LEAST_CHANGE = 0.02
 
 
 def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason | None:
     """The reason that everything became slower alike, which no change of a graph does.
 
-    `changes` are the reasons found so far. There is no such reason if one of them is about layers
-    or kernels.
+    `changes` are the reasons found so far. There is no such reason beside another.
     """
     ratio = found.ratio
     if not found.is_real or ratio is None or abs(ratio - 1) < _LEAST_CHANGE:
         return None
-    if any(reason.pairs or reason.kernel for reason in changes) or _is_other_graph(found):
+    if changes or _is_other_graph(found):
         return None
     types = _timed_parts(found.of_layer_types())
     rows = found.of_layers()
@@ -75,12 +74,10 @@ def _common_factors(
     """How many times as long each part takes, if all agree with the whole; else nothing."""
     large = [(time, ns) for time, ns in parts if ns >= _LEAST_PART * whole]
     bounds = sorted((1 + (ratio - 1) * (1 - _SAME_FACTOR), 1 + (ratio - 1) * (1 + _SAME_FACTOR)))
-    for time, ns in large:
-        low = time.ns if time.low_ns is None else time.low_ns
-        high = time.ns if time.high_ns is None else time.high_ns
-        if 1 + low / ns > bounds[1] or 1 + high / ns < bounds[0]:
-            return []
-    return [1 + time.ns / ns for time, ns in large] if len(large) >= least else []
+    factors = [1 + time.ns / ns for time, ns in large]
+    # An interval that reaches into the bounds tells no factor: a wide one reaches everywhere.
+    is_common = all(bounds[0] <= factor <= bounds[1] for factor in factors)
+    return factors if is_common and len(large) >= least else []
 
 
 def slower_reasons(found: Differences, changes: Sequence[Reason]) -> tuple[Reason, ...]:
