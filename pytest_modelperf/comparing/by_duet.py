@@ -243,8 +243,8 @@ def _compare_in_turn(
     parts = part_changes(ran, gate)
     comparison = replace(
         counted,
-        before=side_run(old.measured),
-        after=side_run(new.measured),
+        before=side_run(old.measured, metrics, is_before=True),
+        after=side_run(new.measured, metrics),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
         parts=tuple(sorted(parts, key=lambda part: -abs(part.change_ns))),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.records import CaseComparison, Metric
 from pytest_modelperf.profiler.measurements import Measurement, SideRun
 from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import spread_of_round
+from pytest_modelperf.stats.records import Percentile
 
 
 class JudgedCase(Struct, frozen=True):
@@ -28,16 +33,40 @@ class JudgedCase(Struct, frozen=True):
     pair: Pair | None = None
 
 
-def side_run(measured: Measurement | None) -> SideRun | None:
-    """What a report shows of a side; None where it did not run."""
+def side_run(
+    measured: Measurement | None, metrics: Sequence[Metric] = (), *, is_before: bool = False
+) -> SideRun | None:
+    """What a report shows of a side; None where it did not run.
+
+    Its percentiles are those of the metrics, so that both sides differ by what was judged.
+    """
     if measured is None:
         return None
+    shown_ms = {m.name: m.before if is_before else m.after for m in metrics if m.limit is None}
+    percentiles = (
+        _moved(percentile, shown_ms.get(f"{LATENCY}{percentile.name}"))
+        for percentile in measured.latency.percentiles
+    )
     return SideRun(
         engine=measured.engine,
-        latency=measured.latency,
+        latency=replace(measured.latency, percentiles=tuple(percentiles)),
         rounds=tuple(spread_of_round(made.times_ns) for made in measured.rounds),
         load_ms=measured.load_ms,
         first_inference_ms=measured.first_inference_ms,
+    )
+
+
+def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
+    """The percentile at another value, with its interval around it."""
+    value, low, high = percentile.value_ns, percentile.low_ns, percentile.high_ns
+    if not value or shown_ms is None:
+        return percentile
+    factor = shown_ms * 1e6 / value
+    return replace(
+        percentile,
+        value_ns=value * factor,
+        low_ns=None if low is None else low * factor,
+        high_ns=None if high is None else high * factor,
     )
 
 
