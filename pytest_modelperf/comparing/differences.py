@@ -314,8 +314,9 @@ def _difference_of_parts(
         return TimeChange(ns=0.0, low_ns=0.0, high_ns=0.0, share=0.0 if total_ns else None)
     return TimeChange(
         ns=ns,
-        low_ns=ns - math.fsum(doubts[part].below_ns for part in parts),
-        high_ns=ns + math.fsum(doubts[part].above_ns for part in parts),
+        # Noise hits each part by itself.
+        low_ns=ns - math.hypot(*(doubts[part].below_ns for part in parts)),
+        high_ns=ns + math.hypot(*(doubts[part].above_ns for part in parts)),
         share=_share(ns, total_ns),
     )
 

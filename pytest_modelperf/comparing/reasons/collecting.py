@@ -65,7 +65,7 @@ def find_reasons_of_parts(
     if len(parts.doubts) > len(parts.texts):
         reasons += elsewhere_reasons(found)
     idle = [Reason(fact.text, added_macs=fact.added_macs) for fact in facts if not fact.parts]
-    return (*sorted(reasons, key=_order), *idle)
+    return tuple(sorted((*reasons, *idle), key=_order))
 
 
 def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
@@ -84,4 +84,6 @@ def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
 def _order(reason: Reason) -> tuple[int, float]:
     share = 0.0 if reason.time is None else reason.time.share or 0.0
     explains = reason.time is not None and reason.time.explains(LEAST_SHOWN)
+    if reason.time is not None and reason.time.is_within_noise:
+        return (3, 0.0)
     return (0 if explains else 1 if share > -LEAST_SHOWN else 2, -share)

@@ -30,9 +30,10 @@ class MeasuredParts(Struct, frozen=True):
 def part_reasons(
     found: Differences, facts: Sequence[Reason], parts: MeasuredParts
 ) -> tuple[Reason, ...]:
-    """One reason for each part, or for several that one of the `facts` is about."""
+    """One reason for each part; for several if they are alike, or if one fact is about them."""
     texts, shifts_ns = parts.texts, parts.shifts_ns
-    groups = _joined(range(len(texts)), (fact.parts for fact in facts))
+    alike = [[part for part, own in enumerate(texts) if own == text] for text in set(texts)]
+    groups = _joined(range(len(texts)), [*alike, *(fact.parts for fact in facts)])
     return tuple(
         Reason(
             _describe([texts[part] for part in group], [f for f in facts if f.parts & set(group)]),
