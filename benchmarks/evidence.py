@@ -181,6 +181,22 @@ BENCHMARKS = (
         keeps_folder=True,
     ),
     Benchmark(
+        "parts",
+        "how near is the figure of the parts that changed, and how small a change is found?",
+        quick=Form("--quick", 5),
+        usual=Form("--cores 1 --truth-seconds 25 --max-seconds 6", 80),
+        full=Form("", 1200),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "parts_alike",
+        "how often does a part that did not change look slower or faster?",
+        quick=Form("--parts 20", 1),
+        usual=Form("--seconds 2", 25),
+        full=Form("", 40),
+        keeps_folder=True,
+    ),
+    Benchmark(
         "scale",
         "what do many models, and a model of many nodes, take of time and memory?",
         quick=Form("--quick", 4),

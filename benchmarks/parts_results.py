@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -216,30 +216,54 @@ def tables(result: Result) -> dict[str, str]:
     found = Found.of(result)
     return {
         "parts": load_table(found),
+        "parts short": short_table(found),
         "parts models": _group_table("model", found, lambda setting: setting.model),
         "parts changes": _group_table("change", found, _direction),
         "parts truths": truth_table(found),
     }
 
 
+def _by_place(found: Found) -> Iterator[tuple[str, int, Sequence[Held], Sequence[Held]]]:
+    """For each load and core count the usual comparisons and the slight ones."""
+    for place in _places(found.held):
+        usual, slight = (
+            [each for each in some if (each.check.setting.load, each.check.setting.cores) == place]
+            for some in (found.usual(), found.slight())
+        )
+        yield (*place, usual, slight)
+
+
+def short_table(found: Found) -> str:
+    """What the first page shows of each load and core count."""
+    rows = [
+        (
+            load,
+            str(cores),
+            _near_of(usual),
+            _median_error(usual),
+            str(sum(each.is_false_alarm for each in usual)),
+            _slight_found(slight),
+            _median_seconds(slight),
+        )
+        for load, cores, usual, slight in _by_place(found)
+    ]
+    header = (
+        "machine", "cores", "parts near the truth", "median error", "false alarms",
+        "0.5 % more: found", "median s",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
 def load_table(found: Found) -> str:
     """A line for each load and core count."""
     rows = []
-    for load, cores in _places(found.held):
-        usual, slight = (
-            [
-                each
-                for each in some
-                if (each.check.setting.load, each.check.setting.cores) == (load, cores)
-            ]
-            for some in (found.usual(), found.slight())
-        )
+    for load, cores, usual, slight in _by_place(found):
         rows.append(
             (
                 load,
                 str(cores),
                 *_counts(usual),
-                f"{_verdicts(slight, 'regressed')} of {len(slight)}" if slight else "-",
+                _slight_found(slight),
                 f"{SLIGHT_SECONDS[load]:g}",
                 _median_seconds(slight),
             )
@@ -260,22 +284,34 @@ _COUNTED = (
 def _counts(held: Sequence[Held]) -> tuple[str, ...]:
     """The figures of these comparisons that every table shows."""
     ways = [sum(each.check.how == how for each in held) for how in (PLAN, PARTS, DUET)]
-    parts = _near(held)
     unsure = [each for each in held if each.check.how == PARTS and not each.truth.is_known]
-    errors = [
-        abs(each.error) for each in held if each.check.how == PARTS and each.error is not None
-    ]
     return (
         str(len(held)),
         *map(str, ways),
-        f"{sum(parts)} of {len(parts)}" if parts else "-",
+        _near_of(held),
         str(len(unsure)),
-        f"{100 * statistics.median(errors):.2f} %" if errors else "-",
+        _median_error(held),
         str(sum(each.is_false_alarm for each in held)),
         str(sum(each.is_wrong_pass for each in held)),
         str(_verdicts(held, "inconclusive")),
         _median_seconds(held),
     )
+
+
+def _near_of(held: Sequence[Held]) -> str:
+    near = _near(held)
+    return f"{sum(near)} of {len(near)}" if near else "-"
+
+
+def _median_error(held: Sequence[Held]) -> str:
+    errors = [
+        abs(each.error) for each in held if each.check.how == PARTS and each.error is not None
+    ]
+    return f"{100 * statistics.median(errors):.2f} %" if errors else "-"
+
+
+def _slight_found(slight: Sequence[Held]) -> str:
+    return f"{_verdicts(slight, 'regressed')} of {len(slight)}" if slight else "-"
 
 
 def _group_table(head: str, found: Found, key: Callable[[Setting], str]) -> str:

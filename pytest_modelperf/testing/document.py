@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from pytest_modelperf.baselines.records import BaselineChange, StoredStatic, UpdatePlan, Value
 from pytest_modelperf.comparing.document import (
+    ElsewhereJson,
     LayerChangeJson,
     LayerTypeChangeJson,
     MetricJson,
@@ -61,6 +62,7 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     rounds: int | None
     metrics: tuple[MetricJson, ...]
     parts: tuple[PartJson, ...]
+    elsewhere: ElsewhereJson | None
     layer_types: tuple[LayerTypeChangeJson, ...]
     layers: tuple[LayerChangeJson, ...]
     reasons: tuple[str, ...]

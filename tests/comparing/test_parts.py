@@ -121,6 +121,20 @@ def test_parts_that_are_most_of_a_model_leave_the_verdict_to_the_whole() -> None
     )
 
 
+def test_small_kernels_that_changed_everywhere_are_parts() -> None:
+    """More than half of the kernels, and little of the time."""
+    changed = stack("p = Neg (m) a = Neg (p)")
+    for node in changed.graph.node:
+        if node.op_type == "Relu":
+            node.op_type = "Sigmoid"
+    case = compared(changed)
+    assert case["how"] == "parts"
+    texts = [reason for part in case["parts"] for reason in part["reasons"]]
+    # Some products stay in as neighbours, and join what changed on both sides of them.
+    assert texts.count("1 Relu became 1 Sigmoid") >= LAYERS / 2
+    assert texts.count("1 Relu became 2 Neg") == 1
+
+
 def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
     other = stack()
     other.graph.initializer[1].CopyFrom(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -82,15 +82,15 @@ class _Both:
         self._partners = matching.partners, {b: a for a, b in matching.partners.items()}
         self._neighbours = _neighbours(before), _neighbours(after)
 
-    def groups(self) -> list[_Group]:
-        """Each connected group of changed kernels, with its neighbours."""
+    def groups(self, left_out: Collection[_Kernel] = ()) -> list[_Group]:
+        """Each connected group of changed kernels, with its neighbours but for some."""
         changed = [
             *((0, index) for index in self._matching.before),
             *((1, index) for index in self._matching.after),
         ]
         joined: list[tuple[set[_Kernel], set[_Kernel]]] = []
         for kernel in changed:
-            kernels, own = self._around(kernel), {kernel}
+            kernels, own = self._around(kernel).difference(left_out), {kernel}
             apart = []
             for group in joined:
                 if group[0] & kernels:
@@ -111,14 +111,42 @@ class _Both:
             for kernels, _ in groups
             for side, index in kernels
         }
-        left = set(shares)
-        changed = {kernel for _, own in groups for kernel in own}
+        left, changed = set(shares), {kernel for _, own in groups for kernel in own}
         for kernel in sorted(left - changed, key=lambda each: (-shares[each], each)):
             taken = [sum(shares[each] for each in left if each[0] == side) for side in (0, 1)]
             if max(taken) <= LARGEST_SHARE:
                 break
             left -= {kernel, *self._partner(*kernel)}
-        return [(kernels & left, own) for kernels, own in groups]
+        left_out = set(shares) - left
+        return self._paired(self.groups(left_out)) if left_out else list(groups)
+
+    def _paired(self, groups: Sequence[_Group]) -> list[_Group]:
+        """The groups, in which what came is where something went.
+
+        Both are connected by neighbours alone, which may be left out. Those whose neighbours are
+        most alike belong together.
+        """
+        places = [set[_Kernel]().union(*map(self._around, own)) - own for _, own in groups]
+        gone, come = (
+            [n for n, (_, own) in enumerate(groups) if {each[0] for each in own} == {side}]
+            for side in (0, 1)
+        )
+        alike = sorted(
+            (-len(places[a] & places[b]) / len(places[a] | places[b]), a, b)
+            for a in gone
+            for b in come
+            if places[a] & places[b]
+        )
+        mates: dict[int, int] = {}
+        for _, a, b in alike:
+            if a not in mates and b not in mates:
+                mates |= {a: b, b: a}
+        joined = [
+            (groups[a][0] | groups[mates[a]][0], groups[a][1] | groups[mates[a]][1])
+            for a in gone
+            if a in mates
+        ]
+        return [*(group for n, group in enumerate(groups) if n not in mates), *joined]
 
     def _around(self, kernel: _Kernel) -> set[_Kernel]:
         """A changed kernel and its context, on both sides."""

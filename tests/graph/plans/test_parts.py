@@ -23,7 +23,7 @@ from pytest_modelperf.graph.plans.parts import (
 )
 from pytest_modelperf.graph.plans.plan import EnginePlan
 from tests.graph.plans.plan_models import make_plan
-from tests.graph.plans.test_matching import chain
+from tests.graph.plans.test_matching import chain, types_of
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -79,6 +79,17 @@ def test_a_neighbour_that_became_large_stays_out_on_both_sides() -> None:
     found = find_parts(before, after, match_plans(before, after), (usual, {**usual, 3: 900}))
     assert [names(before, part.before) for part in found] == [["Exp"]]
     assert [names(after, part.after) for part in found] == [["Sin"]]
+
+
+def test_without_what_lies_between_changes_they_are_parts_of_their_own() -> None:
+    """What came is where something went."""
+    before, after = chain("Relu Exp Neg Exp Abs"), chain("Relu Sin Neg Sin Abs")
+    heavy = {0: 500, 1: 1, 2: 500, 3: 1, 4: 500}
+    matching = match_plans(before, after, types_of(before), types_of(after))
+    found = find_parts(before, after, matching, (heavy, heavy))
+    assert [part.text for part in found] == ["1 Exp became 1 Sin"] * 2
+    assert sorted(part.before.changed for part in found) == [(1,), (3,)]
+    assert [part.before.changed for part in found] == [part.after.changed for part in found]
 
 
 def test_all_neighbours_stay_where_the_parts_are_small() -> None:
