@@ -1,0 +1,308 @@
+"""How right the reasons of a comparison are, and how steady the times of layers.
+
+    python benchmarks/why.py                                 all of it, some two hours
+    python benchmarks/why.py --models lstm yolo              these models alone
+    python benchmarks/why.py --changes "a wider kernel"      this change alone
+    python benchmarks/why.py --loads quiet                   without busy processes beside it
+    python benchmarks/why.py --folder f                      keep what is found, and go on from it
+
+Models and changes are those of parts.py. `modelperf compare` compares a model with the changed
+one, in both directions, on a quiet machine and beside processes that keep both cores busy. What was
+changed is known by construction: the operators that were added, removed or widened. The first
+reason has to name one of them. Where the parts that changed were measured, no other reason may have
+a figure, and the figures have to sum to the difference that was judged, within its interval.
+
+Then `modelperf profile` profiles each model, quiet and beside busy processes: the times of its
+larger layers have to agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import results
+from changes import CHANGES
+from kept_rows import keep_row, read_rows
+from onnx import ModelProto
+from parts import MODELS, Bench, loaded
+from parts_results import BUSY, PARTS, QUIET
+from results import Expectation, Result, Start, conclude, list_names, markdown
+
+LOADS = (QUIET, BUSY)
+MAX_SECONDS = 6.0
+# A layer counts from this share of the model on; its times may differ by so much.
+LEAST_SHARE, MOST_APART = 0.05, 0.15
+MIN_SUMS, MIN_AGREEING = 0.95, 0.95
+_ROOT = Path(__file__).resolve().parent.parent
+_FIGURE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, (?:measured in place|by the whole model)")
+_NOISE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, within the noise")
+# A figure in words that do not say how it was measured.
+_OTHER = ("explains", "x as long")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The conditions of one comparison. With `is_undone`, the changed model is the one before."""
+
+    load: str
+    model: str
+    change: str
+    is_undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a comparison said: by what it judged, its first reason, and whether reasons are right.
+
+    `is_first` says whether the first reason names what was changed; `is_sum` whether the figures of
+    all reasons sum to the judged difference, and `foreign` counts figures of what did not change.
+    Both are None and 0 where parts did not decide.
+    """
+
+    how: str
+    reason: str
+    is_first: bool
+    is_sum: bool | None
+    foreign: int
+
+
+def main() -> int:
+    options = _options()
+    start = Start.now("why")
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(folder, 0.0, MAX_SECONDS)
+        for load in options.loads:
+            with loaded(load):
+                for model in options.models:
+                    compare_all(bench, load, model, options.changes)
+                    profile_once(bench, load, model)
+        rows = {kind: read_rows(folder, kind) for kind in ("comparisons", "layers")}
+    return conclude(start.finish(rows), tables, expectations, options.json)
+
+
+def compare_all(bench: Bench, load: str, model: str, changes: Sequence[str]) -> None:
+    """Compares a model with each changed one, in both directions, unless that is stored."""
+    known = {_setting_of(row) for row in read_rows(bench.folder, "comparisons")}
+    for change in changes:
+        both = [Setting(load, model, change), Setting(load, model, change, is_undone=True)]
+        left = [setting for setting in both if setting not in known]
+        if not left:
+            continue
+        with bench.sides(model, change, None) as sides:
+            if sides is None:
+                continue
+            words = words_of_change(*map(onnx.load, sides))
+            for setting in left:
+                before, after = reversed(sides) if setting.is_undone else sides
+                case = _run("compare", before, after)
+                told = read_reasons(case, words)
+                keep_row(bench.folder, "comparisons", {**asdict(setting), **asdict(told)})
+    print(f"{load}, {model}: compared", file=sys.stderr)
+
+
+def profile_once(bench: Bench, load: str, model: str) -> None:
+    """Stores the times of the layers of a model under a load."""
+    stored = read_rows(bench.folder, "layers")
+    if any((row["load"], row["model"]) == (load, model) for row in stored):
+        return
+    with tempfile.TemporaryDirectory(dir=bench.folder) as place:
+        path = Path(place, "model.onnx")
+        onnx.save(bench.model(model), path)
+        case = _run("profile", path)
+    for layer in case["layers"]:
+        if layer["ms"] is not None and layer["kind"] == "layer":
+            row = {"load": load, "model": model, "id": layer["id"], "ms": layer["ms"]}
+            keep_row(bench.folder, "layers", row)
+
+
+def _run(command: str, *models: Path) -> Mapping[str, Any]:
+    """The only case of a command on one core."""
+    told = models[0].with_name("told.json")
+    told.unlink(missing_ok=True)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest_modelperf", command, *map(str, models), "--batch=1",
+            "--cores=1", f"--max-seconds={MAX_SECONDS:g}", f"--json={told}",
+        ],
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    if not told.exists():
+        raise RuntimeError(done.stderr)
+    document = json.loads(told.read_text(encoding="utf-8"))
+    (case,) = document["cases"]
+    found: Mapping[str, Any] = case
+    return found
+
+
+def words_of_change(before: ModelProto, after: ModelProto) -> frozenset[str]:
+    """Words of which a reason has to name one: operators that differ, or what is around them."""
+    here, there = _kernels(before), _kernels(after)
+    operators = {op for op, *_ in ((here - there) + (there - here))}
+    outputs = [len(model.graph.output) for model in (before, after)]
+    return frozenset(operators | ({"output", "Reorder"} if outputs[0] != outputs[1] else set()))
+
+
+def _kernels(model: ModelProto) -> Counter[tuple[Any, ...]]:
+    """Each node by its operator, name, attributes, and the shapes and types of its weights."""
+    weights = {w.name: (w.data_type, *w.dims) for w in model.graph.initializer}
+    return Counter(
+        (
+            node.op_type,
+            node.name or node.output[0],
+            tuple(sorted(attribute.SerializeToString() for attribute in node.attribute)),
+            tuple(weights.get(name) for name in node.input),
+        )
+        for node in model.graph.node
+    )
+
+
+def read_reasons(case: Mapping[str, Any], words: frozenset[str]) -> Told:
+    """What a compared case says of why."""
+    reasons = case["reasons"]
+    first = reasons[0] if reasons else ""
+    is_first = any(word in first for word in words)
+    if case["how"] != PARTS:
+        return Told(case["how"], first, is_first, None, 0)
+    p50 = next(metric for metric in case["metrics"] if metric["name"] == "latency_p50")
+    figures = [float(found[1]) for text in reasons for found in _FIGURE.finditer(text)]
+    figures += [float(found[1]) for text in reasons for found in _NOISE.finditer(text)]
+    bounds = [p50["before"] * (ratio - 1) for ratio in p50["interval"]]
+    # Each figure is rounded to a microsecond.
+    slack = 0.0006 * (len(figures) + 1)
+    is_sum = bounds[0] - slack <= sum(figures) <= bounds[1] + slack
+    foreign = sum(any(word in text for word in _OTHER) for text in reasons)
+    return Told(case["how"], first, is_first, is_sum, foreign)
+
+
+def tables(result: Result) -> Mapping[str, str]:
+    lines = []
+    for load, rows in _by_load(result):
+        judged = [row for row in rows if row["how"] == PARTS]
+        lines.append(
+            (
+                load,
+                str(len(rows)),
+                f"{sum(row['is_first'] for row in rows)} of {len(rows)}",
+                str(len(judged)),
+                f"{sum(bool(row['is_sum']) for row in judged)} of {len(judged)}",
+                str(sum(row["foreign"] for row in rows)),
+            )
+        )
+    header = (
+        "machine", "comparisons", "first reason names the change", "by parts",
+        "reasons sum to the difference", "figures of what did not change",
+    )  # fmt: skip
+    missed = [
+        (row["load"], row["model"], row["change"], _direction(row), row["how"], row["reason"])
+        for row in result.rows["comparisons"]
+        if not row["is_first"]
+    ]
+    wrong = markdown(("machine", "model", "change", "", "by", "first reason"), missed, "llllll")
+    layers = [
+        (model, str(len(pairs)), f"{sum(_agrees(*pair) for pair in pairs)} of {len(pairs)}")
+        for model, pairs in _layer_pairs(result).items()
+    ]
+    shown = markdown(("model", "layers", "agree"), layers)
+    return {"why": markdown(header, lines), "why missed": wrong, "why layers": shown}
+
+
+def expectations(result: Result) -> Sequence[Expectation]:
+    rows = result.rows["comparisons"]
+    judged = [row for row in rows if row["how"] == PARTS]
+    pairs = [pair for own in _layer_pairs(result).values() for pair in own]
+    first, sums, agreeing = (
+        sum(row["is_first"] for row in rows),
+        sum(bool(row["is_sum"]) for row in judged),
+        sum(_agrees(*pair) for pair in pairs),
+    )
+    foreign = sum(row["foreign"] for row in rows)
+    return (
+        Expectation(
+            "first reason names what was changed", "all", f"{first} of {len(rows)}",
+            first == len(rows) if rows else None,
+        ),
+        Expectation(
+            "reasons name a kernel that did not change", "none", f"{foreign} of {len(rows)}",
+            not foreign if rows else None,
+        ),
+        Expectation(
+            "figures of reasons sum to the judged difference", f"at least {100 * MIN_SUMS:g} %",
+            f"{sums} of {len(judged)}", sums >= MIN_SUMS * len(judged) if judged else None,
+        ),
+        Expectation(
+            f"layers above {100 * LEAST_SHARE:g} % take the same within {100 * MOST_APART:g} %, "
+            "busy and quiet", f"at least {100 * MIN_AGREEING:g} %", f"{agreeing} of {len(pairs)}",
+            agreeing >= MIN_AGREEING * len(pairs) if pairs else None,
+        ),
+    )  # fmt: skip
+
+
+def _by_load(result: Result) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    for load in LOADS:
+        rows = [row for row in result.rows["comparisons"] if row["load"] == load]
+        if rows:
+            yield load, rows
+
+
+def _layer_pairs(result: Result) -> dict[str, list[tuple[float, float]]]:
+    """The times of the larger layers of each model, quiet and busy."""
+    times: dict[tuple[str, str], dict[str, float]] = {}
+    for row in result.rows["layers"]:
+        times.setdefault((row["model"], row["load"]), {})[row["id"]] = row["ms"]
+    found = {}
+    for (model, load), quiet in times.items():
+        busy = times.get((model, BUSY))
+        if load != QUIET or busy is None:
+            continue
+        least = LEAST_SHARE * sum(quiet.values())
+        found[model] = [(ms, busy[key]) for key, ms in quiet.items() if ms >= least and key in busy]
+    return found
+
+
+def _agrees(quiet: float, busy: float) -> bool:
+    return abs(busy / quiet - 1) <= MOST_APART
+
+
+def _direction(row: Mapping[str, Any]) -> str:
+    return "undone" if row["is_undone"] else ""
+
+
+def _setting_of(row: Mapping[str, Any]) -> Setting:
+    return Setting(row["load"], row["model"], row["change"], row["is_undone"])
+
+
+def _options() -> argparse.Namespace:
+    parser = results.parser(__doc__)
+    parser.add_argument(
+        "--models", nargs="+", default=MODELS, metavar="NAME", help=list_names(MODELS)
+    )
+    parser.add_argument(
+        "--changes", nargs="+", default=tuple(CHANGES), choices=tuple(CHANGES), metavar="CHANGE",
+        help=list_names(tuple(CHANGES)),
+    )  # fmt: skip
+    parser.add_argument(
+        "--loads", nargs="+", default=LOADS, choices=LOADS, metavar="LOAD", help=list_names(LOADS)
+    )
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
