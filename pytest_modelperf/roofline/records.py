@@ -15,6 +15,7 @@ from enum import Enum
 from itertools import pairwise
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
 from pytest_modelperf.profiler.records import CaseProfile, StaticLayer, StaticProfile
@@ -37,6 +38,10 @@ class Bandwidth(Struct, frozen=True):
 
     nbytes: int
     bytes_per_second: float
+
+
+# Two measurements of one rate differ by less.
+_LESS = 0.95
 
 
 class Peaks(Struct, frozen=True, kw_only=True):
@@ -65,6 +70,29 @@ class Peaks(Struct, frozen=True, kw_only=True):
             engine.version,
             cores,
         ) and dict(self.options) == dict(engine.options)
+
+    def are_below(self, others: Peaks) -> bool:
+        """Whether a rate is clearly lower than the same one of others, of fewer cores."""
+        own, theirs = self._rates(), others._rates()
+        return any(rate < _LESS * theirs[key] for key, rate in own.items() if key in theirs)
+
+    def _rates(self) -> dict[str, float]:
+        """Every rate, by its precision or its number of bytes."""
+        rates = {str(each.nbytes): each.bytes_per_second for each in self.bandwidths}
+        return {**self.macs_per_second, **rates}
+
+    def raised_by(self, others: Peaks) -> Peaks:
+        """The higher of each rate of two measurements of the same thing."""
+        rates = dict(self.macs_per_second)
+        for precision, rate in others.macs_per_second.items():
+            rates[precision] = max(rate, rates.get(precision, 0.0))
+        best = {b.nbytes: b for b in self.bandwidths}
+        for each in others.bandwidths:
+            known = best.get(each.nbytes)
+            if known is None or known.bytes_per_second < each.bytes_per_second:
+                best[each.nbytes] = each
+        bandwidths = tuple(best[nbytes] for nbytes in sorted(best))
+        return replace(self, macs_per_second=rates, bandwidths=bandwidths)
 
     @property
     def bytes_per_second(self) -> float:

@@ -108,8 +108,9 @@ def test_an_engine_without_times_of_kernels_has_no_peaks() -> None:
 class FakeMeasuring:
     """Keeps for how many cores peaks were measured, each time; nothing is run for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *rates: float) -> None:
         self.cores: list[int] = []
+        self.rates = iter(rates)
 
     def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: CasePlace) -> Peaks:
         self.cores.append(at.case.cores)
@@ -119,7 +120,7 @@ class FakeMeasuring:
             version=engine.version,
             options=engine.options,
             cores=at.case.cores,
-            macs_per_second={"float32": 40e9},
+            macs_per_second={"float32": next(self.rates, 40e9)},
             bandwidths=(Bandwidth(MIB, 10e9),),
             measured=dt.date(2026, 11, 21),
         )
@@ -137,6 +138,26 @@ def test_peaks_are_measured_once_for_each_number_of_cores(tmp_path: Path) -> Non
     assert measure.cores == [1, 2]
     find_rooflines(profile, Setup(), tmp_path, measures_anew=True, measure=measure)
     assert measure.cores == [1, 2, 1, 2]
+
+
+def test_peaks_below_those_of_fewer_cores_are_measured_again(tmp_path: Path) -> None:
+    measure = FakeMeasuring(40e9, 30e9, 75e9)
+    profile = measured_cases()
+    found = find_rooflines(profile, Setup(), tmp_path, measure=measure)
+    assert measure.cores == [1, 2, 2]
+    assert found.by_case["b1-c2"].peaks.macs_per_second == {"float32": 75e9}
+    assert found.notes == ()
+    find_rooflines(profile, Setup(), tmp_path, measure=measure)
+    assert measure.cores == [1, 2, 2]
+
+
+def test_peaks_that_stay_below_those_of_fewer_cores_are_told(tmp_path: Path) -> None:
+    measure = FakeMeasuring(40e9, 30e9, 20e9)
+    found = find_rooflines(measured_cases(), Setup(), tmp_path, measure=measure)
+    assert measure.cores == [1, 2, 2]
+    assert found.by_case["b1-c2"].peaks.macs_per_second == {"float32": 30e9}
+    (note,) = found.notes
+    assert note.startswith("a peak of 2 cores is below that of fewer")
 
 
 def test_a_broken_cache_is_told_and_measured_anew(tmp_path: Path) -> None:
