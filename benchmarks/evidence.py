@@ -197,6 +197,14 @@ BENCHMARKS = (
         keeps_folder=True,
     ),
     Benchmark(
+        "why",
+        "do reasons name what was changed, and do their figures sum to the difference?",
+        quick=Form("--models lstm --loads quiet", 1),
+        usual=Form("--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo", 25),
+        full=Form("", 60),
+        keeps_folder=True,
+    ),
+    Benchmark(
         "scale",
         "what do many models, and a model of many nodes, take of time and memory?",
         quick=Form("--quick", 4),
