@@ -19,7 +19,7 @@ from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
-from pytest_modelperf.profiler.part_layers import ChangedPlans, read_times
+from pytest_modelperf.profiler.part_layers import ChangedPlans, has_known_kernels, read_times
 from pytest_modelperf.profiler.plans import (
     SavedPlan,
     measure_shortly,
@@ -171,11 +171,11 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
             reason = f"the parts that changed, with their neighbours, take {share} of it"
             plans = replace(plans, parts=(), reason=reason)
         sides = [(pair.before, old), (pair.after, new)]
-        changed = None
+        runs = None
         wants_details = wanted.wants_details(rounds, (old, new))
         if wants_details and planned is not None and plans is not None and plans.parts:
-            changed = _time_plans(planned, pair, place)
-        if wants_details and changed is None:
+            runs = _time_plans(planned, place)
+        if wants_details and runs is None:
             before, after = _tell(sides, rounds, place)
         else:
             reads_outputs = wanted.outputs or wants_details
@@ -183,6 +183,7 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
                 _tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs)
                 for model, rig in sides
             )
+    changed = _place_kernels(planned, before, after, runs)
     return PairRun(rounds, before, after, time.monotonic() - begun, plans, changed)
 
 
@@ -219,23 +220,36 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     return _Planned(finding, (before, after), placed.partners)
 
 
-def _time_plans(planned: _Planned, pair: Pair, place: CasePlace) -> ChangedPlans | None:
-    """The kernels of both plans with their times; None where a profile cannot tell them."""
-    if planned.sides is None:
+def _time_plans(planned: _Planned, place: CasePlace) -> tuple[KernelRun, KernelRun] | None:
+    """The times of the kernels of both plans; None where a profile cannot tell them.
+
+    The usual profile is taken then, and says why there is none.
+    """
+    sides = planned.sides
+    if sides is None or not all(has_known_kernels(side.plan) for side in sides):
         return None
     place.tell("timing layers")
     with suppress(MeasureError):
-        # The usual profile is taken instead, and says why there is none.
-        runs = time_plans(*planned.sides)
-        if runs is None:
-            return None
-        before, after = (
-            read_times(model, side.plan, run)
-            for model, side, run in zip((pair.before, pair.after), planned.sides, runs, strict=True)
-        )
-        if before is not None and after is not None:
-            return ChangedPlans(before, after, planned.partners, planned.finding.parts)
+        return time_plans(*sides)
     return None
+
+
+def _place_kernels(
+    planned: _Planned | None,
+    before: RanSide,
+    after: RanSide,
+    runs: tuple[KernelRun, KernelRun] | None,
+) -> ChangedPlans | None:
+    """The kernels of both plans with the layers that they stand for, once all shapes are known."""
+    if planned is None or planned.sides is None or runs is None:
+        return None
+    (old, new), (first, second) = planned.sides, runs
+    return ChangedPlans(
+        read_times(before.model, old.plan, first),
+        read_times(after.model, new.plan, second),
+        planned.partners,
+        planned.finding.parts,
+    )
 
 
 def _run_alone(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> tuple[RanSide, RanSide]:

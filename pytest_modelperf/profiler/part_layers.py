@@ -57,14 +57,18 @@ class SharedTimes(Struct, frozen=True):
     after: tuple[LayerTime, ...]
 
 
-def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan | None:
-    """The plan of a model whose kernels ran under the names of their indexes; None with bodies.
+def has_known_kernels(plan: EnginePlan) -> bool:
+    """Whether each kernel of a plan is known by its index in a profile.
 
     The kernels in a body have names of their own, and the profile does not say whose they are.
     """
+    steps = read_plan(plan.proto.SerializeToString()).nodes
+    return len(steps) == len(plan.kernels) and not any(step.bodies for step in steps)
+
+
+def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan:
+    """The plan of a model whose kernels ran under the names of their indexes."""
     steps = read_plan(plan.proto.SerializeToString())
-    if len(steps.nodes) != len(plan.kernels) or any(step.bodies for step in steps.nodes):
-        return None
     graph = model.bound.graph
     names = {node.name: node for node in graph.walk() if node.name}
     places = KernelPlaces(graph, names).of_steps(steps, graph)

@@ -1,0 +1,77 @@
+"""Reasons of parts on the real engine: what they name, not how long anything takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import read_tolerances
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from tests.support.small_models import parse
+
+# Of what `ai.onnx.ml` has, only a run tells the shapes. The products take most of the time.
+GRAPH = """g (float[128,512] x) => (float[128,512] y) {
+    a = MatMul (x, w0)
+    b = ai.onnx.ml.Scaler <offset = [0.0], scale = [1.0]> (a)
+    c = CHANGED
+    d = MatMul (c, w1)
+    e = MatMul (d, w2)
+    y = Relu (e)
+}"""
+
+
+def model(changed: str) -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    weights: dict[str, Any] = {
+        f"w{k}": random.standard_normal((512, 512)).astype(np.float32) / 23 for k in range(3)
+    }
+    made = parse(GRAPH.replace("CHANGED", changed), weights=weights)
+    made.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
+    return made
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> CaseComparison:
+    folder = tmp_path_factory.mktemp("models")
+    paths = []
+    for name, changed in (("before", "Relu (b)"), ("after", "Abs (b)")):
+        paths.append(Path(folder, f"{name}.onnx"))
+        onnx.save(model(changed), paths[-1])
+    setup = Setup(policy=SamplingPolicy(max_seconds=2.0))
+    # So much more is allowed that no noise decides anything.
+    gate = Gate(tolerances=read_tolerances({"p50": "900 %"}, "here"), judges_starts=False)
+    before, after = (Side(path, setup) for path in paths)
+    (found,) = compare_models(before, after, ProfileRequest(), gate).cases
+    return found
+
+
+def test_a_part_of_a_model_whose_shapes_a_run_told_is_the_reason(case: CaseComparison) -> None:
+    assert case.failure is None
+    (part,) = case.parts
+    assert part.reasons == ("1 Relu became 1 Abs",)
+    (reason,) = [each for each in case.reasons if "Relu became" in each]
+    assert re.match(r"1 Relu became 1 Abs; Relu: 2 before, 1 now \(first: c\); 1 Abs added", reason)
+
+
+def test_its_layers_have_times_that_differ_by_the_part_alone(case: CaseComparison) -> None:
+    times = {change.op: change.time for change in case.layer_types}
+    product, scaler = times["MatMul"], times["ai.onnx.ml::Scaler"]
+    assert product is not None
+    assert scaler is not None
+    assert product.ns == scaler.ns == 0.0
+    (p50,) = (metric for metric in case.metrics if metric.name == "latency_p50")
+    assert p50.before is not None
+    assert p50.after is not None
+    total = sum(time.ns for time in times.values() if time is not None)
+    assert total == pytest.approx(1e6 * (p50.after - p50.before), abs=1.0)
