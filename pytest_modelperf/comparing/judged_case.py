@@ -58,16 +58,9 @@ def side_run(
 
 def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
     """The percentile at another value, with its interval around it."""
-    value, low, high = percentile.value_ns, percentile.low_ns, percentile.high_ns
-    if not value or shown_ms is None:
+    if not percentile.value_ns or shown_ms is None:
         return percentile
-    factor = shown_ms * 1e6 / value
-    return replace(
-        percentile,
-        value_ns=value * factor,
-        low_ns=None if low is None else low * factor,
-        high_ns=None if high is None else high * factor,
-    )
+    return percentile.scaled(shown_ms * 1e6 / percentile.value_ns)
 
 
 def describe_engine(profile: CaseProfile) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 _NS_PER_MS = 1e6
 
@@ -65,6 +66,17 @@ class Percentile(Struct, frozen=True, kw_only=True):
         if not self.value_ns or self.low_ns is None or self.high_ns is None:
             return None
         return max(self.high_ns - self.value_ns, self.value_ns - self.low_ns) / self.value_ns
+
+    def scaled(self, factor: float) -> Percentile:
+        """The percentile so many times as long, its interval with it."""
+        if self.value_ns is None:
+            return self
+        return replace(
+            self,
+            value_ns=self.value_ns * factor,
+            low_ns=None if self.low_ns is None else self.low_ns * factor,
+            high_ns=None if self.high_ns is None else self.high_ns * factor,
+        )
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -157,6 +169,10 @@ class Ratio(Struct, frozen=True):
     value: float
     low: float | None
     high: float | None
+
+    def scaled(self, factor: float) -> Ratio:
+        low, high = (None if each is None else each * factor for each in (self.low, self.high))
+        return Ratio(self.value * factor, low, high)
 
 
 class LatencySpread(Struct, frozen=True, kw_only=True):

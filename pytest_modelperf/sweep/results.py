@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import TooFewCoresError
 from pytest_modelperf.profiler.measurements import Round
@@ -14,6 +17,7 @@ from pytest_modelperf.stats.estimates import (
     spread_of_round,
     summarize,
 )
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweep.passes import PassResults, SideConfiguration
 from pytest_modelperf.sweep.records import (
     BATCH,
@@ -37,19 +41,18 @@ def sum_up(
     threshold_ms: float | None,
 ) -> Sweep:
     confidence = sides[-1].setup.policy.confidence
-    swept = []
-    for side in sides:
-        points = tuple(_point(side, each, found) for each in configurations)
-        swept.append(
-            SweepSide(
-                model=side.facts,
-                engine=found.engines.get(side.index),
-                points=points,
-                spot=find_sweet_spot(points, threshold_ms),
-                scaling=tuple(_scaling(side.index, configurations, found, confidence)),
-            )
-        )
     changes = tuple(_changes(configurations, found, confidence)) if len(sides) > 1 else ()
+    measured = [[_point(side, each, found) for each in configurations] for side in sides]
+    swept = [
+        SweepSide(
+            model=side.facts,
+            engine=found.engines.get(side.index),
+            points=tuple(points),
+            spot=find_sweet_spot(points, threshold_ms),
+            scaling=tuple(_scaling(side.index, configurations, found, confidence)),
+        )
+        for side, points in zip(sides, at_changes(measured, changes), strict=True)
+    ]
     return Sweep(
         sides=tuple(swept),
         changes=changes,
@@ -81,6 +84,52 @@ def _point(side: BoundSide, configuration: Configuration, found: PassResults) ->
         throughput=rate_of_rounds(_rates(key, rounds), confidence),
         rounds=tuple(spread_of_round(made.times_ns) for made in rounds),
     )
+
+
+def at_changes(
+    sides: Sequence[Sequence[SweepPoint]], changes: Sequence[PointChange]
+) -> list[list[SweepPoint]]:
+    """The points of both sides, moved so that each pair differs by its change.
+
+    Other processes may have disturbed one side more, and then typical figures of all passes tell
+    another change than the passes do.
+    """
+    change_of = {change.id: change for change in changes}
+    if len(sides) == 1:
+        return [list(sides[0])]
+    moved: list[list[SweepPoint]] = [[], []]
+    for before, after in zip(*sides, strict=True):
+        change = change_of.get(before.id)
+        pair = (before, after) if change is None else _moved(before, after, change)
+        for own, point in zip(moved, pair, strict=True):
+            own.append(point)
+    return moved
+
+
+def _moved(
+    before: SweepPoint, after: SweepPoint, change: PointChange
+) -> tuple[SweepPoint, SweepPoint]:
+    factor = _half_step(before.p50_ms, after.p50_ms, change.latency)
+    old, new = before.throughput, after.throughput
+    rate_factor = 1.0
+    if old is not None and new is not None:
+        rate_factor = _half_step(old.value, new.value, change.throughput)
+    return _scaled(before, 1 / factor, 1 / rate_factor), _scaled(after, factor, rate_factor)
+
+
+def _half_step(before: float | None, after: float | None, ratio: Ratio) -> float:
+    """By how much the second figure grows, and the first shrinks, until they have the ratio."""
+    return math.sqrt(ratio.value * before / after) if before and after and ratio.value else 1.0
+
+
+def _scaled(point: SweepPoint, factor: float, rate_factor: float) -> SweepPoint:
+    latency, throughput = point.latency, point.throughput
+    if latency is not None:
+        percentiles = tuple(each.scaled(factor) for each in latency.percentiles)
+        latency = replace(latency, percentiles=percentiles)
+    if throughput is not None:
+        throughput = throughput.scaled(rate_factor)
+    return replace(point, latency=latency, throughput=throughput)
 
 
 def _rates(key: SideConfiguration, rounds: Sequence[Round]) -> list[float]:
