@@ -56,6 +56,7 @@ from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, What
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
     check_variants,
+    describe_precisions,
     describe_zeros,
     make_levels,
 )
@@ -271,6 +272,7 @@ class _Trial(Struct):
             notes += measured.notes
             zeros = describe_zeros(found.levels, measured.engine)
             notes += [zeros] if zeros is not None else []
+            notes += describe_precisions(results)
         return WhatIfCase(
             case=case,
             baseline=found.baseline,

@@ -19,6 +19,8 @@ from pytest_modelperf.whatif.records import BASELINE, Level, Variant, VariantKin
 _NS_PER_MS = 1e6
 # A speedup that would not justify pruning a model.
 _NO_GAIN = 1.1
+# The names of precisions in options, and as layers have them.
+_PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _OVERHEAD = RowKind.OVERHEAD.value
 
 
@@ -351,6 +353,30 @@ def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
 
 
 # -- the gain from zeros
+
+
+def describe_precisions(results: Sequence[VariantResult]) -> Iterator[str]:
+    """A note for each precision that the unchanged model already ran in."""
+    for each in results:
+        wanted = _PRECISIONS.get(each.variant.form)
+        if each.variant.kind is VariantKind.PRECISION and _precisions_of(each.before) == {wanted}:
+            form = each.variant.form
+            yield (
+                f"the model as it is already ran in {form}, so {each.variant.title} is the same: "
+                "the engine chose it for this processor"
+            )
+
+
+def _precisions_of(profile: CaseProfile | None) -> set[str | None]:
+    """The precisions of the layers that multiply, as far as the engine tells them."""
+    if profile is None or profile.measured is None:
+        return set()
+    layers = profile.static.layers
+    return {
+        time.precision
+        for time in profile.measured.layer_times or ()
+        if time.layer is not None and layers[time.layer].macs
+    }
 
 
 def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:

@@ -15,6 +15,7 @@ from pytest_modelperf.whatif.records import Level, Variant, VariantKind
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
     check_variants,
+    describe_precisions,
     describe_zeros,
     estimate_level,
     inverted,
@@ -371,3 +372,26 @@ def test_an_engine_without_a_version_is_named_alone() -> None:
     found = describe_zeros([zeros_level(1.0)], EngineFacts("mine"))
     assert found is not None
     assert found.startswith("mine ran ")
+
+
+@pytest.mark.parametrize(
+    ("ran_in", "form", "is_told"),
+    [("bfloat16", "bf16", True), ("float32", "bf16", False), ("float32", "f32", True)],
+)
+def test_a_precision_that_the_model_already_ran_in_is_told(
+    ran_in: str,
+    form: str,
+    is_told: bool,  # noqa: FBT001  # a parameter of a test
+) -> None:
+    before = profile(6.0)
+    assert before.measured is not None
+    times = tuple(replace(t, precision=ran_in) for t in before.measured.layer_times or ())
+    known = replace(before, measured=replace(before.measured, layer_times=times))
+    result = result_of(Variant(VariantKind.PRECISION, form=form), before=known)
+    notes = [*describe_precisions([result])]
+    assert bool(notes) is is_told
+    assert all(f"already ran in {form}" in note for note in notes)
+
+
+def test_a_quantized_variant_says_nothing_of_precisions() -> None:
+    assert not [*describe_precisions([result_of(Variant(INT8, form="dynamic"))])]
