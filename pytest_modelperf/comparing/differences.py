@@ -127,15 +127,15 @@ class Differences(Struct, frozen=True, dict=True):
 
     @cached_property
     def _whole_ns(self) -> float:
-        """What shares are parts of: the total, or more where some types take less time now.
+        """What shares are parts of: the total, or more where some layers take less time now.
 
-        So no row of a type explains more than all of the difference.
+        So no layer explains more than all of the difference.
         """
         total = 0.0 if self.total is None else self.total.ns
-        old, new = _times_by_type(self.before), _times_by_type(self.after)
         changes = [
-            _difference(old.get(op, ()), new.get(op, ()), None, self.doubts)
-            for op in {**old, **new}
+            _difference(row_times(before), row_times(after), None, self.doubts)
+            for before, after in (*self._pairs_of_rows(), *self._pairs_of_others())
+            if row_times(before) or row_times(after)
         ]
         same = math.fsum(c.ns for c in changes if c.ns * total > 0.0 and not c.is_within_noise)
         return max(total, same) if total > 0.0 else min(total, same)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,19 @@ from pytest_modelperf.profiler.records import StaticLayer
 _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
 # The operator and a number, as in names by old exporters: `Conv12`, `conv2d_3`.
 _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
+# Where a name may go on that a quantizer has made longer.
+_SEPARATOR = re.compile(r"[_.:/]")
+# What is computed in whole numbers, by the operator that it stands for.
+_FAMILIES = {
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), "Conv"),
+    **dict.fromkeys(
+        (
+            *("MatMul", "MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat"),
+            *("DynamicQuantizeMatMul", "MatMulNBits", "Gemm", "QGemm"),
+        ),
+        "MatMul",
+    ),
+}
 _SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
 
 
@@ -48,6 +62,8 @@ def match_layers(
     pairs: dict[int, int] = {}
     for read in (_chosen_name, _chosen_weight, _chosen_id):
         _match_unique(before, after, read, pairs)
+    for read in (_weight, _name):
+        _match_forms(before, after, read, pairs)
     named_old, named_new = set(pairs), set(pairs.values())
     for old, new in _gaps(pairs, len(before), len(after)):
         _align(sides, _without(old, named_old), _without(new, named_new), pairs)
@@ -125,6 +141,66 @@ def _unique(
             twice.add(name)
         found[name] = index
     return {n: i for n, i in found.items() if n not in twice and i not in taken}
+
+
+# -- by name, of another form
+
+
+def _weight(layer: StaticLayer) -> str | None:
+    return layer.weight
+
+
+def _name(layer: StaticLayer) -> str | None:
+    return layer.name or None
+
+
+def _match_forms(
+    before: Sequence[StaticLayer],
+    after: Sequence[StaticLayer],
+    read: Callable[[StaticLayer], str | None],
+    pairs: dict[int, int],
+) -> None:
+    """Pairs a layer with its quantized form: one of their names begins with the other.
+
+    A quantizer adds to names, as in `conv1.weight_quantized` and `Conv_12_quant`, so that a
+    numbered name tells the layer here.
+    """
+    old = _of_families(before, read, set(pairs))
+    new = _of_families(after, read, set(pairs.values()))
+    found = [
+        *((mate, index) for index, mate in _begun_with(new, old)),
+        *_begun_with(old, new),
+    ]
+    once = [Counter(pair[side] for pair in found) for side in (0, 1)]
+    pairs.update(
+        (one, other)
+        for one, other in found
+        if once[0][one] == once[1][other] == 1 and before[one].op_type != after[other].op_type
+    )
+
+
+_Named: TypeAlias = dict[tuple[str, str], int]
+
+
+def _of_families(
+    layers: Sequence[StaticLayer], read: Callable[[StaticLayer], str | None], taken: set[int]
+) -> _Named:
+    """The layers that have other forms, by what they compute and their name."""
+    found: _Named = {}
+    for index, layer in enumerate(layers):
+        family, name = _FAMILIES.get(layer.op_type), read(layer)
+        if index not in taken and family is not None and name is not None:
+            found[family, name] = index
+    return found
+
+
+def _begun_with(longer: _Named, shorter: _Named) -> Iterator[tuple[int, int]]:
+    """Each layer whose name begins with that of one on the other side, and that layer."""
+    for (family, name), index in longer.items():
+        begins = [(family, name[: match.start()]) for match in _SEPARATOR.finditer(name)]
+        # The longest is the nearest.
+        mates = [shorter[begin] for begin in begins if begin in shorter][-1:]
+        yield from ((index, mate) for mate in mates)
 
 
 # -- by what they do, in graph order

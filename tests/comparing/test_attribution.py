@@ -94,6 +94,27 @@ def test_two_nodes_before_a_long_chain_are_the_only_new_ones(length: int) -> Non
     assert pairs == {index: index + 2 for index in range(2 * length)}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (layer("c", weight="conv1.w"), layer("x", "ConvInteger", weight="conv1.w_quantized")),
+        (layer("Conv_12"), layer("Conv_12_quant", "ConvInteger")),
+        (layer("MatMul_5", "Gemm"), layer("MatMul_5_quant", "MatMulInteger")),
+    ],
+)
+def test_a_layer_is_paired_with_its_quantized_form(old: StaticLayer, new: StaticLayer) -> None:
+    others = [layer("Conv_1"), layer("MatMul_1", "MatMul")]
+    added = layer("q", "DynamicQuantizeLinear")
+    assert match_layers([*others, old], [*others, added, new])[2] == 3
+    assert match_layers([*others, added, new], [*others, old])[3] == 2
+
+
+def test_a_name_that_two_begin_with_tells_no_quantized_form() -> None:
+    old = [layer("a", weight="w")]
+    new = [layer(f"x{k}", "ConvInteger", weight=f"w_{k}") for k in range(2)]
+    assert match_layers(old, new) == {}
+
+
 def test_where_a_block_was_added_to_equal_ones_numbers_decide_which_it_is() -> None:
     old = layers("Conv_0 Conv_1 Conv_2")
     assert names(old, layers("Conv_0 Conv_1 Conv_2 Conv_3")) == {(x.name, x.name) for x in old}
@@ -473,6 +494,19 @@ def test_what_an_engine_left_out_is_no_fusion_that_was_lost() -> None:
     plans = (PlanGraph(()), PlanGraph(()))
     (reason,) = explained(before, after, plans=plans).reasons
     assert reason.startswith("Conv: the same layer takes 1.50x as long")
+
+
+def test_a_layer_that_computes_in_another_form_is_one_reason() -> None:
+    before = profile(Ran("Conv_1", ms=2.0), Ran("Conv_2", ms=2.0))
+    after = profile(
+        Ran("Conv_1_quant", "ConvInteger", 3.0), Ran("Conv_2_quant", "ConvInteger", 3.0)
+    )
+    assert explained(before, after).reasons == (
+        (
+            "2 Conv became ConvInteger (first: Conv_1_quant): explains 100 % of the difference"
+            " (+2.00 ms)"
+        ),
+    )
 
 
 def test_operators_that_were_added_are_named_with_what_they_take() -> None:

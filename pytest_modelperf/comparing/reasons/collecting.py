@@ -12,7 +12,7 @@ from msgspec import Struct
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.engines import engine_reasons
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
-from pytest_modelperf.comparing.reasons.graphs import operator_reasons, size_reasons
+from pytest_modelperf.comparing.reasons.graphs import form_reasons, operator_reasons, size_reasons
 from pytest_modelperf.comparing.reasons.inserted_kernels import (
     EnginePlan,
     inserted_kernel_reasons,
@@ -41,7 +41,12 @@ NO_GRAPHS = Graphs()
 
 def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
     """What changed between two graphs that did not run; what added most MACs comes first."""
-    reasons = (*operator_reasons(found), *size_reasons(found), *sharing_reasons(found))
+    reasons = (
+        *operator_reasons(found),
+        *form_reasons(found),
+        *size_reasons(found),
+        *sharing_reasons(found),
+    )
     return tuple(sorted(reasons, key=lambda reason: -reason.added_macs))
 
 
@@ -71,6 +76,7 @@ def find_reasons_of_parts(
 def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
     return (
         *operator_reasons(found),
+        *form_reasons(found),
         *size_reasons(found),
         *fusion_reasons(found, *graphs.plans),
         *inserted_kernel_reasons(found, *graphs.plans),

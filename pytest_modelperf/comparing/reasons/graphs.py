@@ -9,6 +9,7 @@ from pytest_modelperf.comparing.differences import CaseLayers, Differences
 from pytest_modelperf.comparing.layer_pairs import is_alike
 from pytest_modelperf.comparing.reasons.counts import describe_count_change
 from pytest_modelperf.comparing.reasons.reason import (
+    LayerPair,
     Reason,
     layer_name,
     pairs_by_operator,
@@ -51,11 +52,33 @@ def _unmatched_by_operator(side: CaseLayers, matched: Container[int]) -> dict[st
     return found
 
 
+def form_reasons(found: Differences) -> tuple[Reason, ...]:
+    """One reason for each operator whose layers compute the same in another form."""
+    before, after = found.before.layers, found.after.layers
+    forms: dict[tuple[str, str], list[LayerPair]] = {}
+    for old, new in pairs_in_order(found):
+        ops = before[old].qualified_op, after[new].qualified_op
+        if ops[0] != ops[1]:
+            forms.setdefault(ops, []).append((old, new))
+    return tuple(
+        reason_about_pairs(
+            found,
+            f"{len(pairs)} {printable(old)} became {printable(new)}"
+            f" (first: {layer_name(after[pairs[0][1]])})",
+            pairs,
+        )
+        for (old, new), pairs in forms.items()
+    )
+
+
 def size_reasons(found: Differences) -> tuple[Reason, ...]:
     """One reason for each operator whose layers have another shape or size."""
     before, after = found.before.layers, found.after.layers
     changed = [
-        (old, new) for old, new in pairs_in_order(found) if not is_alike(before[old], after[new])
+        (old, new)
+        for old, new in pairs_in_order(found)
+        if before[old].qualified_op == after[new].qualified_op
+        and not is_alike(before[old], after[new])
     ]
     reasons = []
     for op, pairs in pairs_by_operator(found, changed).items():
