@@ -56,12 +56,16 @@ def _rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
         gained = _speedup(first.layer_types, level, op, ms)
         yield ("layer type", None, op, None, ms, gained, None, None, *_BLANKS, None, None)
     counted = case.baseline.counted
-    for layer in () if counted is None else counted.layers:
-        if layer.id not in level.layers:
-            continue
-        ms, is_outside = level.layers[layer.id], layer.id in level.outside
-        gained = None if is_outside else _speedup(first.layers, level, layer.id, ms)
-        about = (layer.id, layer.qualified_op, layer.weight)
+    known = {layer.id: layer for layer in (() if counted is None else counted.layers)}
+    # Those that only the variant has come last.
+    for layer_id in (
+        *(each for each in known if each in level.layers),
+        *(each for each in level.layers if each not in known),
+    ):
+        layer, ms = known.get(layer_id), level.layers[layer_id]
+        is_outside = layer_id in level.outside
+        gained = None if is_outside else _speedup(first.layers, level, layer_id, ms)
+        about = (layer_id, *((None, None) if layer is None else (layer.qualified_op, layer.weight)))
         where = "yes" if is_outside else "no"
         yield ("layer", *about, ms, gained, None, None, *_BLANKS, where, None)
 

@@ -200,7 +200,10 @@ def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
 
 
 class _Times(Struct, frozen=True):
-    """The times of a variant in milliseconds, by operator and by layer of the unchanged model."""
+    """The times of a variant in milliseconds, by operator and by layer of the unchanged model.
+
+    A layer that only the variant has is there by its own id.
+    """
 
     by_type: Mapping[str, float]
     by_layer: Mapping[str, float]
@@ -229,7 +232,9 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
         if owner is not None:
             old, known = own.get(owner), first.layers.get(owner)
             spent = row.ms * known / old if old and known is not None else spent
-            layers[owner] = layers.get(owner, 0.0) + spent
+        if row.static is not None:
+            shown = owner or row.static.id
+            layers[shown] = layers.get(shown, 0.0) + spent
         types[row.qualified_op] = types.get(row.qualified_op, 0.0) + spent
     spent = sum(types.values())
     if _OVERHEAD in after.layer_types and spent <= ms:
@@ -248,22 +253,18 @@ def _kernel_times(profile: CaseProfile) -> list[float]:
 def _owners(differences: Differences) -> dict[str, str]:
     """Maps each layer of a variant to the layer of the unchanged model that its time belongs to.
 
-    A quantizer puts layers before the one that they serve, and if it replaces one layer by
-    several, the last of them has its output. So a layer that only the variant has belongs to the
-    next layer that both have. Of layers that share a kernel, the one that has its time counts.
+    If a quantizer replaces one layer by several, the last of them has its output. Of layers that
+    share a kernel, the one that has its time counts. A layer that only the variant has belongs to
+    none: what it serves is not known, and its time is that of no neighbour.
     """
     before = differences.before
     mates = {new: old for old, new in differences.pairs.items()}
     indexes = {layer.id: index for index, layer in enumerate(before.layers)}
     owners: dict[str, str] = {}
-    waiting: list[str] = []
     for index, layer in enumerate(differences.after.layers):
-        waiting.append(layer.id)
         mate = mates.get(index, indexes.get(layer.id))
         if mate is not None:
-            head = before.layers[before.heads.get(mate, mate)]
-            owners.update(dict.fromkeys(waiting, head.id))
-            waiting = []
+            owners[layer.id] = before.layers[before.heads.get(mate, mate)].id
     return owners
 
 

@@ -146,9 +146,10 @@ def test_pruning_comes_in_the_order_of_shares_before_all_else() -> None:
 # -- layers
 
 
-def test_what_a_variant_adds_belongs_to_the_layer_that_it_serves() -> None:
+def test_what_only_a_variant_has_is_no_time_of_a_neighbour() -> None:
     conv, relu, last = make_layer(0, "Conv"), make_layer(1, "Relu"), make_layer(2, "Conv")
-    added = make_layer(7, "QuantizeLinear"), make_layer(8, "ConvInteger"), make_layer(9, "Cast")
+    quantized = replace(make_layer(8, "ConvInteger"), name=f"{last.name}_quant")
+    added = make_layer(7, "QuantizeLinear"), quantized, make_layer(9, "Cast")
     # The last of several that stand for a layer has its output.
     instead = replace(make_layer(3, "Mul"), id=last.id)
     before = make_baseline((conv, relu, last), CASE, 6.0)
@@ -157,9 +158,10 @@ def test_what_a_variant_adds_belongs_to_the_layer_that_it_serves() -> None:
         VariantResult(variant=Variant(INT8), before=before, after=after, ratio=Ratio(1.0, 0.9, 1.1))
     )
     # The Relu runs inside of the convolution, and has no time.
-    assert list(level.layers) == [conv.id, last.id]
+    assert list(level.layers) == [conv.id, added[0].id, last.id, added[2].id]
     own = {row.static.id: row.ms for row in after.layers if row.static is not None and row.ms}
-    assert level.layers[last.id] == pytest.approx(sum(own[layer.id] for layer in (*added, instead)))
+    assert level.layers[last.id] == pytest.approx(own[quantized.id] + own[instead.id])
+    assert level.layers[added[0].id] == pytest.approx(own[added[0].id])
     assert level.layer_types["ConvInteger"] == pytest.approx(own[added[1].id])
 
 
