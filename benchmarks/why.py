@@ -160,12 +160,13 @@ def words_of_change(before: ModelProto, after: ModelProto) -> frozenset[str]:
 
 
 def _kernels(model: ModelProto) -> Counter[tuple[Any, ...]]:
-    """Each node by its operator, name, attributes, and the shapes and types of its weights."""
+    """Each node by its operator, names, attributes, and the shapes and types of its weights."""
     weights = {w.name: (w.data_type, *w.dims) for w in model.graph.initializer}
     return Counter(
         (
             node.op_type,
-            node.name or node.output[0],
+            node.name,
+            node.output[0],
             tuple(sorted(attribute.SerializeToString() for attribute in node.attribute)),
             tuple(weights.get(name) for name in node.input),
         )

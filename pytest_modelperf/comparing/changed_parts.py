@@ -95,7 +95,10 @@ def explain_by_parts(
         for side, own in zip((ran.before, ran.after), (times.before, times.after), strict=True)
     )
     texts = tuple("; ".join(part.reasons) for part in parts)
-    measured = MeasuredParts(texts, tuple(shifts), tuple(doubts))
+    outputs = tuple(
+        frozenset((*part.before.outputs, *part.after.outputs)) for part in changed.parts
+    )
+    measured = MeasuredParts(texts, outputs, tuple(shifts), tuple(doubts))
     models = ran.before.model.bound.graph, ran.after.model.bound.graph
     graphs = Graphs(models, (changed.before.steps, changed.after.steps))
     return explain(before, after, graphs, p50.interval, measured)

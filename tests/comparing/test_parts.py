@@ -211,3 +211,12 @@ def test_two_parts_of_one_change_are_one_reason() -> None:
     case = compared(stack("a = Sigmoid (m)", last="Sigmoid"))
     (reason,) = [each for each in case["reasons"] if "measured in place" in each or "noise" in each]
     assert reason.startswith("2 x 1 Relu became 1 Sigmoid; ")
+
+
+def test_an_output_that_was_added_belongs_to_its_part() -> None:
+    changed = stack(DECOMPOSED)
+    changed.graph.output.append(onnx.ValueInfoProto(name="q"))
+    case = compared(changed)
+    (reason,) = [each for each in case["reasons"] if "measured in place" in each]
+    assert "; 1 output added (first: q); " in reason
+    assert not any(each.startswith("1 output added") for each in case["reasons"])

@@ -85,11 +85,14 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
     for line in (
         r"Elu +0 -> 1 ",
         r"MACs +349.2 M +349.2 M +0 % .*passed$",
-        r"why: 1 Elu added \(first: n63\)",
-        r"why: Relu: 26 before, 25 now \(first: n63\)",
+        r"why: ",
     ):
         for text in (report, compared.output):
             assert re.search(f"^{line}", text, re.MULTILINE), f"{line}\n{text}"
+    # The parts that changed say it in one reason; on a noisy machine the whole has two.
+    for words in ("1 Elu added (first: n63)", "Relu: 26 before, 25 now (first: n63)"):
+        for text in (report, compared.output):
+            assert words in " ".join(text.split())
     assert re.search(r"^regressed: p50 latency \+\d", report, re.MULTILINE)
 
 

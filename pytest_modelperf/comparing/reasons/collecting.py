@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sha
 from pytest_modelperf.comparing.reasons.parts import (
     MeasuredParts,
     elsewhere_reasons,
+    find_parts_of,
     part_reasons,
 )
 from pytest_modelperf.comparing.reasons.placement import precision_reasons, provider_reasons
@@ -65,7 +66,7 @@ def find_reasons_of_parts(
 
     Of a change that is in no part the engine makes nothing: it is told without a time.
     """
-    facts = _changes(found, graphs)
+    facts = [find_parts_of(fact, parts) for fact in _changes(found, graphs)]
     reasons = [*part_reasons(found, facts, parts)]
     if len(parts.doubts) > len(parts.texts):
         reasons += elsewhere_reasons(found)
@@ -75,6 +76,7 @@ def find_reasons_of_parts(
 
 def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
     return (
+        *(() if graphs.models is None else interface_reasons(*graphs.models)),
         *operator_reasons(found),
         *form_reasons(found),
         *size_reasons(found),
@@ -82,7 +84,6 @@ def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
         *inserted_kernel_reasons(found, *graphs.plans),
         *precision_reasons(found),
         *provider_reasons(found),
-        *(() if graphs.models is None else interface_reasons(*graphs.models)),
         *sharing_reasons(found),
     )
 

@@ -21,16 +21,14 @@ def interface_reasons(before: Graph, after: Graph) -> tuple[Reason, ...]:
         ("input", _names(before.inputs), _names(after.inputs)),
         ("output", _names(before.outputs), _names(after.outputs)),
     )
-    return tuple(
-        Reason(text) for what, old, new in sides for text in _describe_names(what, old, new)
-    )
+    return tuple(reason for side in sides for reason in _compare_names(*side))
 
 
 def _names(tensors: Iterable[object]) -> list[str]:
     return [str(getattr(tensor, "name", tensor)) for tensor in tensors]
 
 
-def _describe_names(what: str, old: list[str], new: list[str]) -> Iterator[str]:
+def _compare_names(what: str, old: list[str], new: list[str]) -> Iterator[Reason]:
     added = [name for name in new if name not in old]
     removed = [name for name in old if name not in new]
     if len(added) == len(removed):
@@ -39,7 +37,8 @@ def _describe_names(what: str, old: list[str], new: list[str]) -> Iterator[str]:
     for names, word in ((added, "added"), (removed, "removed")):
         if names:
             some = f"{len(names)} {what}{'s' if len(names) > 1 else ''}"
-            yield f"{some} {word} (first: {printable(names[0])})"
+            text = f"{some} {word} (first: {printable(names[0])})"
+            yield Reason(text, outputs=frozenset(names if what == "output" else ()))
 
 
 def sharing_reasons(found: Differences) -> tuple[Reason, ...]:

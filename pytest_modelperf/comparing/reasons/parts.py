@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences, Doubt, row_times
 from pytest_modelperf.comparing.reasons.reason import Reason
@@ -19,12 +20,20 @@ _MOST_FACTS = 3
 class MeasuredParts(Struct, frozen=True):
     """The parts that changed, by number: their words, how much longer each takes, and its doubt.
 
-    A doubt more than there are parts is that of what the whole takes beyond them.
+    A doubt more than there are parts is that of what the whole takes beyond them. `outputs` are the
+    tensors that each part hands on.
     """
 
     texts: tuple[str, ...]
+    outputs: tuple[frozenset[str], ...]
     shifts_ns: tuple[float, ...]
     doubts: tuple[Doubt, ...]
+
+
+def find_parts_of(fact: Reason, parts: MeasuredParts) -> Reason:
+    """The fact with the parts that hand on the outputs that it is about."""
+    about = (n for n, outputs in enumerate(parts.outputs) if outputs & fact.outputs)
+    return replace(fact, parts=fact.parts | frozenset(about))
 
 
 def part_reasons(

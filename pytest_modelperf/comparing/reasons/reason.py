@@ -28,7 +28,8 @@ class Reason(Struct, frozen=True):
     `time` is how much longer its layers take now; None if none of them ran. `added_macs` is how
     many more MACs they have. `pairs` are the layers on both sides that it explains, and `kernel` is
     a kind of kernels that belong to no layer. `parts` are the numbers of the parts that it is
-    about, and `measured` says how its time was measured, if not by profiled layers.
+    about, and `measured` says how its time was measured, if not by profiled layers. `outputs` are
+    the names of outputs of a model that it is about.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Reason(Struct, frozen=True):
     kernel: tuple[RowKind, str] | None = None
     parts: frozenset[int] = frozenset()
     measured: str | None = None
+    outputs: frozenset[str] = frozenset()
 
     def in_words(self) -> str:
         if self.time is not None and self.measured is not None:
