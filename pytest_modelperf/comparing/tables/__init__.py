@@ -1,5 +1,6 @@
 """The tables of a comparison."""
 
+from pytest_modelperf.comparing.tables.cells import without_intervals
 from pytest_modelperf.comparing.tables.figures import (
     case_table,
     is_measured,
@@ -26,4 +27,5 @@ __all__ = [
     "metric_tables",
     "output_table",
     "shows_graphs",
+    "without_intervals",
 ]
