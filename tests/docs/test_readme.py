@@ -68,7 +68,8 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
 ) -> None:
     """`modelperf compare` shows the same tables, and shows them where noise decides nothing too.
 
-    README leaves out one of them. A column that noise hides today is shown all the same.
+    README leaves out one of them, and on its narrow page the number of layers. A column that noise
+    hides today is shown all the same.
     """
     exec(code("# elu.py"), {})  # noqa: S102  # our own page
     assert op_counts(project.path / MODEL)["Elu"] == 1
@@ -81,9 +82,9 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
     assert shown.keys() == {"", "time by layer type, in ms"}
     assert shown.keys() <= now.keys() <= {*shown, "layers that explain most, in ms"}
     for title, columns in shown.items():
-        assert set(now[title]) <= set(columns)
+        assert set(now[title]) - {"count"} <= set(columns)
     for line in (
-        r"Elu +0 -> 1 ",
+        r"Elu +(0 -> 1 +)?- ",
         r"MACs +349.2 M +349.2 M +0 % .*passed$",
         r"why: ",
     ):
