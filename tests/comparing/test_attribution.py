@@ -268,6 +268,10 @@ def profile(
     return CaseProfile(Case(1, 1), StaticProfile(graph, 0, 0, 0, uncounted), measured)
 
 
+# Plans of which nothing is known but that there are some.
+NO_PLANS = (PlanGraph(()), PlanGraph(()))
+
+
 def explained(
     before: CaseProfile,
     after: CaseProfile,
@@ -486,6 +490,27 @@ def test_a_larger_fusion_that_lost_a_part_is_one_fusion_lost() -> None:
     after = profile(Ran("c"), Ran("a", "Add", None, inside="c"), Ran("r", "Relu", 0.5))
     (reason,) = explained(before, after).reasons
     assert reason.startswith("1 Conv+Add+Relu fusion lost (first: c)")
+
+
+def test_a_fusion_of_many_operators_is_named_by_the_first() -> None:
+    names = "c a b d e f"
+    before = profile(Ran("c", "Opc"), *(Ran(n, f"Op{n}", None, "c") for n in names.split()[1:]))
+    after = profile(*(Ran(n, f"Op{n}", 1.0) for n in names.split()))
+    (reason,) = explained(before, after, plans=NO_PLANS).reasons
+    assert reason.startswith("1 Opc+Opa+Opb+3 more fusion lost (first: c): explains 100 %")
+
+
+def test_shapes_that_were_computed_once_before_are_no_fusion() -> None:
+    """An engine folds what follows from sizes that are not open."""
+    shapes = [("s", "Shape"), ("g", "Gather"), ("u", "Unsqueeze")]
+    whole = "int64"
+    folded = [Ran(n, op, None, "r", precision=whole) for n, op in shapes]
+    run = [Ran(n, op, 0.1, precision=whole) for n, op in shapes]
+    once, always = profile(*folded, Ran("r", "Reshape")), profile(*run, Ran("r", "Reshape"))
+    (lost,) = explained(once, always, plans=NO_PLANS).reasons
+    assert lost.startswith("3 layers of shapes, computed once before, run each time now (first: s)")
+    (won,) = explained(always, once, (0.7, 0.8), NO_PLANS).reasons
+    assert won.startswith("3 layers of shapes, run each time before, computed once now (first: s)")
 
 
 def test_what_an_engine_left_out_is_no_fusion_that_was_lost() -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
 from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan
 from pytest_modelperf.comparing.reasons.reason import LayerPair, Reason, layer_name
+from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
+
+# Layers that tell shapes, and the types in which others go on with these.
+_OF_SHAPES = frozenset({"Shape", "Size"})
+_WHOLE_NUMBERS = frozenset({"bool", "int32", "int64"})
+# So many operators of a fusion are named.
+_MOST_NAMED = 4
 
 
 class _SplitKernel(Struct, frozen=True):
@@ -66,13 +73,34 @@ def _split_kernels(
         members = tuple(m for m in group if m in other_index and other_index[m] in other.heads)
         other_heads = frozenset(other.heads[other_index[m]] for m in members)
         if len(other_heads) > 1:
-            pattern = "+".join(printable(one.layers[m].qualified_op) for m in members)
+            is_folded = all(m == head or _is_of_shapes(one.layers[m]) for m in members)
+            pattern = "" if is_folded else _pattern([one.layers[m] for m in members])
             found.setdefault(pattern, []).append(_SplitKernel(head, members, other_heads))
     return found
 
 
+def _is_of_shapes(layer: StaticLayer) -> bool:
+    """Whether it works on shapes, which an engine computes once where no size is open."""
+    return layer.op_type in _OF_SHAPES or layer.precision in _WHOLE_NUMBERS
+
+
+def _pattern(layers: Sequence[StaticLayer]) -> str:
+    """`Conv+Add+Relu`, or `Mul+Add+Div+12 more`."""
+    names = [printable(layer.qualified_op) for layer in layers]
+    if len(names) > _MOST_NAMED:
+        names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
+    return "+".join(names)
+
+
 def _describe(pattern: str, kernels: list[_SplitKernel], side: CaseLayers, word: str) -> str:
-    """`2 Conv+Relu fusions lost (first: conv1)`."""
+    """`2 Conv+Relu fusions lost (first: conv1)`; without a pattern they were folded."""
+    if not pattern:
+        members = [m for kernel in kernels for m in kernel.members if m != kernel.head]
+        count = f"{len(members)} layer{'s' if len(members) > 1 else ''}"
+        first = layer_name(side.layers[members[0]])
+        if word == "lost":
+            return f"{count} of shapes, computed once before, run each time now (first: {first})"
+        return f"{count} of shapes, run each time before, computed once now (first: {first})"
     fusions = f"{pattern} fusion{'s' if len(kernels) > 1 else ''}"
     first = layer_name(side.layers[kernels[0].head])
     return f"{len(kernels)} {fusions} {word} (first: {first})"
