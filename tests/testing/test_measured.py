@@ -755,7 +755,7 @@ def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
         [
             "regressed: p50 latency *",
             "time by layer type, in ms*",
-            "layer type * count * before * now * change * explains",
+            "layer type * now * change * interval * explains",
             "* < new",
             "why: *",
             "how: * rounds as a duet, *",
