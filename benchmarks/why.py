@@ -215,7 +215,8 @@ def tables(result: Result) -> Mapping[str, str]:
         for row in result.rows["comparisons"]
         if not row["is_first"]
     ]
-    wrong = markdown(("machine", "model", "change", "", "by", "first reason"), missed, "llllll")
+    header_of_missed = ("machine", "model", "change", "", "by", "first reason")
+    wrong = markdown(header_of_missed, missed, "llllll") if missed else "Nothing."
     layers = [
         (model, str(len(pairs)), f"{sum(_agrees(*pair) for pair in pairs)} of {len(pairs)}")
         for model, pairs in _layer_pairs(result).items()

@@ -116,11 +116,11 @@ layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
 total                26.10  29.18   +3.08
 
 layers that explain most, in ms
-layer             type       before   now  change  explains
-──────────────────────────────────────────────────────────────────────
-layer1.0/conv2    Conv         1.31  1.92   +0.61      20 %  <
-layer1.0/relu     Relu            -  0.12   +0.12       4 %  was fused
-layer4/Transpose  Transpose       -  0.11   +0.11       4 %  new
+layer             before   now  change       interval  explains
+──────────────────────────────────────────────────────────────────────────
+layer1.0/conv2      1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
+layer1.0/relu          -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
+layer4/Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
 
 why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
      difference (+2.80 ms)
