@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.records import CaseComparison, Metric
 from pytest_modelperf.profiler.measurements import Measurement, SideRun
 from pytest_modelperf.profiler.pair_run import Pair
@@ -44,7 +43,7 @@ def side_run(
         return None
     shown_ms = {m.name: m.before if is_before else m.after for m in metrics if m.limit is None}
     percentiles = (
-        _moved(percentile, shown_ms.get(f"{LATENCY}{percentile.name}"))
+        _moved(percentile, shown_ms.get(f"latency_{percentile.name}"))
         for percentile in measured.latency.percentiles
     )
     return SideRun(
