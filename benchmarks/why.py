@@ -90,8 +90,19 @@ def main() -> int:
                 for model in options.models:
                     compare_all(bench, load, model, options.changes)
                     profile_once(bench, load, model)
-        rows = {kind: read_rows(folder, kind) for kind in ("comparisons", "layers")}
+        rows = {kind: asked_for(folder, kind, options) for kind in ("comparisons", "layers")}
     return conclude(start.finish(rows), tables, expectations, options.json)
+
+
+def asked_for(folder: Path, kind: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The stored rows of the models, loads and changes that this run is about."""
+    return [
+        row
+        for row in read_rows(folder, kind)
+        if row["model"] in options.models
+        and row["load"] in options.loads
+        and row.get("change", options.changes[0]) in options.changes
+    ]
 
 
 def compare_all(bench: Bench, load: str, model: str, changes: Sequence[str]) -> None:

@@ -1,13 +1,17 @@
-"""What is read of a comparison's reasons: whether they name the change, and sum to it."""
+"""The benchmark sees whether the first reason names the change, and whether figures sum to it."""
 
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from kept_rows import keep_row
+from parts_results import BUSY, QUIET
 from results import Result
-from why import Told, expectations, read_reasons, words_of_change
+from why import Told, asked_for, expectations, read_reasons, words_of_change
 
 from tests.docs.test_evidence import result_of
 from tests.support.small_models import parse
@@ -71,3 +75,19 @@ def test_larger_layers_agree_within_a_limit() -> None:
     )  # fmt: skip
     *_, agreeing = expectations(found)
     assert (agreeing.found, agreeing.is_met) == ("1 of 2", False)
+
+
+def test_rows_of_earlier_runs_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
+    """The command that is stored beside the rows has to name what they are of."""
+    for model, load, change in (
+        ("a", QUIET, "x"),
+        ("b", QUIET, "x"),
+        ("a", BUSY, "x"),
+        ("a", QUIET, "y"),
+    ):
+        keep_row(tmp_path, "comparisons", {"model": model, "load": load, "change": change})
+    keep_row(tmp_path, "layers", {"model": "a", "load": QUIET})
+    options = Namespace(models=["a"], loads=[QUIET], changes=["x"])
+    (row,) = asked_for(tmp_path, "comparisons", options)
+    assert (row["model"], row["load"], row["change"]) == ("a", QUIET, "x")
+    assert len(asked_for(tmp_path, "layers", options)) == 1
