@@ -26,7 +26,7 @@ _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
 _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
 # Where a name may go on that a quantizer has made longer.
 _SEPARATOR = re.compile(r"[_.:/]")
-# What is computed in whole numbers, by the operator that it stands for.
+# Operators that compute the same on other numbers, most of them whole ones, by what they compute.
 _FAMILIES = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), "Conv"),
     **dict.fromkeys(

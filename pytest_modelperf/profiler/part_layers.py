@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.preparation import Model
 _CALM_SHARE = 0.25
 
 
-class PlanKernel(Struct, frozen=True):
+class TimedKernel(Struct, frozen=True):
     """A kernel of a plan, the nodes of the model that it stands for, and its time in a profile."""
 
     kernel: Kernel
@@ -38,7 +38,7 @@ class TimedPlan(Struct, frozen=True):
     """A plan, and its kernels that ran, by their index."""
 
     steps: PlanGraph
-    kernels: Mapping[int, PlanKernel]
+    kernels: Mapping[int, TimedKernel]
 
 
 class ChangedPlans(Struct, frozen=True):
@@ -73,7 +73,7 @@ def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan:
     names = {node.name: node for node in graph.walk() if node.name}
     places = KernelPlaces(graph, names).of_steps(steps, graph)
     kernels = {
-        int(kernel.name): PlanKernel(kernel, places[int(kernel.name)], _calm_ns(kernel))
+        int(kernel.name): TimedKernel(kernel, places[int(kernel.name)], _calm_ns(kernel))
         for kernel in run.kernels
         if kernel.name.isdigit() and int(kernel.name) < len(places)
     }
@@ -95,7 +95,7 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
     """The times of the layers of both models, the first of which takes `before_ns`.
 
     `shifts_ns` is how much longer each part takes now, and `elsewhere_ns` how much longer the whole
-    takes beyond that. What is elsewhere has the number after the last part.
+    takes beyond that. The row of that time names the number after the last part as its part.
     """
     sides = changed.before, changed.after
     old, new = ({index: each.ns for index, each in s.kernels.items()} for s in sides)

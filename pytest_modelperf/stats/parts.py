@@ -75,8 +75,8 @@ def calm_ns(rounds: Sequence[PartRound]) -> float:
     """The time of the whole model before the change, without disturbances."""
     before = [each.whole[0] for each in rounds]
     if any(turns.unstalled_ns for turns in before):
-        # Most turns of a slow model wait for longer than one thread tells. Those of a fast one
-        # count waits that began before them, but some of its turns did not wait at all.
+        # Of a slow model all turns are disturbed: the unstalled time is the nearer. Of a fast model
+        # some turns are not, and the unstalled time lacks waits that began before the turn.
         unstalled = np.median(np.concatenate([_own(turns) for turns in before]))
         fast = np.quantile(np.concatenate([turns.times_ns for turns in before]), _FAST_SHARE)
         return max(min(float(unstalled), float(fast)), _SHORTEST_NS)

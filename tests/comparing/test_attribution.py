@@ -323,7 +323,7 @@ def test_types_and_layers_each_explain_the_whole_difference(
         if total:
             shares = [time.share or 0.0 for time in times]
             assert all(abs(share) <= 1.0 for share in shares)
-            # Those of layers are parts of what their types explain.
+            # Layers that became slower explain all of it. Their types can have faster ones, too.
             slower = sum(s for s, time in zip(shares, times, strict=True) if time.ns * total > 0)
             assert slower >= 1.0 - 1e-9 if changes is found.layers else slower <= 1.0 + 1e-9
         else:

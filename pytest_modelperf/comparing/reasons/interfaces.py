@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.reason import Reason
-from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.graph.structure import Graph, Tensor
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
@@ -24,8 +24,8 @@ def interface_reasons(before: Graph, after: Graph) -> tuple[Reason, ...]:
     return tuple(reason for side in sides for reason in _compare_names(*side))
 
 
-def _names(tensors: Iterable[object]) -> list[str]:
-    return [str(getattr(tensor, "name", tensor)) for tensor in tensors]
+def _names(tensors: Iterable[Tensor]) -> list[str]:
+    return [tensor.name for tensor in tensors]
 
 
 def _compare_names(what: str, old: list[str], new: list[str]) -> Iterator[Reason]:
