@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache, cached_property
-from statistics import median
+from functools import cached_property
+from itertools import zip_longest
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.layer_pairs import match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange
-from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
+from pytest_modelperf.profiler.measurements import (
+    LAYER_CONFIDENCE,
+    LayerTime,
+    Measurement,
+    RowKind,
+)
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer
 
 # Confidence of the intervals of all differences.
-CONFIDENCE = 0.99
+CONFIDENCE = LAYER_CONFIDENCE
 
 
 class CaseLayers(Struct, frozen=True):
@@ -250,7 +255,8 @@ def _spent_ns(measured: Measurement | None) -> float:
 
 
 def _scaled(time: LayerTime, factor: float) -> LayerTime:
-    return replace(time, ns=time.ns * factor, runs_ns=tuple(run * factor for run in time.runs_ns))
+    doubts = tuple(factor * doubt for doubt in time.doubts_ns)
+    return replace(time, ns=time.ns * factor, doubts_ns=doubts)
 
 
 def row_times(row: LayerRow | None) -> list[LayerTime]:
@@ -282,22 +288,18 @@ def _difference(
 ) -> TimeChange:
     """How much longer `after` takes, with its interval.
 
-    That is the interval of the parts, or of the median over the runs, which alternated.
+    That is the interval of the parts, or of the runs, in which both took turns.
     """
     ns = math.fsum(time.ns for time in after) - math.fsum(time.ns for time in before)
     if doubts is not None:
         return _difference_of_parts(
             ns, {p for t in (*before, *after) for p in t.parts}, total_ns, doubts
         )
-    interval = None
-    if all(time.runs_ns for time in (*before, *after)):
-        runs = [_by_run(side) for side in (before, after) if side]
-        if len(runs) == 2:
-            interval = _interval_around(ns, [b - a for a, b in zip(*runs, strict=False)])
-        elif runs:
-            sign = 1.0 if after else -1.0
-            interval = _interval_around(ns, [sign * run for run in runs[0]])
-    low, high = (None, None) if interval is None else interval
+    low = high = None
+    if all(time.doubts_ns for time in (*before, *after)):
+        new, old = (_sum_of_doubts(side) for side in (after, before))
+        half_width = math.hypot(*(b - a for b, a in zip_longest(new, old, fillvalue=0.0)))
+        low, high = ns - half_width, ns + half_width
     return TimeChange(
         ns=ns,
         low_ns=low,
@@ -325,45 +327,8 @@ def _share(ns: float, total_ns: float | None) -> float | None:
     return max(-1.0, min(1.0, ns / total_ns)) if total_ns else None
 
 
-def _by_run(times: Sequence[LayerTime]) -> list[float]:
-    return [math.fsum(run) for run in zip(*(time.runs_ns for time in times), strict=False)]
-
-
-def _interval_around(ns: float, values: Sequence[float]) -> tuple[float, float] | None:
-    """The interval of the median of values, moved to where the figure is.
-
-    The difference of two medians is not the median of the differences; how sure both are is alike.
-    """
-    interval = _median_interval(values)
-    if interval is None:
-        return None
-    moved = ns - median(values)
-    return interval[0] + moved, interval[1] + moved
-
-
-def _median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The interval between two order statistics; None if there are too few values."""
-    rank = _rank(len(values))
-    if rank is None:
-        return None
-    ordered = sorted(values)
-    return ordered[rank], ordered[-1 - rank]
-
-
-@cache
-def _rank(count: int) -> int | None:
-    """How many values are left out at each end of an interval that holds the median.
-
-    The number of values below the median is binomial with p = 1/2 (Conover, "Practical
-    Nonparametric Statistics", section 3.2).
-    """
-    outside, rank = 0.0, None
-    for below in range(count // 2):
-        outside += 2 * math.comb(count, below) / 2**count
-        if outside > 1 - CONFIDENCE:
-            break
-        rank = below
-    return rank
+def _sum_of_doubts(times: Sequence[LayerTime]) -> list[float]:
+    return list(map(math.fsum, zip_longest(*(t.doubts_ns for t in times), fillvalue=0.0)))
 
 
 def _is_real(

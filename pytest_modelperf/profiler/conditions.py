@@ -10,9 +10,8 @@ from msgspec import Struct
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
-from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_bytes, format_count
+from pytest_modelperf.text.units import format_bytes, format_count, percent
 
 # The precision that the median should reach.
 WANTED_HALF_WIDTH = 0.01

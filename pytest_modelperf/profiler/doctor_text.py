@@ -13,12 +13,11 @@ from pytest_modelperf.profiler.conditions import (
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
-from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_ms
+from pytest_modelperf.text.units import format_ms, percent
 
 # The default tolerance of a comparison.
 TOLERANCE = 0.03

@@ -289,6 +289,7 @@ def _times(rows: Sequence[LayerJson], case_place: str) -> Iterator[LayerTime]:
                 ),
                 provider=row.provider,
                 precision=None if is_layer else row.precision,
+                doubts_ns=() if row.interval_ms is None else (_ns(row.interval_ms[1] - row.ms),),
             )
         index += is_layer
 

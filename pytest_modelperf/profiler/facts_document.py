@@ -20,7 +20,7 @@ from pytest_modelperf.files.documents import (
     SignedMs,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.records import (
     LayerRow,
     LayerType,
@@ -146,6 +146,7 @@ class LayerJson(Struct, frozen=True, kw_only=True):
     provider: str | None
     precision: str | None
     ms: SignedMs | None
+    interval_ms: tuple[SignedMs, SignedMs] | None
     macs: Count | None
     elementwise_ops: Count | None
     backward_macs: Count | None
@@ -245,11 +246,19 @@ def layer_to_json(row: LayerRow) -> LayerJson:
         provider=None if time is None else time.provider,
         precision=layer.precision if layer is not None and precision is None else precision,
         ms=ms(row.ns),
+        interval_ms=None if row.time is None else _interval_ms(row.time),
         sparsity=None if layer is None else _sparsity(layer.sparsity),
         kernel=None if time is None else time.kernel or None,
         fused=tuple(other.id for other in row.fused),
         runs_in=row.runs_in,
     )
+
+
+def _interval_ms(time: LayerTime) -> tuple[float, float] | None:
+    if time.half_width_ns is None:
+        return None
+    low, high = ms(time.ns - time.half_width_ns), ms(time.ns + time.half_width_ns)
+    return None if low is None or high is None else (low, high)
 
 
 def _counts(row: LayerRow) -> dict[str, Any]:

@@ -4,22 +4,29 @@ The time of a kernel is shown at one of the layers that it stands for: the one w
 if none has any, the one with the kernel's operator; else the one with the most operations of other
 kinds, the last of several. Kernels that the engine inserted to change the layout of a tensor get a
 row for each operator, as do other kernels that stand for no layer. The rest of an inference is the
-overhead of the runtime. Its share comes from the same runs as the kernels, and is applied to the
-latency, which was measured at another time.
+overhead of the runtime. All are the times of undisturbed runs, and are scaled to the latency, which
+was measured at another time. Where other processes made that longer, the difference is a row too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median, median_grouped
+from statistics import median
 
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, is_same_operator
-from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
+from pytest_modelperf.profiler.measurements import (
+    LAYER_CONFIDENCE,
+    Kernel,
+    KernelRun,
+    LayerTime,
+    RowKind,
+)
 from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.stats.calm import CalmTime, calm_time, make_blocks, tick_median
 
 _KINDS = tuple(RowKind)
 # No engine's clock is coarser. A larger step between the times of a few kernels is chance.
@@ -33,11 +40,14 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     layers: Sequence[StaticLayer],
     latency_ns: float,
     names: Mapping[str, Node] | None = None,
+    *,
+    waits: bool = False,
 ) -> tuple[LayerTime, ...]:
     """The times of the layers in graph order, then the times that belong to no layer.
 
     `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
-    the engine knows them by; without it, by their own.
+    the engine knows them by; without it, by their own. `waits` says that other processes disturbed
+    the inferences of the latency: what it is longer than undisturbed ones is a row of its own.
     """
     if names is None:
         names = {node.name: node for node in graph.walk() if node.name}
@@ -45,10 +55,10 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     if plan is not None:
         places.add_plan(plan, graph)
     table = LayerTable(layers, layer_indexes(graph, layers))
-    step_ns = _resolution_ns(run.kernels)
+    timing = _Timing.of(run)
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
-        table.add(kernel, place, _typical_ns(kernel.self_ns, step_ns))
-    return table.finished(run, latency_ns, step_ns)
+        table.add(kernel, place, timing.of_kernel(kernel))
+    return table.finished(timing, run, latency_ns, waits=waits)
 
 
 def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
@@ -105,7 +115,7 @@ def _pair_branch(
     return -1
 
 
-def _resolution_ns(kernels: Iterable[Kernel]) -> int:
+def resolution_ns(kernels: Iterable[Kernel]) -> int:
     """The tick of the clock that the engine reads: all times differ by a multiple of it."""
     return math.gcd(
         _COARSEST_TICK_NS,
@@ -113,11 +123,26 @@ def _resolution_ns(kernels: Iterable[Kernel]) -> int:
     )
 
 
-def _typical_ns(values: Sequence[float], resolution_ns: int) -> float:
-    """The median; interpolated between the ticks of a coarse clock."""
-    if resolution_ns < 2:
-        return median(values)
-    return max(0.0, median_grouped(values, resolution_ns))
+class _Timing(Struct, frozen=True):
+    """The blocks of the runs of a profile, and the tick of its clock."""
+
+    blocks: tuple[slice, ...]
+    tick_ns: int
+
+    @classmethod
+    def of(cls, run: KernelRun) -> _Timing:
+        runs = max((len(kernel.self_ns) for kernel in run.kernels), default=0)
+        return cls(make_blocks(run.sessions or (runs,)), resolution_ns(run.kernels))
+
+    def of_kernel(self, kernel: Kernel) -> CalmTime:
+        return CalmTime.of(kernel.self_ns, self.blocks, lambda runs: calm_time(runs, self.tick_ns))
+
+    def of_whole(self, runs: Sequence[float]) -> CalmTime:
+        return CalmTime.of(runs, self.blocks, lambda runs: calm_time(runs, 0))
+
+    def of_rests(self, rests: Sequence[float]) -> CalmTime:
+        """The median of what the kernels of each run leave over, which is rarely disturbed."""
+        return CalmTime.of(rests, self.blocks, lambda rests: tick_median(rests, self.tick_ns))
 
 
 class _Row(Struct):
@@ -125,28 +150,28 @@ class _Row(Struct):
 
     kind: RowKind
     layer: int | None
-    times: list[tuple[float, Kernel]] = field(default_factory=list)
+    times: list[tuple[CalmTime, Kernel]] = field(default_factory=list)
     covered: set[int] = field(default_factory=set)
     parts: set[int] = field(default_factory=set)
 
     @property
-    def ns(self) -> float:
-        return sum(ns for ns, _ in self.times)
+    def time(self) -> CalmTime:
+        return CalmTime.sum([time for time, _ in self.times])
 
-    def finished(self, scale: float, runs_scale: float | None = None) -> LayerTime:
-        """Its time, and that of each run if they have a scale."""
+    def finished(self, scale: float = 1.0) -> LayerTime:
         kernels = [kernel for _, kernel in self.times]
-        _, main = max(self.times, key=lambda time: time[0])
+        _, main = max(self.times, key=lambda pair: pair[0].ns)
         known = [kernel.name for kernel in kernels]
+        time = self.time.scaled(scale)
         return LayerTime(
             kind=self.kind,
             kernel=" + ".join(known) if self.kind is RowKind.LAYER else main.op_type,
-            ns=self.ns * scale,
+            ns=time.ns,
             layer=self.layer,
             fused=tuple(sorted(self.covered - {self.layer})),
             provider=main.provider,
             precision=main.precision,
-            runs_ns=() if runs_scale is None else _sum_by_run(kernels, runs_scale),
+            doubts_ns=time.doubts(LAYER_CONFIDENCE),
             parts=tuple(sorted(self.parts)),
         )
 
@@ -159,79 +184,80 @@ class LayerTable:
         self._indexes = indexes
         self._rows: dict[tuple[RowKind, int | str], _Row] = {}
 
-    def add(self, kernel: Kernel, place: KernelPlace, ns: float, part: int | None = None) -> None:
+    def add(
+        self, kernel: Kernel, place: KernelPlace, time: CalmTime, part: int | None = None
+    ) -> None:
         """Add a kernel that took so long; `part` is the number of the part in which it changed."""
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = kernel.op_type if shown is None else shown
         row = self._rows.setdefault((place.kind, key), _Row(place.kind, shown))
-        row.times.append((ns, kernel))
+        row.times.append((time, kernel))
         row.covered |= covered
         if part is not None:
             row.parts.add(part)
 
     def times(self) -> tuple[LayerTime, ...]:
         """The times of all rows as they were added."""
-        return tuple(row.finished(1.0) for row in self._in_order())
+        return tuple(row.finished() for row in self._in_order())
 
     def finished(
-        self, run: KernelRun, latency_ns: float, resolution_ns: int
+        self, timing: _Timing, run: KernelRun, latency_ns: float, *, waits: bool
     ) -> tuple[LayerTime, ...]:
         rows = self._in_order()
-        spent = sum(row.ns for row in rows)
-        sums = _sum_by_run([kernel for row in rows for _, kernel in row.times], 1.0)
-        typical = _typical_ns(sums, resolution_ns) if sums else spent
-        whole = _Whole.of(run, typical)
-        in_kernels_ns = latency_ns * (1.0 - whole.rest)
-        scale = in_kernels_ns / spent if spent else 0.0
-        times = tuple(row.finished(scale, scale) for row in rows)
-        has_runs = len(sums) == len(whole.runs_ns)
-        overhead = LayerTime(
-            kind=RowKind.OVERHEAD,
-            kernel="",
-            ns=max(0.0, latency_ns - math.fsum(time.ns for time in times)),
-            runs_ns=whole.rests_ns(sums, latency_ns) if has_runs else (),
+        kernels = CalmTime.sum([row.time for row in rows])
+        rest = _overhead(timing, run, kernels)
+        spent_ns = kernels.ns + rest.ns
+        if waits:
+            scale = rest_scale = min(1.0, latency_ns / spent_ns) if spent_ns else 1.0
+        else:
+            rest_scale = latency_ns / max(spent_ns, _typical_ns(run)) if rest.ns else 1.0
+            left_ns = latency_ns - rest.ns * rest_scale
+            scale = left_ns / kernels.ns if kernels.ns else 0.0
+        times = [row.finished(scale) for row in rows]
+        overhead = rest.scaled(rest_scale)
+        ns = overhead.ns if rows else latency_ns
+        times.append(
+            LayerTime(
+                kind=RowKind.OVERHEAD,
+                kernel="",
+                ns=ns,
+                doubts_ns=overhead.doubts(LAYER_CONFIDENCE),
+            )
         )
-        return (*times, overhead)
+        waited = latency_ns - math.fsum(time.ns for time in times)
+        if waits and waited > 0.0:
+            times.append(LayerTime(kind=RowKind.WAITING, kernel="", ns=waited))
+        return tuple(times)
 
     def _in_order(self) -> list[_Row]:
         return sorted(self._rows.values(), key=_position)
 
 
-class _Whole(Struct, frozen=True):
-    """The time of inferences, and the share of it that their kernels do not explain."""
+def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime) -> CalmTime:
+    """The time of an inference that its kernels do not explain.
 
-    runs_ns: tuple[float, ...]
-    rest: float
-
-    @classmethod
-    def of(cls, run: KernelRun, kernels_ns: float) -> _Whole:
-        """The profiled or the plain inferences, whichever leave the smaller rest.
-
-        A profiled inference has the cost of profiling in its rest. A plain one beside it does not,
-        but it has what disturbed it alone.
-        """
-        wholes = [runs for runs in (run.run_ns, run.plain_ns) if runs]
-        runs = min(wholes, key=median, default=())
-        typical = median(runs) if runs else 0.0
-        return cls(runs, max(0.0, 1.0 - kernels_ns / typical) if typical else 0.0)
-
-    def rests_ns(self, sums: Sequence[float], latency_ns: float) -> tuple[float, ...]:
-        """The part of each run that its kernels do not explain.
-
-        In one run or another the kernels can take longer than the plain inference beside it.
-        """
-        return tuple(
-            latency_ns * (1.0 - spent / whole) if whole else 0.0
-            for spent, whole in zip(sums, self.runs_ns, strict=True)
-        )
+    That is the rest of the profiled runs, or of plain ones beside them if that is smaller: the
+    former has the cost of profiling, and the latter what disturbed them alone.
+    """
+    found = [timing.of_whole(runs).beyond(kernels) for runs in (run.run_ns, run.plain_ns) if runs]
+    sums = _sum_by_run(run.kernels)
+    if sums and len(sums) == len(run.run_ns):
+        rests = [max(0.0, whole - spent) for whole, spent in zip(run.run_ns, sums, strict=True)]
+        found.append(timing.of_rests(rests))
+    return min(found, key=lambda time: time.ns, default=CalmTime(0.0))
 
 
-def _sum_by_run(kernels: Sequence[Kernel], scale: float) -> tuple[float, ...]:
+def _typical_ns(run: KernelRun) -> float:
+    """The median of the inferences, without the cost of profiling where that is known."""
+    return min(median(runs) for runs in (run.run_ns, run.plain_ns) if runs)
+
+
+def _sum_by_run(kernels: Sequence[Kernel]) -> list[float]:
     """The time of all kernels together in each run; empty if one of them lacks a run."""
     if len({len(kernel.self_ns) for kernel in kernels}) != 1:
-        return ()
-    return tuple(scale * sum(run) for run in zip(*(k.self_ns for k in kernels), strict=True))
+        return []
+    return [sum(run) for run in zip(*(kernel.self_ns for kernel in kernels), strict=True)]
 
 
 def _position(row: _Row) -> tuple[int, int]:

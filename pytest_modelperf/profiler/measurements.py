@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -153,7 +154,13 @@ class RowKind(enum.Enum):
     LAYOUT = "layout"
     OTHER = "other kernels"
     OVERHEAD = "runtime overhead"
+    WAITING = "waiting for a processor"
     ELSEWHERE = "elsewhere"
+
+    @property
+    def is_outside_kernels(self) -> bool:
+        """Whether such a time is that of no kernel."""
+        return self in {RowKind.OVERHEAD, RowKind.WAITING}
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
@@ -175,15 +182,21 @@ class Kernel(Struct, frozen=True, kw_only=True):
 class KernelRun(Struct, frozen=True, kw_only=True):
     """The result of a profiled session: its kernels by run, and its latency beside a plain one.
 
-    `plan` is the graph that the engine made of the model, as an ONNX file without weights.
-    `plain_ns` are the latencies of an unprofiled session that ran in turn with the profiled one.
+    The runs are those of one or several sessions, one after the other; `sessions` are the numbers
+    of their runs. `plan` is the graph that the engine made of the model, as an ONNX file without
+    weights. `plain_ns` are the latencies of an unprofiled session that ran in turn with them.
     """
 
     kernels: tuple[Kernel, ...]
     run_ns: tuple[float, ...]
+    sessions: tuple[int, ...] = ()
     plain_ns: tuple[float, ...] = ()
     plan: bytes | None = None
     engine_peak_bytes: int | None = None
+
+
+# Confidence of the intervals of differences between layers.
+LAYER_CONFIDENCE = 0.99
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
@@ -191,10 +204,10 @@ class LayerTime(Struct, frozen=True, kw_only=True):
 
     `layer` and `fused` are indexes into the layers of the static profile: the layer that the
     kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for a
-    time that belongs to no layer. `kernel` is the engine's name of it. `runs_ns` are the times of
-    each run, of which `ns` is typical, if all of its kernels tell them; the runs of two models that
-    were profiled together took turns. `parts` are those of the parts that changed, by their number,
-    of which it has a kernel.
+    time that belongs to no layer. `kernel` is the engine's name of it. `doubts_ns` is how sure the
+    time is, as a vector: those of times that were taken in turn are added or subtracted with them,
+    and the length is half the interval, at `LAYER_CONFIDENCE`. `parts` are those of the parts that
+    changed, by their number, of which it has a kernel.
     """
 
     kind: RowKind
@@ -204,8 +217,13 @@ class LayerTime(Struct, frozen=True, kw_only=True):
     fused: tuple[int, ...] = ()
     provider: str | None = None
     precision: str | None = None
-    runs_ns: tuple[float, ...] = ()
+    doubts_ns: tuple[float, ...] = ()
     parts: tuple[int, ...] = ()
+
+    @property
+    def half_width_ns(self) -> float | None:
+        """Half the interval of the time; None if that is unknown."""
+        return math.hypot(*self.doubts_ns) if self.doubts_ns else None
 
 
 class Measurement(Struct, frozen=True, kw_only=True):

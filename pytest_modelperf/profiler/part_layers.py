@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
 from pytest_modelperf.graph.kernels import read_plan
@@ -18,12 +17,10 @@ from pytest_modelperf.graph.plans.parts import Part
 from pytest_modelperf.graph.plans.plan import EnginePlan
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
-from pytest_modelperf.profiler.layers import LayerTable, layer_indexes
+from pytest_modelperf.profiler.layers import LayerTable, layer_indexes, resolution_ns
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.preparation import Model
-
-# The quantile of a kernel's runs that stands for its time without disturbances.
-_CALM_SHARE = 0.25
+from pytest_modelperf.stats.calm import CalmTime, calm_time
 
 
 class TimedKernel(Struct, frozen=True):
@@ -72,16 +69,15 @@ def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan:
     graph = model.bound.graph
     names = {node.name: node for node in graph.walk() if node.name}
     places = KernelPlaces(graph, names).of_steps(steps, graph)
+    tick_ns = resolution_ns(run.kernels)
     kernels = {
-        int(kernel.name): TimedKernel(kernel, places[int(kernel.name)], _calm_ns(kernel))
+        int(kernel.name): TimedKernel(
+            kernel, places[int(kernel.name)], calm_time(kernel.self_ns, tick_ns)
+        )
         for kernel in run.kernels
         if kernel.name.isdigit() and int(kernel.name) < len(places)
     }
     return TimedPlan(steps, kernels)
-
-
-def _calm_ns(kernel: Kernel) -> float:
-    return float(np.quantile(kernel.self_ns, _CALM_SHARE)) if kernel.self_ns else 0.0
 
 
 def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
@@ -157,5 +153,5 @@ def _layer_times(
     table = LayerTable(layers, layer_indexes(model.bound.graph, layers))
     part_of = {index: number for number, own in enumerate(changed) for index in own}
     for index, each in plan.kernels.items():
-        table.add(each.kernel, each.place, times_ns[index], part_of.get(index))
+        table.add(each.kernel, each.place, CalmTime(times_ns[index]), part_of.get(index))
     return table.times()

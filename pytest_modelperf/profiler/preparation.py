@@ -229,12 +229,18 @@ def name_nodes(model: Model, rig: Rig) -> Path | None:
     return named
 
 
-def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Measurement:
-    """The measurement with the layer times that the kernels of a profiled session give."""
+def add_layer_times(
+    model: Model, measured: Measurement, run: KernelRun, *, waits: bool = False
+) -> Measurement:
+    """The measurement with the layer times that the kernels of profiled sessions give.
+
+    `waits` says that other processes disturbed what was measured.
+    """
     plan = None if run.plan is None else read_plan(run.plan)
     median_ns = measured.latency.median_ns
     names = nodes_by_name(model.bound)
-    times = attribute(run, plan, model.bound.graph, model.static.layers, median_ns, names)
+    graph, layers = model.bound.graph, model.static.layers
+    times = attribute(run, plan, graph, layers, median_ns, names, waits=waits)
     peaks = [p for p in (measured.engine_peak_bytes, run.engine_peak_bytes) if p is not None]
     return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
 

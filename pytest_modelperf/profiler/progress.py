@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import CUT
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_ms
+from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import display_width
 
 

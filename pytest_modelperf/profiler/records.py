@@ -177,6 +177,13 @@ class LayerRow(Struct, frozen=True):
         return None if self.time is None else self.time.ns / 1e6
 
     @property
+    def half_width(self) -> float | None:
+        """Half the interval of its time, relative to the time; None if that is unknown."""
+        if self.time is None or self.time.half_width_ns is None or self.time.ns <= 0.0:
+            return None
+        return self.time.half_width_ns / self.time.ns
+
+    @property
     def qualified_op(self) -> str:
         """The operator of the layer; without a layer, the kind of time."""
         if self.static is not None:

@@ -46,12 +46,14 @@ from pytest_modelperf.profiler.worker.gateway import (
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import PartTurns, Turns
 
-# The most runs of a profiled session of a fast model.
+# The most runs of the profiled sessions of a fast model.
 MAX_LAYER_RUNS = 100
 # Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
 MAX_KERNEL_CALLS = 200_000
-# The share of a case's time that the runs of its profiled session may take.
+# The share of a case's time that the runs of its profiled sessions may take, and how many sessions
+# share it. Sessions of one model differ by a percent or so.
 _LAYER_SHARE = 0.25
+_LAYER_SESSIONS = 5
 # A second session may be open beside the first if so many times its weights are free.
 _SESSION_FACTOR = 3
 
@@ -462,6 +464,7 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
             (policy.min_layer_runs, whole_ns),
             (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes)), short_ns),
         ],
+        sessions=_LAYER_SESSIONS,
     )
     # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
     for name in beside.values():
@@ -540,6 +543,7 @@ def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
             for kernel in answer["kernels"]
         ),
         run_ns=tuple(answer["run_ns"]),
+        sessions=tuple(answer.get("sessions", ())),
         plain_ns=tuple(answer["plain_ns"]),
         plan=answer["plan"],
         engine_peak_bytes=answer["peak_bytes"],

@@ -13,7 +13,6 @@ from pytest_modelperf.profiler.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
 from pytest_modelperf.profiler.records import CaseProfile, LayerType
 from pytest_modelperf.profiler.tables.layer_columns import layer_total_ns
-from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.profiles.records import FLOPS, CasePair, NamedProfile, ProfileList, SideBySide
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
@@ -24,6 +23,7 @@ from pytest_modelperf.text.units import (
     format_rate,
     format_share,
     ms_decimals,
+    percent,
 )
 
 OLDER = "*"

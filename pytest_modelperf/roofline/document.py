@@ -60,6 +60,7 @@ class LayerRoofJson(Struct, frozen=True, kw_only=True):
     ms: Number | None
     least_ms: Number
     gain_ms: float | None = None
+    half_width_ms: float | None
     share: float | None = None
     bound: Bound
     precision: str | None
@@ -132,6 +133,7 @@ def _layer(roof: LayerRoof) -> LayerRoofJson:
         ms=ms(roof.ns),
         least_ms=roof.least_ns / _NS_PER_MS,
         gain_ms=ms(roof.gain_ns),
+        half_width_ms=ms(roof.half_width_ns),
         share=number(roof.share),
         bound=roof.bound,
         precision=roof.precision,
@@ -185,4 +187,5 @@ def _read_layer(roof: LayerRoofJson, name: str) -> LayerRoof:
         least_ns=roof.least_ms * _NS_PER_MS,
         bound=roof.bound,
         ns=None if roof.ms is None else roof.ms * _NS_PER_MS,
+        half_width_ns=None if roof.half_width_ms is None else roof.half_width_ms * _NS_PER_MS,
     )

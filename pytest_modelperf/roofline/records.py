@@ -155,8 +155,8 @@ class Work(Struct, frozen=True, kw_only=True):
 class LayerRoof(Struct, frozen=True, kw_only=True):
     """A layer under its roof. Rates are MACs a second; without MACs, elementwise operations.
 
-    `ns` is its time, None if nothing ran; `least_ns` is its time at the roof. `precision` is the
-    one whose peak was used.
+    `ns` is its time, None if nothing ran, and `half_width_ns` half its interval; `least_ns` is its
+    time at the roof. `precision` is the one whose peak was used.
     """
 
     id: str
@@ -167,6 +167,7 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
     least_ns: float
     bound: Bound
     ns: float | None = None
+    half_width_ns: float | None = None
 
     @property
     def intensity(self) -> float | None:
@@ -192,8 +193,11 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_ns(self) -> float | None:
-        """The time that would be saved at the roof; 0 if the layer is faster than the roof."""
-        return None if self.ns is None else max(0.0, self.ns - self.least_ns)
+        """The time that would be saved at the roof; 0 if that is within the doubt of its time."""
+        if self.ns is None:
+            return None
+        gain_ns = self.ns - self.least_ns
+        return gain_ns if gain_ns > (self.half_width_ns or 0.0) else 0.0
 
     @property
     def is_beyond(self) -> bool:
@@ -240,6 +244,7 @@ class KernelWork(Struct, frozen=True):
     work: Work | None
     precision: str | None
     ns: float
+    half_width_ns: float | None = None
 
 
 def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[KernelWork]:
@@ -249,7 +254,8 @@ def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[
         if time.layer is not None:
             work = _work(static.layers, (time.layer, *time.fused), readers)
             precision = same_precision(time.precision)
-            yield KernelWork(static.layers[time.layer], work, precision, time.ns)
+            layer = static.layers[time.layer]
+            yield KernelWork(layer, work, precision, time.ns, time.half_width_ns)
 
 
 def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
@@ -258,7 +264,7 @@ def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
     builder = _Builder(peaks)
     for done in () if case.counted is None else kernel_works(case.counted, times):
         precision = done.precision or peaks.computes_as(done.layer.precision)
-        builder.place(done.layer, done.work, precision, done.ns)
+        builder.place(done.layer, done.work, precision, done.ns, done.half_width_ns)
     builder.roofs.sort(key=lambda roof: -(roof.gain_ns or 0.0))
     return builder.finished()
 
@@ -290,6 +296,7 @@ class _Builder:
         work: Work | None,
         precision: str | None,
         ns: float | None = None,
+        half_width_ns: float | None = None,
     ) -> None:
         peak = self._peaks.macs_per_second.get(precision or "")
         if work is None:
@@ -309,6 +316,7 @@ class _Builder:
                     least_ns=max(compute_ns, memory_ns),
                     bound=Bound.COMPUTE if compute_ns > memory_ns else Bound.MEMORY,
                     ns=ns,
+                    half_width_ns=half_width_ns,
                 )
             )
 

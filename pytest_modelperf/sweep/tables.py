@@ -8,7 +8,6 @@ from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (
@@ -23,7 +22,7 @@ from pytest_modelperf.sweep.records import (
     SweepSide,
 )
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_ms, format_rate
+from pytest_modelperf.text.units import UNKNOWN, format_ms, format_rate, percent
 
 # The model before and the model now, wherever there are two.
 LABELS = ("A", "B")

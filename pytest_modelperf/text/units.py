@@ -34,6 +34,13 @@ def format_bytes(value: int | None) -> str:
     return _scaled(value, _BINARY_PREFIXES, "B")
 
 
+def percent(share: float) -> str:
+    """A share with the two digits that are useful in an interval: `0.7 %`, `12 %`."""
+    if 0 < share < 0.0005:
+        return "<0.1 %"
+    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
+
+
 def format_share(part: float | None, whole: float | None) -> str:
     """`part` of `whole` in percent: `12.3 %`; 0 of 0 is 0 %."""
     if part is None or whole is None:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.measurements import Measurement, Round, RowKind
+from pytest_modelperf.profiler.measurements import Measurement, Round
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile, StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
@@ -280,7 +280,7 @@ def _layer_span(row: LayerRow, start_ns: int, end_ns: int) -> Span:
     layer, time = row.static, row.time
     kernel = None if time is None else time.kernel or None
     precision = None if time is None else time.precision
-    is_overhead = time is not None and time.kind is RowKind.OVERHEAD
+    is_overhead = time is not None and time.kind.is_outside_kernels
     arguments: dict[str, Argument] = {
         "kernel": kernel,
         "provider": None if time is None else time.provider,

@@ -54,6 +54,7 @@ class LevelJson(Struct, frozen=True, kw_only=True):
     zeros: float | None
     layer_types: Mapping[str, float | None]
     layers: Mapping[str, float | None]
+    half_widths_ms: Mapping[str, float | None]
     outside: tuple[str, ...]
     outputs: tuple[OutputJson, ...]
     outputs_verdict: Verdict | None
@@ -149,6 +150,7 @@ def _level(case: WhatIfCase, level: Level) -> LevelJson:
         zeros=number(level.zeros),
         layer_types={op: number(ms) for op, ms in level.layer_types.items()},
         layers={layer: number(ms) for layer, ms in level.layers.items()},
+        half_widths_ms={layer: number(ms) for layer, ms in level.half_widths.items()},
         outside=level.outside,
         outputs=tuple(map(output_to_json, level.outputs)),
         outputs_verdict=None if level.judged_outputs is None else level.judged_outputs.verdict,

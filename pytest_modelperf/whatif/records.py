@@ -64,7 +64,8 @@ class Level(Struct, frozen=True, kw_only=True):
     """One column of the summaries; None stands for an unknown value.
 
     `ms` is the median for a batch. `speedup` compares it with the unchanged model. `layer_types`
-    and `layers` are milliseconds, by operator and by the id of the unchanged model's layer.
+    and `layers` are milliseconds, by operator and by the id of the unchanged model's layer, and
+    `half_widths` is how sure the latter are: half the interval of each that is known.
     `outside` are the layers that ran outside the accelerated engine. `zeros` is the share of zero
     weights. `judged_outputs` is the largest difference of outputs with its verdict; None if a
     tolerance does not judge it. `failure` says why there is no time.
@@ -81,6 +82,7 @@ class Level(Struct, frozen=True, kw_only=True):
     zeros: float | None = None
     layer_types: Mapping[str, float] = field(default_factory=dict)
     layers: Mapping[str, float] = field(default_factory=dict)
+    half_widths: Mapping[str, float] = field(default_factory=dict)
     outside: tuple[str, ...] = ()
     outputs: tuple[OutputChange, ...] = ()
     judged_outputs: Metric | None = None

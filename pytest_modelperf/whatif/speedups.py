@@ -154,6 +154,11 @@ def _level_as_it_is(
             for row in profile.layers
             if row.static is not None and row.ms is not None
         },
+        half_widths={
+            row.static.id: row.ms * scale * row.half_width
+            for row in profile.layers
+            if row.static is not None and row.ms is not None and row.half_width is not None
+        },
         outside=tuple(_ran_outside(profile)),
     )
 
@@ -182,6 +187,7 @@ def _level_of(each: VariantResult, first: Level) -> Level:
         params=None if counted is None else counted.params,
         layer_types=times.by_type,
         layers=times.by_layer,
+        half_widths=times.half_widths,
         outside=_outside(differences),
         outputs=each.outputs,
         rounds=each.rounds,
@@ -202,11 +208,13 @@ def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
 class _Times(Struct, frozen=True):
     """The times of a variant in milliseconds, by operator and by layer of the unchanged model.
 
-    A layer that only the variant has is there by its own id.
+    A layer that only the variant has is there by its own id. `half_widths` is how sure the times of
+    layers are.
     """
 
     by_type: Mapping[str, float]
     by_layer: Mapping[str, float]
+    half_widths: Mapping[str, float]
 
 
 def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times:
@@ -224,6 +232,7 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
     owners = _owners(differences)
     types: dict[str, float] = {}
     layers: dict[str, float] = {}
+    half_widths: dict[str, float] = {}
     for row in after.layers:
         if row.ms is None or row.qualified_op == _OVERHEAD:
             continue
@@ -235,12 +244,15 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
         if row.static is not None:
             shown = owner or row.static.id
             layers[shown] = layers.get(shown, 0.0) + spent
+            if row.half_width is not None:
+                # What several kernels are unsure by is added up: they may be unsure together.
+                half_widths[shown] = half_widths.get(shown, 0.0) + spent * row.half_width
         types[row.qualified_op] = types.get(row.qualified_op, 0.0) + spent
     spent = sum(types.values())
     if _OVERHEAD in after.layer_types and spent <= ms:
-        return _Times({**types, _OVERHEAD: ms - spent}, layers)
+        return _Times({**types, _OVERHEAD: ms - spent}, layers, half_widths)
     shrunk = ms / spent if spent else 1.0
-    return _Times(_scaled(types, shrunk), _scaled(layers, shrunk))
+    return _Times(*(_scaled(times, shrunk) for times in (types, layers, half_widths)))
 
 
 def _kernel_times(profile: CaseProfile) -> list[float]:

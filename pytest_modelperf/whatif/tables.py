@@ -21,6 +21,7 @@ from pytest_modelperf.text.units import (
     format_rate,
     format_share,
     ms_decimals,
+    percent,
 )
 from pytest_modelperf.whatif.records import Level, WhatIfCase, times_as_fast
 
@@ -170,11 +171,20 @@ def verdict_of(level: Level) -> str:
 
 
 class _Row(Struct, frozen=True):
-    """One row of times: the cells before them, and the time at each level, None for no time."""
+    """One row of times: the cells before them, and the time at each level, None for no time.
+
+    `half_widths` is how sure the times are, relative to them, where that is known.
+    """
 
     head: tuple[str, ...]
     times: tuple[float | None, ...]
     outside: tuple[bool, ...]
+    half_widths: tuple[float | None, ...] = ()
+
+    def doubt_at(self, places: Iterable[int]) -> str:
+        """The largest half width at these levels."""
+        known = [w for at in places if self.half_widths and (w := self.half_widths[at]) is not None]
+        return percent(max(known)) if known else ""
 
     @property
     def base(self) -> float | None:
@@ -214,10 +224,13 @@ class _Grid(Struct, frozen=True):
         decimals = max(_LEAST_DECIMALS, ms_decimals((whole or 0.0) * _NS_PER_MS))
         show = _SHOW[view]
 
-        def cells(row: _Row) -> tuple[str, ...]:
-            return (*row.head, *(show(row, at, whole, decimals) for at in places))
-
         shown = [row for row in self.rows if any(row.times[at] is not None for at in places)]
+        is_sure = any(row.doubt_at(places) for row in shown)
+
+        def cells(row: _Row) -> tuple[str, ...]:
+            doubt = (row.doubt_at(places),) if is_sure else ()
+            return (*row.head, *(show(row, at, whole, decimals) for at in places), *doubt)
+
         rows = [cells(row) for row in (*shown, *([self.rest] if self.rest else []))]
         blank = ("",) * (len(self.head) - 1)
         total = _Row(
@@ -228,9 +241,12 @@ class _Grid(Struct, frozen=True):
             notes.append(f"{_ESTIMATE}: an estimate, between two levels that were measured")
         if any(row.outside[at] for row in shown for at in places):
             notes.append(f"{_OUTSIDE}: it ran outside of the accelerated engine: no speedup")
+        if is_sure:
+            notes.append("±: how sure the least sure time of a row is")
+        columns = [_short_title(self.levels[at]) for at in places] + ["±"] * is_sure
         return Table(
             f"{self.title}, {_TITLES[view]}",
-            (*self.head, *(Column(_short_title(self.levels[at])) for at in places)),
+            (*self.head, *map(Column, columns)),
             tuple(rows),
             cells(total),
             "\n".join(filter(None, notes)),
@@ -331,7 +347,13 @@ def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
         ),
         tuple(level.layers.get(layer.id) for level in levels),
         tuple(layer.id in level.outside for level in levels),
+        tuple(_half_width(level, layer.id) for level in levels),
     )
+
+
+def _half_width(level: Level, layer_id: str) -> float | None:
+    ms, half_width = level.layers.get(layer_id), level.half_widths.get(layer_id)
+    return None if not ms or half_width is None else half_width / ms
 
 
 def _rest(shown: Sequence[_Row], levels: Sequence[Level]) -> _Row:

@@ -189,6 +189,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
           "provider": null,
           "precision": "float32",
           "ms": null,
+          "interval_ms": null,
           "macs": 8,
           "elementwise_ops": 0,
           "backward_macs": 8,

@@ -429,6 +429,7 @@ def test_the_json_of_a_what_if() -> None:
             "params": 12000,
             "size_bytes": 48000,
             "zeros": 0.9,
+            "half_widths_ms": {},
             "outside": ["stage5/softmax_output_0", "stage11/softmax_output_0"],
             "outputs": [],
             "outputs_verdict": None,

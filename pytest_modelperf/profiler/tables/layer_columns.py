@@ -8,7 +8,6 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer, StaticProfile
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
@@ -20,6 +19,7 @@ from pytest_modelperf.text.units import (
     format_shape,
     format_share,
     ms_decimals,
+    percent,
 )
 from pytest_modelperf.text.words import suggestion
 
@@ -168,7 +168,7 @@ def _of_sparsity(name: str) -> Reader:
 def _name(row: LayerRow) -> Cell:
     if row.static is not None:
         return row.static.name or row.static.id
-    if row.time is None or row.time.kind is RowKind.OVERHEAD:
+    if row.time is None or row.time.kind.is_outside_kernels:
         return "(no kernel)"
     return row.time.kernel
 
@@ -249,6 +249,15 @@ def _share_of_latency(value: Cell, context: LayerContext) -> str:
     return "" if value is None else format_share(float(value), context.total_ns)
 
 
+def _half_width_ms(row: LayerRow) -> Cell:
+    ns = None if row.time is None else row.time.half_width_ns
+    return None if ns is None else ns / 1e6
+
+
+def _relative_half_width(row: LayerRow, _: LayerContext) -> str:
+    return "" if row.half_width is None else percent(row.half_width)
+
+
 def _rate(value: Cell, _: LayerContext) -> str:
     return "" if value is None else format_rate(float(value))
 
@@ -293,6 +302,9 @@ def _name_of(layer_id: str, context: LayerContext) -> str:
 # Columns that need layer times.
 TIME_COLUMNS: Mapping[str, LayerColumn] = {
     "ms": LayerColumn("ms", lambda row: row.ms, _ms, _total_ms, needs_times=True),
+    "half-width": LayerColumn(
+        "±", _half_width_ms, _ms, needs_times=True, describe=_relative_half_width
+    ),
     "ms%": LayerColumn(
         "share", lambda row: row.ns, _share_of_latency, layer_total_ns, needs_times=True
     ),
@@ -337,5 +349,5 @@ TIME_COLUMNS: Mapping[str, LayerColumn] = {
 ALL_COLUMNS: Mapping[str, LayerColumn] = {**LAYER_COLUMNS, **TIME_COLUMNS}
 
 DEFAULT_COLUMNS = ("name", "type", "macs", "macs%", "params", "memory", "output")
-MEASURED_COLUMNS = ("name", "type", "ms", "ms%", "macs", "gmacs", "fused", "output")
+MEASURED_COLUMNS = ("name", "type", "ms", "half-width", "ms%", "macs", "gmacs", "fused", "output")
 SPARSITY_COLUMNS = ("sparsity", "pattern", "block-sparsity", "n:m", "effective-macs")

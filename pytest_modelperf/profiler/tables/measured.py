@@ -18,6 +18,7 @@ from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
     format_share,
+    percent,
 )
 
 # The end of an id has the dimensions of the case, so little of it may be cut.
@@ -130,13 +131,6 @@ def _confidence(cases: Sequence[CaseProfile]) -> str | None:
         if any(p.half_width is not None for p in case.latency.percentiles)
     ]
     return f"{100 * found[0]:.4g} %" if found else None
-
-
-def percent(share: float) -> str:
-    """A share with the two digits that are useful in an interval: `0.7 %`, `12 %`."""
-    if 0 < share < 0.0005:
-        return "<0.1 %"
-    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
 
 
 def layer_type_time_table(case: CaseProfile) -> Table:

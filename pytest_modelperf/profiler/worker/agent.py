@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
+import math
 import os
 import random
 import shutil
@@ -321,27 +322,54 @@ class Agent:
         warmup_ns: int,
         limits: Sequence[tuple[int, int | None]],
         are_plans: bool = False,  # noqa: FBT001, FBT002  # by keyword
+        sessions: int = 1,
     ) -> list[dict[str, Any]] | None:
-        """Kernel times of profiled sessions, one for each model; None where the engine has none.
+        """Kernel times of profiled sessions of each model; None where the engine has none.
 
-        They run in turn with each other, and each with the session that is loaded as its `beside`,
-        so that all meet the same conditions. `limits` are those of `time_within`. Plans run as they
-        are.
+        The models run in turn, and each with the session that is loaded as its `beside`, so that
+        all meet the same conditions. `limits` are those of `time_within`, for the runs of all
+        sessions of a model. No further session is begun when the time of the last limit is over
+        and the first has its runs. Plans run as they are.
         """
         engine = self._require_engine()
         if not hasattr(engine, "plan_options" if are_plans else "load_profiled"):
             return None
+        chosen = engine.plan_options(options) if are_plans else dict(options)
+        share = [
+            (math.ceil(turns / sessions), None if ns is None else ns // sessions)
+            for turns, ns in limits
+        ]
+        reports: list[dict[str, Any]] = []
+        begun = self._clock()
+        for number in range(sessions):
+            has_enough = bool(reports) and len(reports[0]["run_ns"]) >= limits[0][0]
+            if has_enough and self._clock() - begun > (limits[-1][1] or 0):
+                break
+            warmup = (_PROFILE_WARMUP, warmup_ns // sessions)
+            made = self._profile_once(engine, models, threads, chosen, [warmup], share)
+            reports = made if number == 0 else list(map(_joined, reports, made))
+        return reports
+
+    def _profile_once(  # noqa: PLR0913, PLR0917  # the same
+        self,
+        engine: Engine,
+        models: Sequence[Mapping[str, Any]],
+        threads: int,
+        options: Mapping[str, str],
+        warmup: Sequence[tuple[int, int | None]],
+        limits: Sequence[tuple[int, int | None]],
+    ) -> list[dict[str, Any]]:
+        """What one profiled session of each model tells."""
         profiled, infers = [], []
-        chosen = engine.plan_options(options) if are_plans else options
         for model in models:
             ref = ModelLocation(model["model"], model["folder"])
-            session = engine.load_profiled(ref, threads, dict(chosen), self._folder)
+            session = engine.load_profiled(ref, threads, dict(options), self._folder)
             profiled.append(session)
             infers.append(self._prepared(session, model["feed"]))
         beside = [model["beside"] for model in models if model["beside"] is not None]
         infers += [self._infer[side][0] for side in beside]
         with paused_gc():
-            time_within(infers, [(_PROFILE_WARMUP, warmup_ns)], self._clock)
+            time_within(infers, warmup, self._clock)
             runs = time_within(infers, limits, self._clock)
         self._require_processors()
         plain = dict(zip(beside, runs[len(models) :]))  # noqa: B905
@@ -354,6 +382,7 @@ class Agent:
                 {
                     **report,
                     "run_ns": times.tolist(),
+                    "sessions": [len(times)],
                     "plain_ns": [] if unprofiled is None else unprofiled.tolist(),
                 }
             )
@@ -591,3 +620,26 @@ def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
         channel.send(agent.handle(request))
         if request["command"] == "end":
             return
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The report of a session with the runs of another one, which has its kernels in any order.
+
+    An engine that makes another plan of the same model has other kernels: then the first counts.
+    """
+    own, others = (sorted(r["kernels"], key=lambda k: str(k["name"])) for r in (one, other))
+    pairs = list(zip(own, others))  # noqa: B905
+    if len(own) != len(others) or any(not _is_same_kernel(a, b) for a, b in pairs):
+        return one
+    more = {id(a): b["self_ns"] for a, b in pairs}
+    peaks = [r["peak_bytes"] for r in (one, other) if r["peak_bytes"] is not None]
+    return {
+        **one,
+        "kernels": [{**k, "self_ns": [*k["self_ns"], *more[id(k)]]} for k in one["kernels"]],
+        "peak_bytes": max(peaks) if peaks else None,
+        **{name: [*one[name], *other[name]] for name in ("run_ns", "sessions", "plain_ns")},
+    }
+
+
+def _is_same_kernel(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("name", "op_type", "provider", "precision"))

@@ -323,7 +323,7 @@ class TracedLayer(Struct, frozen=True):
 
     @property
     def category(self) -> Category:
-        return Category.OVERHEAD if self.kind is RowKind.OVERHEAD else Category.OPERATOR
+        return Category.OVERHEAD if self.kind.is_outside_kernels else Category.OPERATOR
 
     @property
     def arguments(self) -> dict[str, Argument]:

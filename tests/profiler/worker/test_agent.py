@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,9 @@ from pytest_modelperf.profiler.worker.timing import (
     time_within,
 )
 from tests.support import timed
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Engine
 
 
 class Clock:
@@ -314,6 +318,66 @@ def test_an_engine_that_has_a_clock_is_timed_by_it() -> None:
     block = {"command": "block", "sides": ["a"], "count": 3, "max_ns": 10**12}
     times = array.array("q", agent.handle(block)["ok"]["times"]["a"])
     assert all(7e9 <= time < 7.1e9 for time in times)
+
+
+class Profiling(OneAtATime):
+    """An engine whose sessions list these kernels, each session those of its turn."""
+
+    def __init__(self, *sessions: str, seconds: float = 0.0) -> None:
+        self._sessions = list(sessions)
+        self._ns = int(seconds * 1e9)
+        self._now = 0
+
+    def clock(self) -> int:
+        return self._now
+
+    def load_profiled(self, model: object, threads: int, options: object, folder: str) -> Profiling:  # noqa: ARG002
+        return self
+
+    def prepare(self, inputs: object, dtypes: object) -> Callable[[], None]:  # noqa: ARG002
+        def infer() -> None:
+            self._now += self._ns
+
+        return infer
+
+    def close(self) -> None:
+        pass
+
+    def report(self, runs: int) -> dict[str, object]:
+        names = self._sessions.pop(0).split()
+        facts = {"op_type": "Op", "provider": None, "precision": None, "calls": 1}
+        kernels = [{"name": n, "self_ns": [float(ord(n))] * runs, **facts} for n in names]
+        return {"kernels": kernels, "plan": None, "peak_bytes": 10 - len(self._sessions)}
+
+
+def _profile(engine: Profiling, limits: list[tuple[int, int | None]]) -> dict[str, Any]:
+    agent = Agent(clock=engine.clock)
+    agent.use_engine(cast("Engine", engine))
+    agent.handle({"command": "inputs", "inputs": {}})
+    model = {"model": "m", "folder": None, "feed": "", "beside": None}
+    wanted = {"threads": 1, "options": {}, "warmup_ns": 10**12, "sessions": 3, "limits": limits}
+    (told,) = agent.handle({"command": "layers", "models": [model], **wanted})["ok"]
+    found: dict[str, Any] = told
+    return found
+
+
+def test_sessions_that_list_their_kernels_in_another_order_are_joined_by_name() -> None:
+    told = _profile(Profiling("a b", "b a", "a b"), [(6, 10**12)])
+    assert told["sessions"] == [2, 2, 2]
+    assert {k["name"]: k["self_ns"] for k in told["kernels"]} == {"a": [97.0] * 6, "b": [98.0] * 6}
+    assert len(told["run_ns"]) == 6
+    assert told["peak_bytes"] == 10
+
+
+def test_a_session_with_another_plan_is_left_out() -> None:
+    told = _profile(Profiling("a b", "a c", "a b"), [(6, 10**12)])
+    assert told["sessions"] == [2, 2]
+
+
+def test_a_slow_model_is_profiled_in_fewer_sessions() -> None:
+    engine = Profiling("a", "a", "a", seconds=1.0)
+    told = _profile(engine, [(1, None), (6, 3 * 10**9)])
+    assert told["sessions"] == [1]
 
 
 def test_no_garbage_is_collected_inside_of_a_block_and_it_is_afterwards() -> None:
