@@ -68,10 +68,12 @@ def match_layers(
     for old, new in _gaps(pairs, len(before), len(after)):
         _align(sides, _without(old, named_old), _without(new, named_new), pairs)
     # Layers that moved to another place in the graph.
-    _match_in_order(
-        before, after, _without(range(len(before)), set(pairs)),
-        _without(range(len(after)), set(pairs.values())), pairs,
-    )  # fmt: skip
+    for kind in (_named_work, _likeness, _work):
+        left = (
+            _without(range(len(before)), set(pairs)),
+            _without(range(len(after)), set(pairs.values())),
+        )
+        _match_in_order(before, after, *left, pairs, kind)
     return pairs
 
 
@@ -88,6 +90,18 @@ def _likeness(layer: StaticLayer) -> tuple[Hashable, ...]:
 
 def _operator(layer: StaticLayer) -> str:
     return layer.qualified_op
+
+
+def _work(layer: StaticLayer) -> Hashable | None:
+    """What it computes and how much; None unless it multiplies."""
+    family = _FAMILIES.get(layer.op_type)
+    return None if family is None or not layer.macs else (family, layer.macs)
+
+
+def _named_work(layer: StaticLayer) -> Hashable | None:
+    """The same with its name, though that may be numbered."""
+    work = _work(layer)
+    return None if work is None or not layer.name else (work, layer.name)
 
 
 # -- by name
@@ -273,7 +287,7 @@ def _align_between_equals(
             _align(sides, old[row + 1 : next_row], new[column + 1 : next_column], pairs)
         pairs.update((old[row], new[column]) for row, column in equal)
         return
-    _match_in_order(sides.before, sides.after, old, new, pairs)
+    _match_in_order(sides.before, sides.after, old, new, pairs, _likeness)
 
 
 def _in_common(
@@ -326,6 +340,7 @@ def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArra
     """How alike each layer of one side is to each of the other."""
     same = _equal(old, new, _likeness)
     result = _equal(old, new, lambda layer: (layer.qualified_op, layer.output_shape))
+    result |= _equal(old, new, lambda layer: id(layer) if (w := _work(layer)) is None else w)
     operator = _equal(old, new, _operator)
     gains: npt.NDArray[np.float64] = np.where(
         same, _SAME, np.where(result, _SAME_RESULT, np.where(operator, _SAME_OPERATOR, 0.0))
@@ -381,18 +396,20 @@ def _best_path(gains: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
     return path[::-1]
 
 
-def _match_in_order(
+def _match_in_order(  # noqa: PLR0913, PLR0917  # both sides, and what is left of them
     before: Sequence[StaticLayer],
     after: Sequence[StaticLayer],
     old: Sequence[int],
     new: Sequence[int],
     pairs: dict[int, int],
+    kind_of: Callable[[StaticLayer], Hashable | None],
 ) -> None:
     """Pairs the first layers of each kind, then the second ones, and so on."""
     waiting: dict[Hashable, list[int]] = defaultdict(list)
     for index in reversed(new):
-        waiting[_likeness(after[index])].append(index)
+        waiting[kind_of(after[index])].append(index)
     for index in old:
-        candidates = waiting.get(_likeness(before[index]))
-        if candidates:
+        kind = kind_of(before[index])
+        candidates = waiting.get(kind)
+        if kind is not None and candidates:
             pairs[index] = candidates.pop()

@@ -115,6 +115,28 @@ def test_a_name_that_two_begin_with_tells_no_quantized_form() -> None:
     assert match_layers(old, new) == {}
 
 
+def test_products_that_a_quantizer_put_in_another_order_keep_their_numbered_names() -> None:
+    query, key = (
+        [_product(f"MatMul_{k}", macs=100), layer(name, "Add")]
+        for k, name in ((0, "query"), (1, "key"))
+    )
+    quantized = [replace(each, params=9) for each in (*key, *query)]
+    assert names([*query, *key], quantized) == {(x.name, x.name) for x in (*query, *key)}
+
+
+def test_a_product_and_its_sum_are_paired_with_the_one_operator_that_became_of_them() -> None:
+    old = [
+        _product("MatMul_1", macs=100), layer("Add_2", "Add"),
+        _product("MatMul_3", macs=900), layer("Add_4", "Add"),
+    ]  # fmt: skip
+    new = [_product("Gemm_1", "Gemm", macs=100), _product("Gemm_2", "Gemm", macs=900)]
+    assert names(old, new) == {("MatMul_1", "Gemm_1"), ("MatMul_3", "Gemm_2")}
+
+
+def _product(name: str, op: str = "MatMul", *, macs: int) -> StaticLayer:
+    return replace(layer(name, op, (2, 1 + macs)), macs=macs)
+
+
 def test_where_a_block_was_added_to_equal_ones_numbers_decide_which_it_is() -> None:
     old = layers("Conv_0 Conv_1 Conv_2")
     assert names(old, layers("Conv_0 Conv_1 Conv_2 Conv_3")) == {(x.name, x.name) for x in old}
