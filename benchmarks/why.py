@@ -13,7 +13,8 @@ reason has to name one of them. Where the parts that changed were measured, no o
 a figure, and the figures have to sum to the difference that was judged, within its interval.
 
 Then `modelperf profile` profiles each model, quiet and beside busy processes: the times of its
-larger layers have to agree.
+larger layers have to agree. At last `modelperf whatif --quantize int8-dynamic` is held against a
+profile that ONNX Runtime alone writes of the quantized model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,7 +33,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime as ort
 import results
 from changes import CHANGES
 from kept_rows import keep_row, read_rows
@@ -40,11 +44,17 @@ from parts import MODELS, Bench, loaded
 from parts_results import BUSY, PARTS, QUIET
 from results import Expectation, Result, Start, conclude, list_names, markdown
 
+from pytest_modelperf.profiler.quantizing import quantize
+
 LOADS = (QUIET, BUSY)
 MAX_SECONDS = 6.0
 # A layer counts from this share of the model on; its times may differ by so much.
 LEAST_SHARE, MOST_APART = 0.05, 0.15
 MIN_SUMS, MIN_AGREEING = 0.95, 0.95
+# The tables of rows that a run stores, and the runs of the engine's own profile.
+_KINDS = ("comparisons", "layers", "quantized")
+_PROFILED_RUNS = 60
+_QUANTIZING_S = 300.0
 _ROOT = Path(__file__).resolve().parent.parent
 _FIGURE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, (?:measured in place|by the whole model)")
 _NOISE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, within the noise")
@@ -90,7 +100,9 @@ def main() -> int:
                 for model in options.models:
                     compare_all(bench, load, model, options.changes)
                     profile_once(bench, load, model)
-        rows = {kind: asked_for(folder, kind, options) for kind in ("comparisons", "layers")}
+                    if load == QUIET:
+                        quantize_once(bench, model)
+        rows = {kind: asked_for(folder, kind, options) for kind in _KINDS}
     return conclude(start.finish(rows), tables, expectations, options.json)
 
 
@@ -100,7 +112,7 @@ def asked_for(folder: Path, kind: str, options: argparse.Namespace) -> list[dict
         row
         for row in read_rows(folder, kind)
         if row["model"] in options.models
-        and row["load"] in options.loads
+        and row.get("load", options.loads[0]) in options.loads
         and row.get("change", options.changes[0]) in options.changes
     ]
 
@@ -140,14 +152,66 @@ def profile_once(bench: Bench, load: str, model: str) -> None:
             keep_row(bench.folder, "layers", row)
 
 
-def _run(command: str, *models: Path) -> Mapping[str, Any]:
+def quantize_once(bench: Bench, model: str) -> None:
+    """Stores the times of the quantized layers, as a what-if and as the engine alone tell them."""
+    if any(row["model"] == model for row in read_rows(bench.folder, "quantized")):
+        return
+    with tempfile.TemporaryDirectory(dir=bench.folder) as place:
+        path, variant = Path(place, "model.onnx"), Path(place, "quantized.onnx")
+        onnx.save(bench.model(model), path)
+        case = _run("whatif", path, options=("--quantize=int8-dynamic",))
+        quantize(path, variant, "dynamic", [], _QUANTIZING_S)
+        own = kernel_times(variant, Path(place))
+    level = next(level for level in case["levels"] if level["kind"] == "quantized")
+    for layer in case["layers"]:
+        ms = level["layers"].get(layer["id"])
+        times = [ns for name, ns in own.items() if _is_form_of(name, layer["name"])]
+        if ms is not None and times:
+            row = {"model": model, "id": layer["id"], "ms": ms, "own_ms": sum(times) / 1e6}
+            keep_row(bench.folder, "quantized", row)
+
+
+def _is_form_of(kernel: str, layer: str) -> bool:
+    """Whether a kernel is a layer, or what a quantizer made of it."""
+    return kernel == layer or kernel.startswith(f"{layer}_")
+
+
+def kernel_times(model: Path, folder: Path) -> Mapping[str, float]:
+    """The median time of each kernel in nanoseconds, by its name, as the engine writes it down."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feeds = make_feeds(session)
+    for _ in range(_PROFILED_RUNS):
+        session.run(None, feeds)
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    found: dict[str, list[float]] = {}
+    for event in events:
+        name = event["name"].removesuffix("_kernel_time")
+        if name != event["name"]:
+            found.setdefault(name, []).append(1e3 * event["dur"])
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def make_feeds(session: ort.InferenceSession) -> dict[str, Any]:
+    """Ones for each input, the batch and other open dimensions of size 1."""
+    types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    return {
+        each.name: np.ones([d if isinstance(d, int) else 1 for d in each.shape], types[each.type])
+        for each in session.get_inputs()
+    }
+
+
+def _run(command: str, *models: Path, options: Sequence[str] = ()) -> Mapping[str, Any]:
     """The only case of a command on one core."""
     told = models[0].with_name("told.json")
     told.unlink(missing_ok=True)
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest_modelperf", command, *map(str, models), "--batch=1",
-            "--cores=1", f"--max-seconds={MAX_SECONDS:g}", f"--json={told}",
+            "--cores=1", f"--max-seconds={MAX_SECONDS:g}", f"--json={told}", *options,
         ],
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
         capture_output=True,
@@ -233,7 +297,17 @@ def tables(result: Result) -> Mapping[str, str]:
         for model, pairs in _layer_pairs(result).items()
     ]
     shown = markdown(("model", "layers", "agree"), layers)
-    return {"why": markdown(header, lines), "why missed": wrong, "why layers": shown}
+    quantized = [
+        (model, str(len(pairs)), f"{sum(_agrees(*pair) for pair in pairs)} of {len(pairs)}")
+        for model, pairs in _quantized_pairs(result).items()
+    ]
+    held = markdown(("model", "layers", "agree"), quantized) if quantized else "Not measured."
+    return {
+        "why": markdown(header, lines),
+        "why missed": wrong,
+        "why layers": shown,
+        "why quantized": held,
+    }
 
 
 def expectations(result: Result) -> Sequence[Expectation]:
@@ -246,6 +320,8 @@ def expectations(result: Result) -> Sequence[Expectation]:
         sum(_agrees(*pair) for pair in pairs),
     )
     foreign = sum(row["foreign"] for row in rows)
+    forms = [pair for own in _quantized_pairs(result).values() for pair in own]
+    held = sum(_agrees(*pair) for pair in forms)
     return (
         Expectation(
             "first reason names what was changed", "all", f"{first} of {len(rows)}",
@@ -263,6 +339,11 @@ def expectations(result: Result) -> Sequence[Expectation]:
             f"layers above {100 * LEAST_SHARE:g} % take the same within {100 * MOST_APART:g} %, "
             "busy and quiet", f"at least {100 * MIN_AGREEING:g} %", f"{agreeing} of {len(pairs)}",
             agreeing >= MIN_AGREEING * len(pairs) if pairs else None,
+        ),
+        Expectation(
+            f"quantized layers above {100 * LEAST_SHARE:g} % take what the engine's own profile "
+            f"says, within {100 * MOST_APART:g} %", "all", f"{held} of {len(forms)}",
+            held == len(forms) if forms else None,
         ),
     )  # fmt: skip
 
@@ -287,6 +368,17 @@ def _layer_pairs(result: Result) -> dict[str, list[tuple[float, float]]]:
         least = LEAST_SHARE * sum(quiet.values())
         found[model] = [(ms, busy[key]) for key, ms in quiet.items() if ms >= least and key in busy]
     return found
+
+
+def _quantized_pairs(result: Result) -> dict[str, list[tuple[float, float]]]:
+    """The times of the larger quantized layers of each model: the engine's own, and ours."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in result.rows.get("quantized", ()):
+        found.setdefault(row["model"], []).append((row["own_ms"], row["ms"]))
+    least = {model: LEAST_SHARE * sum(own for own, _ in rows) for model, rows in found.items()}
+    return {
+        model: [pair for pair in rows if pair[0] >= least[model]] for model, rows in found.items()
+    }
 
 
 def _agrees(quiet: float, busy: float) -> bool:
