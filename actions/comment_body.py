@@ -1,6 +1,7 @@
 """The comment on a pull request: a table of all cases, what got worse and why, and their history.
 
-Everything in it comes from the run of a pull request, so each text is escaped; see
+How the run ended comes from GitHub, and curves from the branch that keeps the history. Everything
+else is written by the code of a pull request: the comment says so, and each text is escaped; see
 `pytest_modelperf.report.markdown`.
 """
 
@@ -21,6 +22,7 @@ from pytest_modelperf.report.markdown import code, escape_markdown, folded, mark
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.testing.run_lines import describe_counts, describe_outcome
 from pytest_modelperf.testing.run_table import outcome_table
+from pytest_modelperf.text.words import shorten_list
 
 # GitHub refuses a comment of more than 65,536 characters.
 MAX_CHARACTERS = 60_000
@@ -29,15 +31,40 @@ _MAX_ROWS = 100
 # More would push what got worse out of sight.
 _MAX_CURVES = 40
 _COMMIT_LENGTH = 9
+_MAX_JOBS = 10
+_UNEVENTFUL = frozenset({"success", "skipped", "neutral"})
+# GitHub allows 100 characters of a name, and a matrix adds its values.
+_MAX_JOB_NAME = 100
+_CLAIM = (
+    "These figures are the branch's own claim: its code measured them and wrote them down. "
+    "How the run and its jobs ended comes from GitHub."
+)
 # It stands in a comment of HTML, which two hyphens would end.
 _TITLE = re.compile(r"\w(?:[ \w.]|-(?!-)){0,58}\w", re.ASCII)
 
 
-class RunLink(Struct, frozen=True):
-    """The run that a comment is about: its page, and the commit that it tested."""
+class Job(Struct, frozen=True):
+    """A job of a run, and how it ended in a word of GitHub: `success`, `timed_out`."""
+
+    name: str
+    conclusion: str
+
+
+class EndedRun(Struct, frozen=True):
+    """The run that a comment is about, as GitHub knows it.
+
+    Attributes:
+        url: Its page.
+        commit: The commit that it tested.
+        conclusion: How it ended, in a word of GitHub.
+        jobs: Its jobs. A run can succeed although one of them failed.
+
+    """
 
     url: str
     commit: str
+    conclusion: str
+    jobs: tuple[Job, ...]
 
 
 class Curve(Struct, frozen=True):
@@ -59,15 +86,18 @@ def hidden_mark(title: str) -> str:
 
 
 def render_comment(
-    title: str, cases: Sequence[ReadCase], curves: Sequence[Curve], link: RunLink
+    title: str, cases: Sequence[ReadCase], curves: Sequence[Curve], run: EndedRun
 ) -> str:
     """The whole comment; explanations that do not fit are left to the page of the run."""
     outcomes = [case.outcome for case in cases]
     ranked = sorted(cases, key=lambda case: SEVERITY.index(case.outcome.word))
+    counts = describe_counts(outcomes) or "no case"
     blocks = [
         hidden_mark(title),
-        f"### {escape_markdown(title)}: {describe_counts(outcomes) or 'no case'}",
-        f"Commit {code(link.commit[:_COMMIT_LENGTH])}, [all reports of the run]({link.url})",
+        f"### {escape_markdown(title)}: {counts}; run: {_worded(run.conclusion)}",
+        f"Commit {code(run.commit[:_COMMIT_LENGTH])}, [all reports of the run]({run.url})",
+        *_unsuccessful(run.jobs),
+        _CLAIM,
         *_table(ranked),
     ]
     ends = ["\n\n".join(folded(*_curves(ranked, curves)))] if curves else []
@@ -81,6 +111,21 @@ def render_comment(
             break
         blocks.append(explanation)
     return "\n\n".join([*blocks, *filter(None, ends)]) + "\n"
+
+
+def _unsuccessful(jobs: Sequence[Job]) -> Iterator[str]:
+    """A line with the jobs that were neither skipped nor successful; none if there are none."""
+    ended = [
+        f"job {code(job.name[:_MAX_JOB_NAME])}: **{_worded(job.conclusion)}**"
+        for job in jobs
+        if job.conclusion not in _UNEVENTFUL
+    ]
+    if ended:
+        yield shorten_list(ended, _MAX_JOBS)
+
+
+def _worded(conclusion: str) -> str:
+    return escape_markdown(conclusion.replace("_", " "))
 
 
 def _is_of(curve: Curve, path: str | None) -> bool:

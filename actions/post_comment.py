@@ -2,7 +2,7 @@
 
 That workflow may have run the code of a stranger and has no right to write. This one has it, and so
 runs nothing of the pull request: it reads the artifact as data, and asks GitHub which pull request
-the tested commit belongs to.
+the tested commit belongs to and how the run ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
-from comment_body import Curve, RunLink, hidden_mark, render_comment
+from comment_body import Curve, EndedRun, Job, hidden_mark, render_comment
 from github_api import GitHub, NotFoundError
 from run_reader import MAX_ZIP_BYTES, Artifact
 from workflow import StepError, read_event, read_input, require, run_step, say, write_outputs
@@ -46,7 +46,7 @@ def post_comment() -> int:
         title,
         artifact.read_cases(),
         _read_curves(github, read_input("history-branch")),
-        RunLink(str(run["html_url"]), str(run["head_sha"])),
+        _ended(github, run),
     )
     write_outputs({"comment-url": _put(github, number, mark, body)})
     return 0
@@ -67,6 +67,20 @@ def _tested_run(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         say("notice", f"no comment: the run is {run['conclusion']}")
         return None
     return run
+
+
+def _ended(github: GitHub, run: Mapping[str, Any]) -> EndedRun:
+    """How the run ended, from GitHub: the artifact says what the branch wants it to say."""
+    # A later attempt may have begun, of which the event knows nothing.
+    path = f"actions/runs/{int(run['id'])}/attempts/{int(run['run_attempt'])}/jobs"
+    return EndedRun(
+        url=str(run["html_url"]),
+        commit=str(run["head_sha"]),
+        conclusion=str(run["conclusion"]),
+        jobs=tuple(
+            Job(str(job["name"]), str(job["conclusion"])) for job in github.pages(path, "jobs")
+        ),
+    )
 
 
 def _read_artifact(github: GitHub, run: Mapping[str, Any]) -> Artifact:

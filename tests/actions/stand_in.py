@@ -36,6 +36,8 @@ class StandIn:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.pulls: dict[int, dict[str, Any]] = {NUMBER: pull_request()}
+        # By the name of each.
+        self.jobs: dict[str, str] = {"modelperf": "failure"}
         self.artifacts: list[tuple[str, bytes]] = []
         self.comments: list[dict[str, Any]] = []
         self.branches: dict[str, bytes] = {}
@@ -65,6 +67,9 @@ class StandIn:
                     for index, (name, _) in enumerate(self.artifacts)
                 ]
                 return {"artifacts": _page(listed, query)}
+            case ["GET", "actions", "runs", _, "attempts", "2", "jobs"]:
+                jobs = [{"name": name, "conclusion": ended} for name, ended in self.jobs.items()]
+                return {"jobs": _page(jobs, query)}
             case ["GET", "actions", "artifacts", index, "zip"]:
                 return f"{self.storage}/storage/{index}"
             case ["GET", "", "storage", index]:
@@ -151,6 +156,7 @@ def workflow_run_event() -> dict[str, Any]:
     return {
         "workflow_run": {
             "id": RUN,
+            "run_attempt": 2,
             "event": "pull_request",
             "conclusion": "failure",
             "head_sha": COMMIT,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comment_body import LAST_POINTS, MAX_CHARACTERS, RunLink, render_comment
+from comment_body import LAST_POINTS, MAX_CHARACTERS, EndedRun, Job, render_comment
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
@@ -45,7 +45,12 @@ NOT_INSTALLED = (
 )  # fmt: skip
 TITLE = "Model performance"
 MARK = "<!-- pytest-modelperf: Model performance -->"
-LINK = RunLink(f"https://github.com/{REPOSITORY}/actions/runs/{RUN}", COMMIT)
+ENDED = EndedRun(
+    f"https://github.com/{REPOSITORY}/actions/runs/{RUN}",
+    COMMIT,
+    "failure",
+    (Job("lint", "success"), Job("modelperf", "failure")),
+)
 
 
 def latency(ratio: float, verdict: Verdict) -> Metric:
@@ -139,7 +144,9 @@ def test_the_first_run_writes_the_comment(runner: Runner, github: StandIn) -> No
     ran = comment(runner)
     assert not ran.has_failed, ran.log
     (body,) = bodies(github)
-    assert body.startswith(f"{MARK}\n\n### Model performance: 1 regressed, 1 passed\n")
+    assert body.startswith(
+        f"{MARK}\n\n### Model performance: 1 regressed, 1 passed; run: failure\n"
+    )
     assert "layer dense: MatMul takes longer" in body
     assert ran.outputs["comment-url"] == github.comments[0]["html_url"]
     assert ran.calls[0].endswith("/actions/requirements.txt")
@@ -180,7 +187,7 @@ def test_the_youngest_artifact_counts(runner: Runner, github: StandIn) -> None:
     github.artifacts.append(("other", artifact_of(SLOWER, SLOWER)))
     github.artifacts.append(("modelperf", artifact_of(outcome())))
     assert not comment(runner).has_failed
-    assert "### Model performance: 1 passed" in bodies(github)[0]
+    assert "### Model performance: 1 passed; run: " in bodies(github)[0]
 
 
 def test_the_token_is_for_the_api_alone(runner: Runner, github: StandIn) -> None:
@@ -318,17 +325,47 @@ HOSTILE = (
 
 def render(*outcomes: CaseOutcome) -> str:
     cases = Artifact(artifact_of(*outcomes)).read_cases()
-    return render_comment(TITLE, cases, (), LINK)
+    return render_comment(TITLE, cases, (), ENDED)
+
+
+def test_a_forged_report_does_not_hide_that_the_run_failed(runner: Runner, github: StandIn) -> None:
+    """The artifact says that all is well. GitHub knows better, and also of the other jobs."""
+    github.artifacts.append(
+        ("modelperf", artifact_of(outcome(metric=latency(0.9, Verdict.IMPROVED))))
+    )
+    github.jobs = {f"fine {number}": "success" for number in range(120)}
+    github.jobs |= {"docs": "skipped", "modelperf": "failure", "build": "timed_out"}
+    assert not comment(runner).has_failed
+    lines = bodies(github)[0].splitlines()
+    assert lines[2] == "### Model performance: 1 improved; run: failure"
+    assert "job <code>modelperf</code>: **failure**, job <code>build</code>: **timed out**" in lines
+    assert (
+        "These figures are the branch's own claim: its code measured them and wrote them down. "
+        "How the run and its jobs ended comes from GitHub."
+    ) in lines
+
+
+def test_a_job_that_may_fail_is_named_in_a_run_that_succeeded(
+    runner: Runner, github: StandIn
+) -> None:
+    runner.event = changed({"conclusion": "success"})
+    assert not comment(runner).has_failed
+    (body,) = bodies(github)
+    assert "### Model performance: 1 regressed, 1 passed; run: success\n" in body
+    assert "job <code>modelperf</code>: **failure**\n" in body
+    assert "job <code>lint" not in body
 
 
 def test_texts_of_a_stranger_stay_texts() -> None:
     hostile = outcome(HOSTILE, latency(1.2, Verdict.REGRESSED), reasons=(HOSTILE,))
     failed = outcome("b.onnx", failure=HOSTILE)
-    body = render(hostile, failed)
+    cases = Artifact(artifact_of(hostile, failed)).read_cases()
+    jobs = (Job(HOSTILE, HOSTILE),) * 40
+    body = render_comment(TITLE, cases, (), EndedRun(ENDED.url, COMMIT, "failure", jobs))
     parsed = MarkdownIt("gfm-like", {"linkify": False}).parse(body)
     inline = [child for token in parsed for child in token.children or ()]
     links = [token.attrs["href"] for token in inline if token.type == "link_open"]
-    assert links == [LINK.url]
+    assert links == [ENDED.url]
     markup = {t.content for t in (*parsed, *inline) if t.type in {"html_inline", "html_block"}}
     tags = {"<code>", "</code>"}
     assert all(m in tags or m.startswith((MARK, "<pre>")) for m in markup), markup
@@ -371,13 +408,18 @@ def test_many_cases_are_cut_the_worst_shown() -> None:
 
 
 def test_a_comment_as_it_is_shown() -> None:
-    shown = render(outcome(), SLOWER).replace(LINK.url, "URL").replace("<code>", "<c>")
+    shown = render(outcome(), SLOWER).replace(ENDED.url, "URL").replace("<code>", "<c>")
     assert shown == snapshot("""\
 <!-- pytest-modelperf: Model performance -->
 
-### Model performance: 1 regressed, 1 passed
+### Model performance: 1 regressed, 1 passed; run: failure
 
 Commit <c>012345678</code>, [all reports of the run](URL)
+
+job <c>modelperf</code>: **failure**
+
+These figures are the branch's own claim: its code measured them and wrote them down. \
+How the run and its jobs ended comes from GitHub.
 
 | case | verdict | p50 | change | interval |
 | --- | --- | ---: | ---: | ---: |
