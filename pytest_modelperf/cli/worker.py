@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from pytest_modelperf.text.site import page_url
+
 
 @click.command(short_help="Measure on this machine for a cluster.")
 @click.argument("address")
@@ -14,14 +16,19 @@ import click
     metavar="T",
     help="A name by which runs can choose this machine, as in --tag board; repeatable.",
 )
-def worker(*, address: str, tags: tuple[str, ...]) -> None:
+@click.option(
+    "--host",
+    metavar="H",
+    help="Listen at this address of the machine. Default: the one that leads to the scheduler.",
+)
+def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
     """Measure on this machine for the Dask cluster at ADDRESS, until it is interrupted.
 
     ADDRESS is that of the scheduler, or the path of its scheduler file. A machine measures one
     case at a time, so start one worker on each machine.
 
     An open Dask port runs anybody's code: keep it inside a network that you trust, or use tls://
-    with certificates in Dask's configuration.
+    with certificates in Dask's configuration. 0.0.0.0 as H listens on all interfaces.
 
     \b
     modelperf worker tcp://scheduler:8786
@@ -31,6 +38,16 @@ def worker(*, address: str, tags: tuple[str, ...]) -> None:
 
     check_cluster_extra("modelperf worker")
 
+    from pytest_modelperf.cluster.places import is_encrypted
     from pytest_modelperf.cluster.worker import serve
 
-    serve(address, tags, lambda own: click.echo(f"measuring for {address} at {own}", err=True))
+    def tell(own: str) -> None:
+        click.echo(f"measuring for {address} at {own}", err=True)
+        if not is_encrypted(own):
+            click.echo(
+                f"warning: without TLS, whoever reaches {own} can run code here as this user: see "
+                f"{page_url('cluster')}#tls",
+                err=True,
+            )
+
+    serve(address, tags, host, tell)

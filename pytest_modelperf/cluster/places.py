@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.text.escaping import printable
 
 _LOCAL = re.compile(r"local:([0-9]{1,4})")
 _ADDRESS = re.compile(r"(tcp|tls|ucx|ws|wss)://[^\s/]+")
+_ENCRYPTED = ("tls://", "wss://")
 _BARE_ADDRESS = re.compile(r"[\w.-]+:[0-9]{1,5}")
 
 
@@ -21,6 +24,12 @@ class Place(Struct, frozen=True):
     address: str | None = None
     scheduler_file: Path | None = None
     local_workers: int | None = None
+
+
+class _SchedulerFile(Struct, frozen=True):
+    """What a scheduler file says of its scheduler, as far as it is needed here."""
+
+    address: str
 
 
 def is_local(text: str) -> bool:
@@ -48,3 +57,30 @@ def parse_place(text: str) -> Place:
         "tcp://host:8786 or tls://host:8786, the path of a scheduler file that is there, or "
         "local:4 for four workers on this machine."
     )
+
+
+def scheduler_address(place: Place) -> str:
+    """The address in a scheduler file, or the one that was typed.
+
+    UsageError where there is none.
+    """
+    if place.address is not None:
+        return place.address
+    if place.scheduler_file is None:
+        raise UsageError(
+            f"local:{place.local_workers} starts its own workers: give the address of a scheduler."
+        )
+    try:
+        require_file(place.scheduler_file)
+        content = place.scheduler_file.read_bytes()
+        return msgspec.json.decode(content, type=_SchedulerFile).address
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{printable(str(place.scheduler_file))} names no scheduler: {printable(str(error))}. "
+            "Start one with `dask scheduler --scheduler-file FILE`."
+        ) from error
+
+
+def is_encrypted(address: str) -> bool:
+    """Whether only who has a certificate can talk to it."""
+    return address.startswith(_ENCRYPTED)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Sequence
 
 from distributed import Nanny
+from distributed.comm.addressing import get_address_host, unparse_host_port
+from distributed.utils import get_ip
 
-from pytest_modelperf.cluster.places import parse_place
+from pytest_modelperf.cluster.places import parse_place, scheduler_address
 from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE
 from pytest_modelperf.errors import ClusterError, UsageError
 from pytest_modelperf.text.escaping import printable
@@ -16,36 +19,60 @@ from pytest_modelperf.text.escaping import printable
 _CLOSE_S = 10
 
 
-def serve(cluster: str, tags: Sequence[str], on_start: Callable[[str], None]) -> None:
+def serve(
+    cluster: str, tags: Sequence[str], host: str | None, on_start: Callable[[str], None]
+) -> None:
     """Measure for a cluster until SIGINT or SIGTERM comes, or the scheduler closes the worker.
 
-    ClusterError where nobody answers. `on_start` is called with the address of the worker. It runs
+    ClusterError where nobody answers. `host` is the address of this machine to listen at; None: the
+    one that leads to the scheduler. `on_start` is called with the address of the worker. It runs
     beside a nanny, which starts it again when it crashes.
     """
-    place = parse_place(cluster)
-    if place.local_workers is not None:
-        raise UsageError(f"{cluster} starts its own workers: give the address of a scheduler.")
+    scheduler = scheduler_address(parse_place(cluster))
     wrong = [tag for tag in tags if not tag.strip() or "," in tag]
     if wrong:
         raise UsageError(f"a tag is a word without a comma, not {printable(wrong[0])!r}.")
-    scheduler: dict[str, object] = {"scheduler_ip": place.address}
-    if place.scheduler_file is not None:
-        scheduler = {"scheduler_file": str(place.scheduler_file)}
-    asyncio.run(_serve(cluster, scheduler, tags, on_start))
+    if host is None:
+        host = _way_to(scheduler)
+    else:
+        _require_own(host)
+    asyncio.run(_serve(scheduler, tags, host, on_start))
+
+
+def _way_to(scheduler: str) -> str:
+    """The address of the interface of this machine that leads to the scheduler."""
+    try:
+        return get_ip(get_address_host(scheduler))
+    except ValueError as error:
+        raise UsageError(
+            f"{printable(scheduler)} is no address of a scheduler: {printable(str(error))}."
+        ) from error
+
+
+def _require_own(host: str) -> None:
+    """UsageError where this machine cannot listen at an address."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as tried:
+            tried.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(
+            f"this machine cannot listen at {printable(host)}: {printable(str(error))}. Give one "
+            "of its own addresses, as `ip address` lists them."
+        ) from error
 
 
 async def _serve(
-    cluster: str,
-    scheduler: dict[str, object],
-    tags: Sequence[str],
-    on_start: Callable[[str], None],
+    scheduler: str, tags: Sequence[str], host: str, on_start: Callable[[str], None]
 ) -> None:
     loop = asyncio.get_running_loop()
     is_told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, is_told.set)
     nanny = Nanny(
-        **scheduler,
+        scheduler,
+        # Left to itself, Dask binds the nanny to one interface, and its worker to all of them.
+        host=unparse_host_port(host),
         nthreads=1,
         # A model is loaded by a process of its own, which Dask does not watch.
         memory_limit=None,
@@ -58,7 +85,7 @@ async def _serve(
     except (OSError, TimeoutError, RuntimeError) as error:
         await nanny.close(timeout=_CLOSE_S)
         raise ClusterError(
-            f"no Dask scheduler answers at {printable(cluster)}: {printable(str(error))}. Start "
+            f"no Dask scheduler answers at {printable(scheduler)}: {printable(str(error))}. Start "
             "one with `dask scheduler` and give the address that it prints."
         ) from error
     on_start(str(nanny.worker_address))

@@ -16,6 +16,8 @@ from tests.support.command import run
         (("local:2",), "local:2 starts its own workers: give the address of a scheduler."),
         (("host:8786",), "type tcp://host:8786"),
         (("tcp://host:8786", "--tag", "a,b"), "a tag is a word without a comma, not 'a,b'."),
+        (("tcp://host:8786", "--host", "192.0.2.77"), "cannot listen at 192.0.2.77: "),
+        (("tcp://host:many",), "tcp://host:many is no address of a scheduler: "),
     ],
 )
 def test_wrong_usage_is_one_message(arguments: tuple[str, ...], told: str) -> None:

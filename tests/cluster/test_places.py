@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.cluster.places import Place, parse_place
+from pytest_modelperf.cluster.places import Place, is_encrypted, parse_place, scheduler_address
 from pytest_modelperf.errors import UsageError
 
 
@@ -34,3 +34,20 @@ def test_anything_else_is_an_error_that_says_what_to_type(text: str, told: str) 
     with pytest.raises(UsageError) as caught:
         parse_place(text)
     assert told in str(caught.value)
+
+
+def test_a_scheduler_file_leads_to_its_scheduler(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"type": "Scheduler", "address": "tls://10.0.0.1:8786", "workers": {}}')
+    address = scheduler_address(Place(scheduler_file=file))
+    assert address == scheduler_address(Place(address=address)) == "tls://10.0.0.1:8786"
+    assert is_encrypted(address)
+    assert not is_encrypted("tcp://10.0.0.1:8786")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"address": 1}', b"\xff", b"[]"])
+def test_a_file_that_names_no_scheduler_is_an_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler: .+ Start one with"):
+        scheduler_address(Place(scheduler_file=file))

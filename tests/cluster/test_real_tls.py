@@ -16,6 +16,7 @@ from tests.cluster.test_real_jobs import job, result
 from tests.support import cluster_work
 from tests.support.certificates import as_environment, write_certificates
 from tests.support.clusters import ClusterProcesses, joined
+from tests.support.processes import wait_until
 
 
 def test_only_who_has_a_certificate_is_let_in(tmp_path: Path) -> None:
@@ -30,6 +31,8 @@ def test_only_who_has_a_certificate_is_let_in(tmp_path: Path) -> None:
         with dask.config.set(settings), joined(address, machines=1) as (cluster, _):
             assert cluster.machines[0].address.startswith("tls://")
             assert result(cluster.submit(job(cluster_work.tell_process)))
+        wait_until(lambda: "measuring for" in processes.log)
+        assert "without TLS" not in processes.log
         with dask.config.set(foreign):
             refuse(address)
         refuse(address)

@@ -38,11 +38,17 @@ class ClusterProcesses:
         wait_until(lambda: self.file.is_file() and self.file.stat().st_size > 0)
         return scheduler
 
+    @property
+    def log(self) -> str:
+        """What all processes have printed."""
+        return (self.folder / "log").read_text("utf-8")
+
     def start_worker(
-        self, *tags: str, environment: Mapping[str, str] | None = None
+        self, *tags: str, host: str | None = None, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         """A machine as `modelperf worker` starts it."""
         options = [option for tag in tags for option in ("--tag", tag)]
+        options += [] if host is None else ["--host", host]
         place = str(self.file)
         return self._start(
             "-m", "pytest_modelperf", "worker", place, *options, environment=environment
