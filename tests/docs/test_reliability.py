@@ -8,11 +8,17 @@ from functools import cache
 
 import pytest
 
+from pytest_modelperf.testing.options import OPTIONS
 from tests.support.checkout import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"
 _ROW = re.compile(r"^\| (?P<fault>.+?) \| (?P<outcome>.+?) \| (?P<tests>.+?) \|$", re.MULTILINE)
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+# Settings that only say how much is measured, and how strictly it is judged.
+_FIGURES = {
+    "max_seconds", "measure", "min_seconds", "static_only", "strict", "timeout", "tolerance",
+    "warmup_seconds",
+}  # fmt: skip
 _HEADS = {"fault", "input"}
 
 
@@ -38,3 +44,11 @@ def test_each_row_names_a_test_that_there_is(fault: str, cell: str) -> None:
 
 def test_the_page_has_all_rows() -> None:
     assert len(rows()) > 30
+
+
+def test_each_setting_of_a_file_that_runs_connects_or_writes_is_told() -> None:
+    """A new setting is told too, or is among the figures."""
+    _, _, rest = PAGE.read_text("utf-8").partition("## What a project may do")
+    section, _, _ = rest.partition("\n## ")
+    keys = {option.table_key for option in OPTIONS if option.is_in_files}
+    assert keys - set(re.findall(r"`([a-z_]+)`", section)) == _FIGURES
