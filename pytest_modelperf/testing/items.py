@@ -20,6 +20,15 @@ from pytest_modelperf.text.escaping import printable
 class OnnxFile(pytest.File):
     """A model; its tests are its cases."""
 
+    @classmethod
+    def from_parent(cls, parent: pytest.Collector, *, path: Path, **kwargs: Any) -> OnnxFile:  # type: ignore[override]  # noqa: ANN401  # pytest's own
+        """The model at a path. Its id is printed as it is, so a line break in it is escaped."""
+        made: OnnxFile = super().from_parent(parent, path=path, **kwargs)
+        nodeid = printable(made.nodeid)
+        if nodeid == made.nodeid:
+            return made
+        return super().from_parent(parent, path=path, **{**kwargs, "nodeid": nodeid})
+
     def collect(self) -> Iterator[pytest.Item]:
         run = run_of(self.config)
         if run is None:
@@ -65,7 +74,8 @@ class OnnxItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         # The space is there so that pytest does not take it for the end of the id, whose dots it
         # would make colons.
-        return self.path, None, f"{self.path.name}::{self.name} "
+        path = _shown(self.path)
+        return path, None, f"{path.name}::{self.name} "
 
 
 class SkippedItem(pytest.Item):
@@ -75,7 +85,8 @@ class SkippedItem(pytest.Item):
         pytest.skip(SWITCHED_OFF)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        return self.path, None, self.path.name
+        path = _shown(self.path)
+        return path, None, path.name
 
 
 def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
@@ -89,6 +100,11 @@ def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
         run.require_passed(checked)
         return
     pytest.skip(reason)
+
+
+def _shown(path: Path) -> Path:
+    """The path as pytest prints it, where it is that of the id."""
+    return Path(printable(str(path)))
 
 
 def _path_below(path: Path, root: Path) -> str:

@@ -136,6 +136,7 @@ def test_what_is_said_of_a_mistake(name: str) -> None:
     called("shapes", model, "-o", "out.onnx", "--names", f"{name}nothing", exit_code=2)
     called("profiles", model, "--show", name, exit_code=2)
     called("trace", as_file(name), exit_code=2)
+    called("history", "push", f"x{name}", exit_code=2)
 
 
 # -- measured: all names at once, for a worker takes long to start

@@ -126,3 +126,34 @@ def test_a_model_is_no_option_of_what_is_advised(run: pytest.Pytester, name: str
     result = run.runpytest_inprocess(*STATIC, "--modelperf-strict")
     (line,) = [line for line in result.outlines if line.strip().startswith("record: pytest ")]
     assert shlex.split(line)[-1] == f"./{name}::b1-c1"
+
+
+@pytest.mark.parametrize("options", [("-v", "-rA"), ("-q",), ("--collect-only", "-q")])
+def test_a_line_break_in_the_name_of_a_file_begins_no_line_of_the_log(
+    run: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    """Pytest prints ids as they are, and a runner obeys the line `::error::told`."""
+    file = run.path / "mo\n::error::told" / "x\n::warning::told.onnx"
+    file.parent.mkdir()
+    file.write_bytes(named_model("m").SerializeToString())
+    run.makepyprojecttoml("""
+        [tool.pytest.ini_options]
+        [tool.modelperf.models."**/x*.onnx"]
+        dims = {mN = 1}
+    """)
+    result = run.runpytest_inprocess(*STATIC, "--modelperf-strict", *options)
+    lines = [line for line in (*result.outlines, *result.errlines) if "told" in line]
+    shown = r"mo\n\x3a:error::told/x\n\x3a:warning::told.onnx::b1-c1"
+    assert any(shown in line for line in lines)
+    assert not any(line.startswith("::") for line in lines)
+    reports.check_terminal("\n".join(lines))
+
+
+def test_nor_where_no_model_is_profiled(run: pytest.Pytester) -> None:
+    file = run.path / "mo\ntold" / "x\ntold.onnx"
+    file.parent.mkdir()
+    file.write_bytes(named_model("m").SerializeToString())
+    result = run.runpytest_inprocess("-v", str(file))
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([r"mo\ntold/x\ntold.onnx::cases SKIPPED*"])
+    result.stdout.no_re_match_line("^told")
