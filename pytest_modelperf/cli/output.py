@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_modelperf.files.output import written_text
+from pytest_modelperf.text.escaping import encodable, encoding_of
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.measurements import Progress
@@ -23,7 +24,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 def write(target: str, text: str) -> None:
     with written_text(target) as file:
-        file.write(text)
+        file.write(encodable(text, encoding_of(file)))
 
 
 def terminal_style() -> TextStyle:
@@ -32,9 +33,9 @@ def terminal_style() -> TextStyle:
 
     on_terminal = sys.stdout.isatty()
     color = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    if on_terminal or "COLUMNS" in os.environ:
-        return TextStyle(shutil.get_terminal_size().columns, color)
-    return TextStyle(None, color)
+    is_bounded = on_terminal or "COLUMNS" in os.environ
+    width = shutil.get_terminal_size().columns if is_bounded else None
+    return TextStyle(width, color, encoding_of(sys.stdout))
 
 
 class ProgressLine:

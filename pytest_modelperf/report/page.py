@@ -16,6 +16,7 @@ from pytest_modelperf.report.tables import (
     least_width,
     table_width,
 )
+from pytest_modelperf.text.escaping import encodable
 from pytest_modelperf.text.words import display_width
 
 # Wide enough for any name, so nothing is cut where there is no screen.
@@ -30,10 +31,14 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 
 class TextStyle(Struct, frozen=True):
-    """How text is written: its width in columns (None: as wide as needed), and in colour or not."""
+    """How text is written: its width in columns (None: as wide as needed), and in colour or not.
+
+    `encoding` is that of the stream that takes it.
+    """
 
     width: int | None = None
     color: bool = False
+    encoding: str = "utf-8"
 
     def page(self) -> Page:
         return Page(self)
@@ -55,7 +60,8 @@ class Page:
         self._style = style
 
     def text(self) -> str:
-        return "\n".join(self._lines).rstrip("\n") + "\n"
+        text = "\n".join(self._lines).rstrip("\n") + "\n"
+        return encodable(text, self._style.encoding)
 
     def line(self, text: str, style: str = "") -> None:
         """A line; one that is too long goes on in the next, which is not indented."""

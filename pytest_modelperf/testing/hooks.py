@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
@@ -48,13 +49,14 @@ from pytest_modelperf.testing.run import (
 from pytest_modelperf.testing.settings import read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import encoding_of, printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.testing.on_cluster import ClusterRun
 
 # Keys of the messages to and from a worker of pytest-xdist.
 _WIDTH = "modelperf_width"
+_ENCODING = "modelperf_encoding"
 _KNOWN = "modelperf_known"
 # The attribute of a test's report that holds the outcomes. They are text, because other plugins
 # pass reports on to other processes, each in its own way.
@@ -109,7 +111,7 @@ class RunHooks:
         self.settings = settings
         self.started = dt.datetime.now(dt.timezone.utc)
         self.live = LiveLine(None, config)
-        self.run = Run(config, settings, _width(config), self._watch)
+        self.run = Run(config, settings, _width(config), _encoding(config), self._watch)
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
         places = [config.invocation_params.dir, *(path for path, _ in named_tests(config))]
         above = (file for place in places for file in files_above(place, settings.root))
@@ -374,7 +376,7 @@ class RunHooks:
         from pytest_modelperf.testing.text import render_summary
 
         writer = self.config.get_terminal_writer()
-        style = TextStyle(writer.fullwidth, color=writer.hasmarkup)
+        style = TextStyle(writer.fullwidth, writer.hasmarkup, self.run.encoding)
         if report.outcomes or report.plans or report.unused or report.notes:
             text = render_summary(report, style, verbosity=terminalreporter.verbosity)
             terminalreporter.section("model performance")
@@ -390,6 +392,7 @@ class RunHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # a plugin's own type
         node.workerinput[_WIDTH] = self.run.width
+        node.workerinput[_ENCODING] = self.run.encoding
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002  # likewise
@@ -493,3 +496,9 @@ def _check_kind(item: pytest.Item) -> None:
 def _width(config: pytest.Config) -> int:
     given: dict[str, Any] = getattr(config, "workerinput", {})
     return int(given.get(_WIDTH) or shutil.get_terminal_size().columns)
+
+
+def _encoding(config: pytest.Config) -> str:
+    """The encoding of the terminal, also in a worker of pytest-xdist."""
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    return given.get(_ENCODING) or encoding_of(sys.stdout)

@@ -47,13 +47,14 @@ class Run(Struct):
     """The state that all tests of a run share.
 
     `judged` is the number of figures that the whole run judges, which share its chance of a false
-    alarm; `width` is the width of the terminal; `current` is the test that runs, and `checked` the
-    profile of its case, once it is checked.
+    alarm; `width` and `encoding` are those of the terminal; `current` is the test that runs, and
+    `checked` the profile of its case, once it is checked.
     """
 
     config: pytest.Config
     settings: Settings
     width: int
+    encoding: str
     watch: Watch
     judged: int = 1
     current: pytest.Item | None = None
@@ -316,7 +317,8 @@ class Run(Struct):
         from pytest_modelperf.report.page import TextStyle
         from pytest_modelperf.testing.text import render_outcome
 
-        return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
+        style = TextStyle(max(40, self.width - margin), encoding=self.encoding)
+        return render_outcome(outcome, style)
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import TextIO
 
 # Commands that a CI runner takes from its log: GitHub's obeys `::error::` at the start of a line,
 # where a name may stand; it and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
@@ -12,6 +13,12 @@ _RUNNER_COMMAND = (
     r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
     r"|(?<=#)#(?=\w*\[)"
 )
+
+# For streams that lack one of these. With its blanks each keeps its width, so columns stay aligned.
+_PLAIN = {
+    " … ": "...", "…": "~", " ± ": " +-", "±": "+-", " → ": " ->", "→": "->", "─": "-",
+    **dict(zip("▁▂▃▄▅▆▇█", "12345678", strict=True)),
+}  # fmt: skip
 
 
 def printable(text: str) -> str:
@@ -30,6 +37,25 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for each line of a text."""
     return "\n".join(map(printable, text.splitlines()))
+
+
+def encodable(text: str, encoding: str) -> str:
+    """The text without what a stream of that encoding cannot take, as one of ASCII.
+
+    Our own signs become plain ones; the characters of names are escaped.
+    """
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        for sign, plain in _PLAIN.items():
+            text = text.replace(sign, plain)
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def encoding_of(stream: TextIO) -> str:
+    """The encoding of a stream; one in memory takes every character, and has none."""
+    return getattr(stream, "encoding", None) or "utf-8"
 
 
 @cache

@@ -263,7 +263,23 @@ def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
     assert names(folder) == ["loop", "m.onnx", "socket"]
 
 
-# -- streams that are closed, and a folder that was removed
+# -- streams that lack some characters, or are closed, and a folder that was removed
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_report_is_shown_where_not_every_character_can_be(folder: Path, encoding: str) -> None:
+    write_dense(folder / "größe 模型.onnx")
+    command = [sys.executable, "-m", "pytest_modelperf", "profile", "größe 模型.onnx", "--static"]
+    env = environment({"PYTHONIOENCODING": encoding})
+    done = subprocess.run(command, capture_output=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode(encoding).splitlines()
+    assert any(line and set(line) == {"-"} for line in lines)
+    name = "gr\\xf6\\xdfe" if encoding == "ascii" else "größe"
+    assert lines[0].startswith(f"{name} \\u6a21\\u578b.onnx: ")
+    table = subprocess.run([*command, "--markdown", "-"], capture_output=True, check=False, env=env)
+    assert table.returncode == 0, table.stderr
+    assert f"{name} \\u6a21\\u578b.onnx" in table.stdout.decode(encoding)
 
 
 _CLOSED = """\

@@ -483,6 +483,22 @@ def test_reports_fit_the_terminal(
     assert max(len(line) for line in ours if "pytest --modelperf" not in line) <= columns
 
 
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n1")], ids=["one process", "xdist"])
+def test_a_terminal_of_ascii_has_the_lines_of_any_other(
+    mixed: pytest.Pytester, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pytest would write a text that it cannot encode in one line, its line breaks escaped."""
+    shown = {}
+    for encoding in ("utf-8", "ascii"):
+        monkeypatch.setenv("PYTHONIOENCODING", encoding)
+        lines = mixed.runpytest_subprocess(*STATIC, *options).outlines
+        begin = next(i for i, line in enumerate(lines) if "_ dense.onnx::b1-c1 " in line)
+        end = next(i for i, line in enumerate(lines) if "short test summary" in line)
+        shown[encoding] = [line for line in lines[begin:end] if " cases in " not in line]
+    assert any(line.startswith("─") for line in shown["utf-8"])
+    assert shown["ascii"] == [line.replace("─", "-") for line in shown["utf-8"]]
+
+
 def test_colour_is_there_where_it_is_asked_for_and_only_there(mixed: pytest.Pytester) -> None:
     assert "\x1b[" not in check(mixed, "--color=no").stdout.str()
     coloured = check(mixed, "--color=yes").outlines

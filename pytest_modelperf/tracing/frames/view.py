@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import encodable, encoding_of
 from pytest_modelperf.tracing.files.opening import open_profile
 from pytest_modelperf.tracing.frames import tables
 from pytest_modelperf.tracing.frames.rows import TEXT, make_rows
@@ -128,7 +130,8 @@ def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _show(frame: pd.DataFrame, heading: Heading, top: int | None) -> None:
-    print(render_frame(frame, heading, top), end="")  # noqa: T201  # that is what it is asked for
+    text = encodable(render_frame(frame, heading, top), encoding_of(sys.stdout))
+    print(text, end="")  # noqa: T201  # that is what it is asked for
 
 
 def _check_pandas() -> None:
