@@ -30,15 +30,22 @@ _REPORTING_CODES = frozenset({0, 1})
 
 def pytest_arguments(folder: Path, history: Path | None) -> list[str]:
     """The arguments of Python for the run; the user's come last, so that they win."""
-    arguments = ["-m", "pytest", "--modelperf"]
-    arguments += [f"--modelperf-{kind}={path}" for kind, path in report_files(folder).items()]
-    if read_switch("strict"):
-        arguments.append("--modelperf-strict")
+    files = report_files(folder)
     if read_switch("page"):
-        arguments.append(f"--modelperf-html={folder / 'page' / 'modelperf.html'}")
+        files["html"] = folder / "page" / "modelperf.html"
     if history is not None:
-        arguments.append(f"--modelperf-history={history}")
-    return [*arguments, *read_words("arguments")]
+        files["history"] = history
+    ours = {f"--modelperf-{kind}": path for kind, path in files.items()}
+    typed = read_words("arguments")
+    for option in (word.partition("=")[0] for word in typed):
+        if option in ours:
+            raise StepError(
+                f"the input arguments has {option}, and the action gives this option itself, to "
+                "upload the file: leave it out. The outputs say where the reports are."
+            )
+    switches = ["--modelperf-strict"] if read_switch("strict") else []
+    written = [f"{option}={path}" for option, path in ours.items()]
+    return ["-m", "pytest", "--modelperf", *written, *switches, *typed]
 
 
 def report_files(folder: Path) -> dict[str, Path]:
@@ -92,8 +99,9 @@ def run_models() -> int:
     outputs = read_outputs(folder)
     if code in _REPORTING_CODES and not outputs["report"]:
         raise StepError(
-            "the run wrote no report: pytest ran without the plugin. Look for `-p no:modelperf` in "
-            "its settings."
+            "the run wrote no report: pytest ran without the plugin, or ran no test. Look in its "
+            "settings and in the input arguments for `-p no:modelperf` and for options such as "
+            "`--collect-only`."
         )
     has_history = history is not None and history.exists()
     write_outputs({**outputs, "history": str(history) if has_history else ""})

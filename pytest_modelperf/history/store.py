@@ -59,7 +59,10 @@ class _SkippedLines(Struct):
     newer: list[int] = field(default_factory=list)
 
     def add(self, number: int, *, is_newer: bool) -> None:
-        (self.newer if is_newer else self.broken).append(number)
+        found = self.newer if is_newer else self.broken
+        # A line that is too long comes in several pieces.
+        if found[-1:] != [number]:
+            found.append(number)
 
     def notes(self, path: Path) -> Iterator[str]:
         reasons = {

@@ -109,9 +109,22 @@ def test_a_run_without_the_plugin_says_so(runner: Runner) -> None:
     ran = runner.run("action.yml", page="false")
     assert ran.has_failed
     assert (
-        "::error title=modelperf::the run wrote no report: pytest ran without the plugin."
-        in ran.log
-    )
+        "::error title=modelperf::the run wrote no report: pytest ran without the plugin, or ran "
+        "no test. Look"
+    ) in ran.log
+
+
+def test_a_run_without_a_test_says_so(runner: Runner) -> None:
+    ran = runner.run("action.yml", arguments=f"{STATIC} --collect-only", page="false")
+    assert ran.has_failed
+    assert "options such as `--collect-only`.\n" in ran.log
+
+
+def test_a_page_of_ones_own_takes_the_place_of_the_one_that_is_uploaded(runner: Runner) -> None:
+    page = runner.project / "own.html"
+    ran = runner.run("action.yml", arguments=f"{STATIC} --modelperf-html={page}", page="false")
+    assert not ran.has_failed, ran.log
+    assert page.exists()
 
 
 def test_words_reach_pytest_and_no_shell(runner: Runner) -> None:
@@ -131,6 +144,20 @@ def test_words_reach_pytest_and_no_shell(runner: Runner) -> None:
             (
                 "the input arguments cannot be split into words: no closing quotation. Close each "
                 "quote: -k 'model"
+            ),
+        ),
+        (
+            {"arguments": "--modelperf-json=x"},
+            (
+                "the input arguments has --modelperf-json, and the action gives this option "
+                "itself, to upload the file: leave it out. The outputs say where the reports are."
+            ),
+        ),
+        (
+            {"arguments": "-q --modelperf-html x"},
+            (
+                "the input arguments has --modelperf-html, and the action gives this option "
+                "itself, to upload the file: leave it out. The outputs say where the reports are."
             ),
         ),
         ({"strict": "yes"}, "the input strict is true or false, not 'yes'"),
