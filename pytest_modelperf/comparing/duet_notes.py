@@ -28,8 +28,7 @@ def describe_duet(
 ) -> tuple[str, ...]:
     """Each note once, in the order in which they are shown."""
     notes = (
-        *_notes_of(ran.before),
-        *_notes_of(ran.after),
+        *notes_of_sides(_notes_of(ran.before), _notes_of(ran.after)),
         *_other_shapes(pair),
         *_machine_factor(before, ran.rounds, case),
         *describe_modes(ran.rounds, gate),
@@ -38,6 +37,12 @@ def describe_duet(
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
     return tuple(dict.fromkeys(notes))
+
+
+def notes_of_sides(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    """The notes of both sides; one that only one of them has says which."""
+    yield from (note if note in after else f"before: {note}" for note in before)
+    yield from (f"now: {note}" for note in after if note not in before)
 
 
 def _notes_of(side: RanSide) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 from _pytest.junitxml import xml_key
 from _pytest.skipping import evaluate_skip_marks
 
-from pytest_modelperf.text.escaping import printable_lines
+from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lines
 
 
 def ini_keys(config: pytest.Config) -> Iterable[str]:
@@ -39,7 +39,8 @@ def write_unseen(config: pytest.Config, text: str) -> None:
     The public `write` counts it as part of the line, which then would end too early.
     """
     writer = config.get_terminal_writer()
-    writer._file.write(text)  # noqa: SLF001
+    file = writer._file  # noqa: SLF001
+    file.write(encodable(text, encoding_of(file)))
     writer.flush()
 
 

@@ -13,12 +13,23 @@ from pytest_modelperf.comparing.duet_notes import (
     describe_factor,
     describe_pages,
     describe_stretch,
+    notes_of_sides,
 )
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 
 WEIGHT_BYTES = 42_000_000
+
+
+def test_a_note_of_one_side_says_which_and_one_of_both_is_said_once() -> None:
+    shared = "weights are subnormal"
+    one, two = (f"only a run could tell the output shapes of {n}" for n in ("1 layer", "2 layers"))
+    assert list(notes_of_sides((shared, one), (two, shared))) == [
+        shared,
+        f"before: {one}",
+        f"now: {two}",
+    ]
 
 
 @pytest.mark.parametrize(

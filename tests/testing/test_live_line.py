@@ -80,6 +80,24 @@ def test_a_line_is_never_as_long_as_the_terminal_is_wide(
     assert all(begin + len(line) < 120 for line in DRAWN.findall(text))
 
 
+def test_a_terminal_of_ascii_can_be_drawn_on(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    models.makeconftest("""
+        from pytest_modelperf.testing.pytest_internals import write_unseen
+
+        def pytest_runtest_logstart(nodeid):
+            write_unseen(config, "1.20 \u00b1 0.10 ms")
+
+        def pytest_configure(config):
+            globals()["config"] = config
+    """)
+    text = on_terminal(models, "def test_it(): pass")
+    assert "1.20 +-0.10 ms" in text
+    assert "1 passed" in text
+
+
 def test_what_is_drawn_is_no_output_of_the_test(models: pytest.Pytester) -> None:
     body = """
         def test_it(modelperf):
