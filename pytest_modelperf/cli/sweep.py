@@ -241,7 +241,13 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
         naming = nullcontext() if second is None else second.naming_requirement(sources[-1].setup)
         with naming, shown_progress() as progress:
             result = (measure or sweep_models)(
-                sources, request, counts, threshold_ms, extensions, progress
+                sources,
+                request,
+                counts,
+                threshold_ms,
+                extensions,
+                progress,
+                lambda plan: click.echo(plan, err=True),
             )
     _show_sweep(result, outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)

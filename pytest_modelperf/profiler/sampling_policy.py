@@ -12,7 +12,8 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     """How long to measure, and for which precision.
 
     Sampling stops when the interval of the median is within `precision` after `min_rounds` and
-    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. It waits
+    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded, which
+    itself takes up to `load_share` of that time. It waits
     for each number of `tail_samples` too, but no block is lengthened for one that the time left is
     too short for. With `stretch_seconds` a slow model gets up to so many seconds, as far as
     `stretch_rounds` take them. Nothing but the end of `max_seconds` stops it before `min_seconds`.
@@ -31,6 +32,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     """
 
     max_seconds: float = 10.0
+    load_share: float = 0.0
     min_seconds: float = 0.0
     stretch_seconds: float | None = None
     # An unchanged model passes after some 4 rounds; finding a small slowdown takes this many.

@@ -163,10 +163,12 @@ class Loop(Generic[_Taken]):
         self._tell("load")
         loads = self._target.open()
         if self._end_ns is None:
-            # The time begins after the first load, so that a model that takes a minute to load is
-            # measured, too.
+            # A share of the time is left after the first load, so that a model that takes a minute
+            # to load is measured, too.
             self._begun_ns = self._clock()
-            self._end_ns = self._begun_ns + round(self._policy.max_seconds * _NS_PER_S)
+            whole_ns = round(self._policy.max_seconds * _NS_PER_S)
+            load_ns = min(self._begun_ns - start, round(self._policy.load_share * whole_ns))
+            self._end_ns = self._begun_ns + whole_ns - load_ns
         self._tell("warm up")
         first = self._target.take(1, _SHORTEST_BLOCK_NS)
         warm_since = self._clock()

@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.preparation import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
@@ -53,10 +54,16 @@ def look_closer(
     )
     now = sources[-1]
     if len(sources) == 1:
-        profile = measure_model(now.source, alone, now.setup, extensions, watch)
+        profile = measure_model(now.source, alone, _halved(now.setup), extensions, watch)
         return replace(swept, profile=profile)
     gate = Gate(rounds=rounds_within(now.setup.policy.max_seconds))
     before = Side(sources[0].source, sources[0].setup)
     after = Side(now.source, now.setup)
     comparison = compare_models(before, after, alone, gate, extensions, watch)
     return replace(swept, comparison=comparison)
+
+
+def _halved(setup: Setup) -> Setup:
+    """Half of the time: the rounds of a profile take that long, and its layers take it again."""
+    policy = setup.policy
+    return replace(setup, policy=replace(policy, max_seconds=policy.max_seconds / 2))

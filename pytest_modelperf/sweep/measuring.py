@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -18,9 +18,13 @@ from pytest_modelperf.sweep.passes import run_passes
 from pytest_modelperf.sweep.records import Configuration, Sweep
 from pytest_modelperf.sweep.results import sum_up
 from pytest_modelperf.sweep.sides import BoundSide, SweepSource
+from pytest_modelperf.text.units import format_seconds
+from pytest_modelperf.text.words import count_of
 
 # The precision of each median. A sweep looks for larger differences.
 _PRECISION = 0.02
+# Loading counts, for many configurations are loaded; what it leaves of the time is for measuring.
+_LOAD_SHARE = 0.5
 
 
 def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
@@ -30,11 +34,13 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     threshold_ms: float | None = None,
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
     """Measures every configuration of one model, or of two: the one before and the one now.
 
     A configuration that fails gets a reason, and the others go on. At the end the best one is
-    measured in detail: the layers of one model, or a comparison of both.
+    measured in detail: the layers of one model, or a comparison of both. `tell` is told how long
+    all of that may take, before it begins.
     """
     extensions = extensions or Extensions()
     begun = time.monotonic()
@@ -49,6 +55,7 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     )
     cases = [model.case(cores) for model in sides[-1].models for cores in request.cores]
     configurations = [Configuration(case, count) for case in cases for count in streams]
+    tell(_describe_plan(sides, configurations))
     found = run_passes(sides, configurations, watch)
     swept = sum_up(found, sides, configurations, threshold_ms)
     try:
@@ -64,4 +71,16 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
 
 def _coarser(setup: Setup) -> Setup:
     policy = setup.policy
-    return replace(setup, policy=replace(policy, precision=max(_PRECISION, policy.precision)))
+    precision = max(_PRECISION, policy.precision)
+    return replace(setup, policy=replace(policy, precision=precision, load_share=_LOAD_SHARE))
+
+
+def _describe_plan(sides: Sequence[BoundSide], configurations: Sequence[Configuration]) -> str:
+    """How long a sweep may take: the detail of the best takes as long as a configuration."""
+    seconds, count = sides[-1].setup.policy.max_seconds, len(configurations)
+    both = " of both models" if len(sides) > 1 else ""
+    return (
+        f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and the "
+        f"best in detail: up to {format_seconds((count + 1) * len(sides) * seconds)}; more where "
+        f"sessions take longer than {format_seconds(_LOAD_SHARE * seconds)} to load"
+    )

@@ -23,6 +23,7 @@ from pytest_modelperf.testing.commands import prune, record, record_new
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import list_names
 
 # The chance that a run calls something worse that is not; its gates share it.
@@ -76,7 +77,7 @@ def describe_place(report: RunReport) -> str:
     cases = _counted(len(report.outcomes) - upgrades, "case")
     if upgrades:
         cases += f" and {_counted(upgrades, 'upgrade')}"
-    took = f" in {_format_seconds(report.seconds)}" if report.seconds else ""
+    took = f" in {format_seconds(report.seconds)}" if report.seconds else ""
     return printable(", ".join([*dict.fromkeys(machines), *engines, f"{cases}{took}"]))
 
 
@@ -172,10 +173,3 @@ def _names(plans: Sequence[UpdatePlan], *, is_removed: bool) -> list[str]:
 def is_worth_a_line(outcome: CaseOutcome) -> bool:
     """Whether it needs attention, beyond having passed or being unchanged."""
     return not is_quiet(outcome.comparison)
-
-
-def _format_seconds(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"

@@ -104,3 +104,11 @@ def _decimals(value: float) -> int:
     """The decimals that make four digits after rounding: 0.99999 has four as 1.000."""
     rounded = abs(float(f"{value:.4g}"))
     return max(0, 3 - math.floor(math.log10(rounded))) if rounded else 0
+
+
+def format_seconds(seconds: float) -> str:
+    """`4.3 s`, or `2 min 10 s`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -47,6 +47,7 @@ class FakeSweeping:
     request: ProfileRequest = field(default_factory=ProfileRequest)
     streams: Sequence[int] = ()
     threshold_ms: float | None = None
+    plan: str = ""
 
     def __call__(  # noqa: PLR0913, PLR0917  # what it stands for has as many
         self,
@@ -56,9 +57,12 @@ class FakeSweeping:
         threshold_ms: float | None,
         extensions: Extensions,
         watch: Watch,
+        tell: Callable[[str], None],
     ) -> Sweep:
         assert isinstance(extensions, Extensions)
         assert callable(watch)
+        if self.plan:
+            tell(self.plan)
         self.sources, self.request = sources, request
         self.streams, self.threshold_ms = streams, threshold_ms
         return self.result
@@ -86,6 +90,13 @@ def test_the_model_alone_is_measured_as_it_is(asked: FakeSweeping) -> None:
     assert source.setup.policy.max_seconds == 5.0
     assert (asked.request.batch_sizes, asked.request.cores) == ((None,), (1,))
     assert (asked.streams, asked.threshold_ms) == ((1,), None)
+
+
+def test_how_long_it_may_take_is_told_beside_the_report(asked: FakeSweeping) -> None:
+    asked.plan = "up to 39.0 s"
+    done = asked.run("sweep", "model.onnx", "--json", "-")
+    assert done.err == "up to 39.0 s\n"
+    assert json.loads(done.out)["schema"] == 1
 
 
 def test_every_option_is_handed_on(asked: FakeSweeping) -> None:

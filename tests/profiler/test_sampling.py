@@ -107,6 +107,21 @@ def test_time_is_kept_and_used(
         assert spent >= max_seconds * S - dearest
 
 
+@pytest.mark.parametrize(
+    ("load_ns", "seconds"), [(MS, 3.0), (S, 3.0), (1500 * MS, 3.0), (5 * S, 6.5)]
+)
+def test_the_first_load_takes_its_share_of_the_time_and_leaves_the_rest(
+    load_ns: int, seconds: float
+) -> None:
+    bench = FakeBench(FakeClock(), steady(10 * MS), load_ns=load_ns, sessions=0.2)
+    start = bench.clock()
+
+    rounds = run(bench, replace(TIRELESS, max_seconds=3.0, load_share=0.5))
+
+    assert seconds - 1.6 < (bench.clock() - start) / S <= seconds + 0.02
+    assert sum(len(made.times_ns) for made in rounds) > 40
+
+
 def test_a_round_that_would_not_end_in_time_is_not_begun() -> None:
     """Loading takes 3 s, so a third round would be cut off."""
     bench = FakeBench(FakeClock(), steady(10 * MS), load_ns=3 * S, sessions=0.2)

@@ -67,6 +67,7 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
     threshold_ms: float | None = None,
     options: dict[str, str] | None = None,
     seen: list[Progress] | None = None,
+    told: list[str] | None = None,
 ) -> Sweep:
     policy = POLICY if engine == "timed" else SamplingPolicy(max_seconds=1.0)
     setup = Setup(engine=extensions.engines.find(engine), policy=policy, options=options or {})
@@ -77,12 +78,24 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
         threshold_ms,
         extensions,
         lambda progress: None if seen is None else seen.append(progress),
+        lambda plan: None if told is None else told.append(plan),
     )
 
 
 def test_one_model_at_every_configuration(models: Path, extensions: Extensions) -> None:
     seen: list[Progress] = []
-    found = sweep(models, ["base.onnx"], extensions, batch=(1, 4), streams=(1, 2), seen=seen)
+    told: list[str] = []
+    found = sweep(
+        models, ["base.onnx"], extensions, batch=(1, 4), streams=(1, 2), seen=seen, told=told
+    )
+    (plan,) = told
+    assert plan == (
+        "4 configurations, up to 30.0 s each, and the best in detail: up to 2 min 30 s; more where "
+        "sessions take longer than 15.0 s to load"
+    )
+    # The rounds of the detail have half of the time of a configuration, and its layers the other.
+    *_, last_load = (progress for progress in seen if progress.step == "load")
+    assert last_load.seconds_left <= 15.0
 
     (side,) = found.sides
     assert [point.id for point in side.points] == ["b1-c1", "b1-c1-s2", "b4-c1", "b4-c1-s2"]
