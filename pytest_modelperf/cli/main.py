@@ -162,11 +162,11 @@ class _Group(click.Group):
                 raise
             told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
             raise click.NoSuchOption(error.option_name, told, ctx=error.ctx) from None
-        except click.ClickException as error:
+        except click.UsageError as error:
             # Click shows a word that it does not expect as it was typed.
-            error.message = printable_lines(error.message)
-            raise
-        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+            told = printable_lines(error.format_message())
+            raise click.UsageError(told, ctx=error.ctx) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             # Click shows all of these itself.
             raise
         except KeyboardInterrupt:

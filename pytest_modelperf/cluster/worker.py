@@ -42,11 +42,12 @@ def serve(
 def _way_to(scheduler: str) -> str:
     """The address of the interface of this machine that leads to the scheduler."""
     try:
-        return get_ip(get_address_host(scheduler))
+        found: str = get_ip(get_address_host(scheduler))
     except ValueError as error:
         raise UsageError(
             f"{printable(scheduler)} is no address of a scheduler: {printable(str(error))}."
         ) from error
+    return found
 
 
 def _require_own(host: str) -> None:
