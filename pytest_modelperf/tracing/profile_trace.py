@@ -19,7 +19,13 @@ from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile, St
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
-from pytest_modelperf.tracing.records import Argument, Category, Span, ThreadName
+from pytest_modelperf.tracing.records import (
+    FIRST_INFERENCE,
+    Argument,
+    Category,
+    Span,
+    ThreadName,
+)
 
 # For one case. More would be megabytes that a viewer draws on top of each other.
 MAX_INFERENCES = 10_000
@@ -179,7 +185,7 @@ def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
     starts_ns = tuple(accumulate(made.times_ns, initial=block_ns))
     return [
         _span("load", Category.LOAD, start_ns, made.load_ns),
-        _span("first inference", Category.INFERENCE, start_ns + made.load_ns, made.first_ns),
+        _span(FIRST_INFERENCE, Category.INFERENCE, start_ns + made.load_ns, made.first_ns),
         *_inferences(starts_ns[:-1], made.times_ns, merged),
     ]
 
@@ -191,7 +197,7 @@ def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
     assert starts_ns is not None, "rounds without are not shown so"  # noqa: S101
     parts = [
         _span("load", Category.LOAD, starts.load_ns - zero_ns, made.load_ns),
-        _span("first inference", Category.INFERENCE, starts.first_ns - zero_ns, made.first_ns),
+        _span(FIRST_INFERENCE, Category.INFERENCE, starts.first_ns - zero_ns, made.first_ns),
     ]
     if starts.warmup_ns is not None and starts.warmup_end_ns is not None:
         warmup_ns = starts.warmup_end_ns - starts.warmup_ns

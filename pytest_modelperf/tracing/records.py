@@ -17,6 +17,9 @@ import msgspec
 # and some versions stop at `otherData`, so that comes last.
 TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 
+# The first inference of each session of a profile, which is kept apart from the others.
+FIRST_INFERENCE = "first inference"
+
 Argument: TypeAlias = "bool | int | float | str | Sequence[str] | None"
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter as Counts
 from collections.abc import Iterator
 
 from msgspec import Struct, field
 
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span
+from pytest_modelperf.tracing.records import (
+    FIRST_INFERENCE,
+    Argument,
+    Category,
+    Counter,
+    Event,
+    Span,
+)
 from pytest_modelperf.tracing.totals import (
     Grouping,
     InferenceTimes,
@@ -141,15 +149,28 @@ class _Part(Struct):
         return TraceSummary(
             name=name,
             inferences=tuple(
-                InferenceTimes(name=name, latency=summarize([times], batch_size=1))
-                for group, measured in self.inferences.items()
-                for name, times in _with_and_without_first(group, measured)
+                InferenceTimes(
+                    name=name,
+                    latency=summarize([times], batch_size=1),
+                    median_ns=statistics.median(times),
+                )
+                for name, times in self._groups()
             ),
             operators=tuple(operators),
             inference_ns=sum(sum(times) for times in self.inferences.values()),
             between_ns=self.between_ns if knows_rest else None,
             peak_bytes=peak_bytes or None,
         )
+
+    def _groups(self) -> Iterator[tuple[str, list[int]]]:
+        """Each group with and without its first inference, which is slower: it allocates and tunes.
+
+        In a profile the first inferences are a group of their own.
+        """
+        for name, times in self.inferences.items():
+            yield name, times
+            if len(times) >= _FEWEST and FIRST_INFERENCE not in self.inferences:
+                yield "after the first", times[1:]
 
 
 def _key(span: Span, grouping: Grouping) -> tuple[str, Argument]:
@@ -159,13 +180,6 @@ def _key(span: Span, grouping: Grouping) -> tuple[str, Argument]:
     if grouping is Grouping.TYPE:
         return _text(op_type) or span.name, None
     return _text(span.arguments.get("layer")) or "", None
-
-
-def _with_and_without_first(name: str, times: list[int]) -> Iterator[tuple[str, list[int]]]:
-    """The group with and without the first inference, which is slower: it allocates and tunes."""
-    yield name, times
-    if len(times) >= _FEWEST:
-        yield "after the first", times[1:]
 
 
 def _figure(time: OperatorTime, order: Order) -> float:

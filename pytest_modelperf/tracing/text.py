@@ -15,6 +15,8 @@ from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTi
 
 _TITLES = {Grouping.OPERATOR: "operator", Grouping.TYPE: "type", Grouping.LAYER: "layer"}
 _NO_NAME = "(none)"
+_MEDIAN = 50.0
+_FIGURES = ("calls", "total ms", "share", "mean ms", "min", "max")
 _OF_SELF = "times are without what ran inside of a Loop, an If or a Scan"
 
 
@@ -61,14 +63,14 @@ def _write_summary(page: Page, summary: TraceSummary, view: TraceView) -> None:
 
 def inference_table(groups: Sequence[InferenceTimes]) -> Table:
     """For each name, a row for all inferences and one without the first, which is often slower."""
-    percents = [percentile.name for percentile in groups[0].latency.percentiles]
+    percents = [percentile.name for percentile in _tails(groups[0])]
     columns = (
         Column("ms", is_text=True),
         Column("count"),
-        *(Column(title) for title in ("min", "mean", *percents, "max")),
+        *(Column(title) for title in ("min", "mean", "median", *percents, "max")),
     )
     rows = tuple(_inference_row(group) for group in groups)
-    lacks = any(p.value_ns is None for group in groups for p in group.latency.percentiles)
+    lacks = any(p.value_ns is None for group in groups for p in _tails(group))
     caption = "(n): it takes n inferences to tell" if lacks else ""
     return Table("inferences", columns, rows, None, caption)
 
@@ -80,9 +82,15 @@ def _inference_row(group: InferenceTimes) -> tuple[str, ...]:
         f"{latency.samples:,}",
         format_ms(latency.min_ns),
         format_ms(latency.mean_ns),
-        *map(_percentile, latency.percentiles),
+        format_ms(group.median_ns),
+        *map(_percentile, _tails(group)),
         format_ms(latency.max_ns),
     )
+
+
+def _tails(group: InferenceTimes) -> list[Percentile]:
+    """The percentiles beyond the median."""
+    return [each for each in group.latency.percentiles if each.percent > _MEDIAN]
 
 
 def _percentile(percentile: Percentile) -> str:
@@ -95,16 +103,21 @@ def operator_table(summary: TraceSummary, view: TraceView) -> Table:
     """A row for each operator, type or layer, in the order of the summary."""
     has_type = view.grouping is not Grouping.TYPE
     title = _TITLES[view.grouping]
+    # A typical inference runs each operator once.
+    is_single = all(time.calls == 1 for time in summary.operators)
+    figures = ("ms", "share") if is_single else _FIGURES
     columns = (
         Column(title, is_text=True, is_name=True),
         *((Column("type", is_text=True),) if has_type else ()),
-        *(Column(name) for name in ("calls", "total ms", "share", "mean ms", "min", "max")),
+        *map(Column, figures),
         Column("precision", is_text=True),
         Column("provider", is_text=True),
     )
     shown = summary.operators[: view.top]
     whole_ns = summary.operator_ns
-    rows = tuple(_operator_row(time, whole_ns, has_type=has_type) for time in shown)
+    rows = tuple(
+        _operator_row(time, whole_ns, has_type=has_type, is_single=is_single) for time in shown
+    )
     left_out = len(summary.operators) - len(shown)
     rest_ns = sum(time.total_ns for time in summary.operators[len(shown) :])
     caption = _OF_SELF
@@ -114,16 +127,15 @@ def operator_table(summary: TraceSummary, view: TraceView) -> Table:
     return Table(f"by {title}", columns, rows, None, caption)
 
 
-def _operator_row(time: OperatorTime, whole_ns: int, *, has_type: bool) -> tuple[str, ...]:
+def _operator_row(
+    time: OperatorTime, whole_ns: int, *, has_type: bool, is_single: bool
+) -> tuple[str, ...]:
+    total = format_ms(time.total_ns), format_share(time.total_ns, whole_ns)
+    each = format_ms(time.mean_ns), format_ms(time.min_ns), format_ms(time.max_ns)
     return (
         printable(time.name) or _NO_NAME,
         *((printable(time.op_type or UNKNOWN),) if has_type else ()),
-        f"{time.calls:,}",
-        format_ms(time.total_ns),
-        format_share(time.total_ns, whole_ns),
-        format_ms(time.mean_ns),
-        format_ms(time.min_ns),
-        format_ms(time.max_ns),
+        *(total if is_single else (f"{time.calls:,}", *total, *each)),
         printable(time.precision or ""),
         printable((time.provider or "").removesuffix("ExecutionProvider")),
     )

@@ -48,10 +48,11 @@ class OperatorTime(Struct, frozen=True, kw_only=True):
 
 
 class InferenceTimes(Struct, frozen=True, kw_only=True):
-    """The times of all inferences of one name."""
+    """The times of all inferences of one name; the median is there for any number of them."""
 
     name: str
     latency: Latency
+    median_ns: float
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 
+from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.tracing.document import TraceTotalsJson
 from tests.support.command import run
 from tests.support.ort_profiles import (
@@ -22,6 +23,7 @@ from tests.support.ort_profiles import (
     record,
     write_profile,
 )
+from tests.support.profiles import measured_classifier
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_a_profile_is_summed_up_with_self_times(profile: Path) -> None:
 profile.json  36 runs of operators  peak memory 2.000 KiB
 
 inferences
-ms               count     min    mean     p50   p90    p95    p97    p99   p99.9     max
+ms               count     min    mean  median   p90    p95    p97    p99   p99.9     max
 ─────────────────────────────────────────────────────────────────────────────────────────
 inference           12  0.5515  0.5643  0.5570  (64)  (130)  (219)  (662)  (6636)  0.6505
 after the first     11  0.5515  0.5565  0.5565  (64)  (130)  (219)  (662)  (6636)  0.5615
@@ -63,6 +65,37 @@ operator  type  calls  total ms   share  mean ms      min      max  precision  p
 conv      Conv     12     2.572  64.0 %   0.2143   0.2015   0.3005             CPU
 loop      Loop     12    0.8400  20.9 %  0.07000  0.07000  0.07000             CPU
 loop/add  Add      12    0.6060  15.1 %  0.05050  0.05050  0.05050             CPU
+times are without what ran inside of a Loop, an If or a Scan
+""")
+
+
+def test_a_stored_profile_has_first_inferences_of_their_own_and_one_call_of_each_layer(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(dump_profile(measured_classifier()), "utf-8")
+    shown = run("trace", str(path)).out
+    assert "after the first" not in shown
+    assert "calls" not in shown
+    assert shown == snapshot("""\
+classifier.onnx b1-c1  6 runs of operators
+
+inferences
+ms               count    min   mean  median    p90    p95    p97    p99   p99.9    max
+───────────────────────────────────────────────────────────────────────────────────────
+first inference      6  9.400  9.400   9.400   (64)  (130)  (219)  (662)  (6636)  9.400
+inference          240  6.614  6.759   6.708  6.790  6.962  7.262  (662)  (6636)  8.144
+(n): it takes n inferences to tell
+
+by operator
+operator          type                     ms   share  precision  provider
+──────────────────────────────────────────────────────────────────────────
+stem_convolution  Conv                  6.037  90.0 %  float32    CPU
+ReorderInput      layout               0.2683   4.0 %  float32    CPU
+pool              GlobalAveragePool    0.1342   2.0 %  float32    CPU
+runtime overhead  runtime overhead     0.1342   2.0 %
+classifier        Gemm                 0.1308   1.9 %  float32    CPU
+flatten           Flatten            0.003354   0.1 %  float32    CPU
 times are without what ran inside of a Loop, an If or a Scan
 """)
 

@@ -28,9 +28,15 @@ from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
-from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
+from pytest_modelperf.tracing.records import (
+    FIRST_INFERENCE,
+    Argument,
+    Category,
+    Event,
+    Span,
+    ThreadName,
+)
 
-FIRST_INFERENCE = "first inference"
 INFERENCE = "inference"
 WARM_UP = "warm-up"
 TYPICAL = "typical inference"
