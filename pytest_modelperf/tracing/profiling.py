@@ -269,6 +269,9 @@ class Profiling:
     def inferences(self) -> pd.DataFrame:
         return self.frames().inferences()
 
+    def executions(self) -> pd.DataFrame:
+        return self.frames().executions()
+
     def operators(self, by: str = "name", sort: str = "total") -> pd.DataFrame:
         return self.frames().operators(by, sort)
 
@@ -285,6 +288,9 @@ class Profiling:
 
     def print_inferences(self, top: int | None = _TOP) -> None:
         self.frames().print_inferences(top)
+
+    def print_executions(self, top: int | None = _TOP) -> None:
+        self.frames().print_executions(top)
 
     def print_operators(
         self, by: str = "name", sort: str = "total", top: int | None = _TOP

@@ -95,6 +95,7 @@ def test_one_model_at_every_configuration(models: Path, extensions: Extensions) 
     )
     # The rounds of the detail have half of the time of a configuration, and its layers the other.
     *_, last_load = (progress for progress in seen if progress.step == "load")
+    assert last_load.seconds_left is not None
     assert last_load.seconds_left <= 15.0
 
     (side,) = found.sides

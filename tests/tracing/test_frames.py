@@ -29,6 +29,7 @@ from tests.support.small_models import ones, parse
 DERIVED: Sequence[Callable[[Frames], pd.DataFrame]] = (
     Frames.frame,
     Frames.inferences,
+    Frames.executions,
     Frames.operators,
     Frames.operator_calls,
     Frames.layers,
@@ -36,6 +37,7 @@ DERIVED: Sequence[Callable[[Frames], pd.DataFrame]] = (
 )
 PRINTED: Sequence[Callable[[Frames], None]] = (
     Frames.print_inferences,
+    Frames.print_executions,
     Frames.print_operators,
     Frames.print_operator_calls,
     Frames.print_layers,
@@ -450,17 +452,75 @@ def test_a_summary_is_what_numpy_says_of_the_same_numbers(times: list[int]) -> N
     assert (found["count"], found["min"], found["max"]) == (len(times), min(times), max(times))
     assert found["mean"] == pytest.approx(np.mean(times))
     for percent, name in PERCENTILES.items():
-        if len(times) >= needed_samples(percent):
+        if percent == 50.0 or len(times) >= needed_samples(percent):
             assert found[name] == pytest.approx(np.percentile(times, percent))
         else:
             assert np.isnan(found[name])
 
 
-@pytest.mark.parametrize(("percent", "name"), [(50.0, "median"), (90.0, "p90")])
+@pytest.mark.parametrize(("percent", "name"), [(90.0, "p90"), (95.0, "p95")])
 def test_a_percentile_appears_with_the_last_sample_that_it_needs(percent: float, name: str) -> None:
     needed = needed_samples(percent)
     assert np.isnan(Frames(durations([5] * (needed - 1))).summary()[name][0])
     assert Frames(durations([5] * needed)).summary()[name][0] == 5.0
+
+
+def test_four_inferences_have_a_median_and_the_samples_that_percentiles_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Frames(durations([1_584_494, 1_824_769, 2_111_363, 3_027_309])).print_summary()
+    assert capsys.readouterr().out == snapshot("""\
+
+durations of each inference, in ms
+name       count    min    max   mean  median   p90    p95    p97    p99   p99.9
+────────────────────────────────────────────────────────────────────────────────
+inference      4  1.584  3.027  2.137   1.968  (64)  (130)  (219)  (662)  (6636)
+(n): it takes n samples to tell
+""")
+
+
+def test_an_execution_is_its_total_its_run_and_the_wait_between() -> None:
+    found = Frames(recording()).executions()
+    assert found["label"].fillna("-").tolist() == ["warm up", "warm up", "-"]
+    # The third has no operators that were recorded.
+    figures = found[["span_id", "execution", "total", "run", "wait"]].astype("Int64").fillna(-1)
+    assert figures.to_numpy().tolist() == [
+        [2, 0, 80, 50, 30],
+        [6, 1, 60, 50, 10],
+        [8, 2, 40, -1, -1],
+    ]
+
+
+def test_operators_that_run_at_once_count_once_and_no_wait_is_less_than_nothing() -> None:
+    """Sums of durations would run for longer than the inference took."""
+    spans = [
+        span("inference", Category.INFERENCE, 100, 60, id=1),
+        operator("Conv1", 110, 40, id=2, parent=1, thread=1),
+        operator("Relu1", 105, 30, id=3, parent=1, thread=2),
+        # It is said to end after its inference.
+        operator("Add1", 155, 30, id=4, parent=1, thread=3),
+    ]
+    (found,) = Frames(spans).executions().to_dict("records")
+    assert (found["total"], found["run"], found["wait"]) == (60, 50, 10)
+
+
+@FEW
+@given(trees())
+def test_run_and_wait_are_the_whole_of_an_execution(events: list[Event]) -> None:
+    frames = Frames(events)
+    found = frames.executions()
+    ran = frames.frame()
+    assert found["span_id"].tolist() == frames.inferences()["span_id"].tolist()
+    for row in found.to_dict("records"):
+        inside = ran[(ran["cat"] == "operator") & (ran["inference_id"] == row["span_id"])]
+        if not len(inside):
+            assert pd.isna(row["run"])
+            continue
+        moments = set[int]()
+        for begin, end in zip(inside["start"], inside["end"], strict=True):
+            moments |= set(range(begin, end))
+        assert row["run"] == len(moments)
+        assert row["wait"] == row["total"] - row["run"] >= 0
 
 
 def test_a_difference_of_times_can_be_less_than_nothing() -> None:
@@ -507,6 +567,13 @@ warm up  inference  main    0.000005  0.000080
 warm up  inference  main    0.000100  0.000060
          inference  8       0.000200  0.000040
 
+executions, in ms
+label    execution  thread     total       run      wait
+────────────────────────────────────────────────────────
+warm up          0  main    0.000080  0.000050  0.000030
+warm up          1  main    0.000060  0.000050  0.000010
+                 2  8       0.000040
+
 operators by name, in ms
 name   op_type   average  count     total   share
 ─────────────────────────────────────────────────
@@ -530,10 +597,10 @@ Loop1  Loop     0.000005  10.0 %      1
 Relu1  Relu     0.000005  10.0 %      1
 
 durations of each inference, in ms
-name       count       min       max      mean
-──────────────────────────────────────────────
-inference      3  0.000040  0.000080  0.000060
-samples needed: median 11, p90 64, p95 130, p97 219, p99 662, p99.9 6,636
+name       count       min       max      mean    median   p90    p95    p97    p99   p99.9
+───────────────────────────────────────────────────────────────────────────────────────────
+inference      3  0.000040  0.000080  0.000060  0.000060  (64)  (130)  (219)  (662)  (6636)
+(n): it takes n samples to tell
 """)
 
 

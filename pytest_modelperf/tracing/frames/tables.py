@@ -38,6 +38,13 @@ OPERATOR_CALLS = {
         *("session", "label", "thread.id", "thread.name", "start", "end", "dur", "self"),
     )
 }
+EXECUTIONS = {
+    **{name: COLUMNS[name] for name in ("span_id", "session", "label", "thread.id", "thread.name")},
+    "execution": INT,
+    "total": INT,
+    "run": OPTIONAL_INT,
+    "wait": OPTIONAL_INT,
+}
 OPERATOR_FIGURES = {"average": FLOAT, "count": INT, "total": INT, "share": FLOAT}
 LAYERS = {
     "session": TEXT,
@@ -56,13 +63,15 @@ LAYERS = {
     "kernel": TEXT,
     "fused": TEXT,
 }
-_PERCENTILES = {"median" if percent == 50.0 else f"p{percent:g}": percent for percent in PERCENTS}
+_MEDIAN = 50.0
+_TAILS = {f"p{percent:g}": percent for percent in PERCENTS if percent != _MEDIAN}
 SUMMARY_FIGURES = {
     "count": INT,
     "min": INT,
     "max": INT,
     "mean": FLOAT,
-    **dict.fromkeys(_PERCENTILES, FLOAT),
+    "median": FLOAT,
+    **dict.fromkeys(_TAILS, FLOAT),
 }
 
 
@@ -80,6 +89,37 @@ def inferences(rows: pd.DataFrame) -> pd.DataFrame:
 
 def operator_calls(rows: pd.DataFrame) -> pd.DataFrame:
     return _typed(_of(rows, Category.OPERATOR), OPERATOR_CALLS)
+
+
+def executions(rows: pd.DataFrame) -> pd.DataFrame:
+    """The time of each inference, and how much of it at least one of its operators ran.
+
+    The rest is the wait, which is never less than 0: operators that run at once count once.
+    """
+    found = _of(rows, Category.INFERENCE)
+    run = _covered(_of(rows, Category.OPERATOR), found.set_index("span_id"))
+    found = found.assign(
+        execution=found.groupby("session", dropna=False).cumcount(),
+        total=found["dur"],
+        run=found["span_id"].map(run).astype(OPTIONAL_INT),
+    )
+    return _typed(found.assign(wait=found["total"] - found["run"]), EXECUTIONS)
+
+
+def _covered(ran: pd.DataFrame, inferences: pd.DataFrame) -> pd.Series:
+    """The time within each inference in which something ran, by the id of the inference."""
+    inside = ran[ran["inference_id"].isin(inferences.index)]
+    around = inferences.loc[inside["inference_id"].astype(INT)]
+    low, high = around["start"].to_numpy(), around["end"].to_numpy()
+    spans = inside.assign(
+        start=np.clip(inside["start"].to_numpy(), low, high),
+        end=np.clip(inside["end"].to_numpy(), low, high),
+    ).sort_values(["inference_id", "start"], kind="stable")
+    ends = spans.groupby("inference_id")["end"]
+    # How far the spans before have come.
+    before = ends.cummax().groupby(spans["inference_id"]).shift(1).fillna(spans["start"])
+    new = (spans["end"] - np.maximum(spans["start"], before)).clip(lower=0)
+    return new.groupby(spans["inference_id"]).sum()
 
 
 def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
@@ -139,10 +179,9 @@ def summary(rows: pd.DataFrame, by: Sequence[str], cat: str | Category) -> pd.Da
     return _typed(pd.DataFrame(found), types)
 
 
-def needed_for(found: pd.DataFrame) -> str:
-    """The number of samples that each percentile needs, for those missing in a summary."""
-    missing = [name for name in _PERCENTILES if found[name].isna().any()]
-    return ", ".join(f"{name} {needed_samples(_PERCENTILES[name]):,}" for name in missing)
+def needed_by_percentile() -> Mapping[str, int]:
+    """The number of samples that each percentile of a summary needs; the median has one of any."""
+    return {name: needed_samples(percent) for name, percent in _TAILS.items()}
 
 
 def check_columns(names: Sequence[str], known: Mapping[str, str]) -> None:
@@ -178,9 +217,10 @@ def _figures(times_ns: Times) -> dict[str, float]:
         "min": int(times_ns.min()),
         "max": int(times_ns.max()),
         "mean": float(times_ns.mean()),
+        "median": float(np.median(times_ns)),
         **{
             name: float(np.quantile(times_ns, percent / 100.0))
-            for name, percent in _PERCENTILES.items()
+            for name, percent in _TAILS.items()
             if len(times_ns) >= needed_samples(percent)
         },
     }

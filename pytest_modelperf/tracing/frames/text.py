@@ -21,6 +21,7 @@ _WIDEST, _NARROWEST = 160, 60
 _LEAST_DECIMALS = 3
 _SESSION = "session"
 _PROVIDER = "ExecutionProvider"
+_NEEDED = "(n): it takes n samples to tell"
 
 Formatter: TypeAlias = "Callable[[Any], str]"
 
@@ -39,17 +40,24 @@ _FORMATS: Mapping[str, Formatter] = {
     "params": format_count,
 }
 _TIMES = (
-    *("start", "end", "dur", "self", "average", "total", "time"),
+    *("start", "end", "dur", "self", "average", "total", "run", "wait", "time"),
     *("min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9"),
 )
 
 
 class Heading(Struct, frozen=True):
-    """The title above a table, the note below it, and the columns that it shows."""
+    """The title above a table, the note below it, and the columns that it shows.
+
+    `needed` has the samples that a figure takes, by its column: shown where the figure is missing.
+    """
 
     title: str
     columns: tuple[str, ...]
-    note: str = ""
+    needed: Mapping[str, int] = {}
+
+    def lacks(self, frame: pd.DataFrame) -> bool:
+        """Whether a figure is missing that takes more samples."""
+        return any(frame[name].isna().any() for name in self.needed)
 
 
 def render_frame(
@@ -59,20 +67,28 @@ def render_frame(
 
     If all rows have the same session, the title names it.
     """
-    names = [name for name in heading.columns if not len(frame) or frame[name].notna().any()]
+    names = [
+        name
+        for name in heading.columns
+        if not len(frame) or name in heading.needed or frame[name].notna().any()
+    ]
     title = heading.title
     session = _only(frame, _SESSION) if _SESSION in names else None
     if session is not None:
         names.remove(_SESSION)
         title = f"{title}: {printable(session)}"
     shown = frame if top is None else frame.head(top)
-    cells = [_cells(shown[name], name) for name in names]
+    cells = [_cells(shown[name], name, heading.needed.get(name)) for name in names]
     hidden = len(frame) - len(shown)
     table = Table(
         title,
         tuple(_column(frame[name], name) for name in names),
         tuple(zip(*cells, strict=True)),
-        caption="\n".join(part for part in (_caption(len(frame), hidden), heading.note) if part),
+        caption="\n".join(
+            part
+            for part in (_caption(len(frame), hidden), _NEEDED if heading.lacks(frame) else "")
+            if part
+        ),
     )
     page = Page(TextStyle(width=_width() if width is None else width))
     page.table(table)
@@ -102,9 +118,10 @@ def _column(values: pd.Series, name: str) -> Column:
     return Column(name, is_text=is_text, is_name=is_text, least=max(MIN_TEXT, len(name)))
 
 
-def _cells(values: pd.Series, name: str) -> list[str]:
+def _cells(values: pd.Series, name: str, needed: int | None) -> list[str]:
+    missing = "" if needed is None else f"({needed})"
     return [
-        "" if is_missing else show(value)
+        missing if is_missing else show(value)
         for show in [_formatter(values, name)]
         for value, is_missing in zip(values, values.isna(), strict=True)
     ]

@@ -62,6 +62,14 @@ class Frames:
         """A row for each inference, sorted by start."""
         return tables.inferences(self._rows)
 
+    def executions(self) -> pd.DataFrame:
+        """The total time of each inference, while its operators ran, and the wait between them.
+
+        `execution` counts the inferences of a session from 0. Times of operators are missing where
+        they were not recorded.
+        """
+        return tables.executions(self._rows)
+
     def operators(self, by: str = "name", sort: str = "total") -> pd.DataFrame:
         """Self times of operators, added up by a column of `frame()`; the largest first."""
         return tables.operators(self._rows, by, sort)
@@ -82,13 +90,17 @@ class Frames:
     ) -> pd.DataFrame:
         """Statistics of the durations of inferences, or of spans of another category.
 
-        A percentile is missing if there are too few samples for it.
+        A percentile beyond the median is missing if there are too few samples for it.
         """
         return tables.summary(self._rows, by, cat)
 
     def print_inferences(self, top: int | None = _TOP) -> None:
         columns = ("session", "label", "name", "thread", "start", "dur")
         _show(_with_thread(self.inferences()), Heading("inferences, in ms", columns), top)
+
+    def print_executions(self, top: int | None = _TOP) -> None:
+        columns = ("session", "label", "execution", "thread", "total", "run", "wait")
+        _show(_with_thread(self.executions()), Heading("executions, in ms", columns), top)
 
     def print_operators(
         self, by: str = "name", sort: str = "total", top: int | None = _TOP
@@ -117,10 +129,9 @@ class Frames:
         self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> None:
         found = self.summary(by, cat)
-        needed = tables.needed_for(found)
-        note = f"samples needed: {needed}" if needed else ""
         title = f"durations of each {Category(cat).value}, in ms"
-        _show(found, Heading(title, tuple(found.columns), note), None)
+        heading = Heading(title, tuple(found.columns), tables.needed_by_percentile())
+        _show(found, heading, None)
 
 
 def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
