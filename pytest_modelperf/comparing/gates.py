@@ -193,7 +193,11 @@ class Gate(Struct, frozen=True, kw_only=True):
         judged = _STARTS if self.judges_starts else {}
         starts = {name: _start_pairs(rounds, start) for name, start in judged.items()}
         rules = {name: self.figure_rule(name) for name in judged}
-        starting = {n: judge_once_a_round(starts[n], rules[n], len(rounds)).answer for n in judged}
+        tick_ns = _tick_ns(rounds)
+        starting = {
+            name: judge_once_a_round(starts[name], rules[name], len(rounds), tick_ns=tick_ns).answer
+            for name in judged
+        }
         if RatioAnswer.WORSE in starting.values():
             return True
         is_open = any(
@@ -250,7 +254,9 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
     for name, start in _STARTS.items():
         pairs, rule = _start_pairs(rounds, start), gate.figure_rule(name)
         shown = pairs or [(start.of(each.before), start.of(each.after)) for each in rounds]
-        decision = judge_once_a_round(pairs, rule, len(rounds), is_last=True)
+        decision = judge_once_a_round(
+            pairs, rule, len(rounds), is_last=True, tick_ns=_tick_ns(rounds)
+        )
         before, after = _at_ratio(
             (median(pair[0] for pair in shown), median(pair[1] for pair in shown)), decision
         )
@@ -269,6 +275,11 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
 def _start_pairs(rounds: Sequence[DuetRound], start: StartFigure) -> list[tuple[int, int]]:
     """The time of both sides in each round, without the cold ones."""
     return [(start.of(each.before), start.of(each.after)) for each in rounds[_COLD_ROUNDS:]]
+
+
+def _tick_ns(rounds: Sequence[DuetRound]) -> int:
+    """The tick of the coarser clock of both sides."""
+    return max(block.tick_ns for pair in _blocks(rounds) for block in pair)
 
 
 def _blocks(rounds: Sequence[DuetRound]) -> list[BlockPair]:

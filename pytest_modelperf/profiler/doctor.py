@@ -67,7 +67,7 @@ def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
         )
         seconds = time.monotonic() - begun
         facts, processors = rig.facts, rig.worker.processors
-        is_here = rig.worker.machine is None
+        is_here, notes = rig.worker.machine is None, rig.notes
     pairs = [(each.before.block, each.after.block) for each in rounds]
     first = [before.times_ns for before, _ in pairs]
     return Checkup(
@@ -91,4 +91,5 @@ def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
             for count in LOOKS
         ),
         lacks_huge_pages=is_here and could_have_huge_pages(model.static.weight_bytes),
+        notes=notes,
     )

@@ -66,6 +66,7 @@ class CheckupJson(Struct, frozen=True, kw_only=True):
     outlook: tuple[OutlookJson, ...]
     growth: GrowthJson | None
     noise: tuple[Noise, ...]
+    notes: tuple[str, ...]
 
 
 class CheckupsJson(Struct, frozen=True, kw_only=True):
@@ -109,6 +110,7 @@ def _checkup(checkup: Checkup) -> CheckupJson:
         ),
         growth=_growth(checkup.growth),
         noise=checkup.noise,
+        notes=checkup.notes,
     )
 
 

@@ -46,6 +46,11 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
         if checkup.growth is not None:
             page.line("")
             page.item(_growth(checkup.cores, checkup.growth))
+    notes = dict.fromkeys(note for checkup in checkups for note in checkup.notes)
+    if notes:
+        page.line("")
+        for note in notes:
+            page.item(f"note: {printable(note)}")
     advice = list(dict.fromkeys(_advice(machine, checkups)))
     if advice:
         page.line("")

@@ -144,6 +144,7 @@ def _first(block: Block, count: int) -> Block:
         noise=block.noise,
         starts_ns=starts_ns,
         first_step=block.first_step,
+        tick_ns=block.tick_ns,
     )
 
 
@@ -162,6 +163,7 @@ def _joined(blocks: list[Block]) -> Block:
         ),
         starts_ns=tuple(chain.from_iterable(starts_ns)) if len(starts_ns) == len(blocks) else None,
         first_step=blocks[0].first_step,
+        tick_ns=max(block.tick_ns for block in blocks),
     )
 
 

@@ -309,7 +309,8 @@ class Checkup(Struct, frozen=True, kw_only=True):
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
     at `level` that detects a change with the probability `power`. `growth` is that of the memory of
     a model; None for the small network of the doctor. `lacks_huge_pages` is set where the system
-    would give the weights huge pages of memory if it was asked.
+    would give the weights huge pages of memory if it was asked. `notes` say what is odd about the
+    place.
     """
 
     model: str
@@ -326,6 +327,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
     outlook: tuple[Outlook, ...]
     growth: Growth | None = None
     lacks_huge_pages: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def rounds(self) -> int:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import PLAIN, Wording
+from pytest_modelperf.errors import PLAIN, MeasureError, Wording
 from pytest_modelperf.profiler.engines.source import (
     BUILT_IN,
     CALLABLE_ENGINE,
@@ -36,6 +36,7 @@ from pytest_modelperf.profiler.sampling import IsEnough, sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.steps import ONE_STEP, StepFeeds
 from pytest_modelperf.profiler.trials import SamplingProgress, WatchSampling
+from pytest_modelperf.profiler.worker.clocks import FINE_NS
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
     LOCAL,
@@ -45,6 +46,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import PartTurns, Turns
+from pytest_modelperf.text.units import format_ms
 
 # The most runs of the profiled sessions of a fast model.
 MAX_LAYER_RUNS = 100
@@ -56,6 +58,9 @@ _LAYER_SHARE = 0.25
 _LAYER_SESSIONS = 5
 # A second session may be open beside the first if so many times its weights are free.
 _SESSION_FACTOR = 3
+
+# The fewest ticks of a coarse wall clock in an inference whose time it resolves.
+_FEWEST_TICKS = 200
 
 # A block is disturbed if others took this share of the time of its processors.
 _DISTURBED_SHARE = 0.05
@@ -110,12 +115,35 @@ class PlacedPart(Struct, frozen=True):
     path: str
 
 
+class ClockTicks(Struct, frozen=True):
+    """The ticks of the clocks of a worker.
+
+    `knows_processor_time` claims that the process clock is fine enough for single inferences.
+    """
+
+    wall_tick_ns: int
+    process_tick_ns: int
+    knows_processor_time: bool
+
+    @property
+    def note(self) -> str | None:
+        """What a reader of the times has to know of the clocks."""
+        if self.knows_processor_time:
+            return None
+        tick = format_ms(self.process_tick_ns)
+        return (
+            f"the process clock of the worker ticks every {tick} ms, so the wall clock alone was "
+            "used: what other processes take from the model counts as its own time"
+        )
+
+
 class Rig(Struct):
     """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
     `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
     requests run at once. `opened` sessions have been loaded so far; the next block of a generation
     begins at `next_step`. The `parts` run after each inference of a block that several sides share.
+    `clocks` is None for an engine that has a clock of its own.
     """
 
     worker: Worker
@@ -130,6 +158,20 @@ class Rig(Struct):
     opened: int = 0
     next_step: int = 0
     parts: tuple[PlacedPart, ...] = ()
+    clocks: ClockTicks | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on where it measures."""
+        why = self.worker.unpinned_because
+        unpinned = None if why is None else f"not pinned to its processors: {why}"
+        found = (unpinned, None if self.clocks is None else self.clocks.note)
+        return tuple(note for note in found if note is not None)
+
+    @property
+    def tick_ns(self) -> int:
+        """The tick of the clock that times inferences; their times are whole nanoseconds."""
+        return 1 if self.clocks is None else self.clocks.wall_tick_ns
 
     @property
     def still_feed(self) -> str:
@@ -199,6 +241,20 @@ class Rig(Struct):
             return False
         return others_ns >= _DISTURBED_SHARE * noise.wall_ns * len(self.worker.processors)
 
+    def _require_resolved(self, times: Mapping[str, bytes]) -> None:
+        """Raise MeasureError if the wall clock is too coarse for these inferences."""
+        if self.tick_ns <= FINE_NS:
+            return
+        for data in times.values():
+            typical_ns = float(np.median(np.frombuffer(data, np.int64)))
+            if typical_ns < _FEWEST_TICKS * self.tick_ns:
+                raise MeasureError(
+                    f"the wall clock of the worker ticks every {format_ms(self.tick_ns)} ms, and "
+                    f"an inference takes {format_ms(typical_ns)} ms by it {self.step}: it cannot "
+                    f"time inferences below {format_ms(_FEWEST_TICKS * self.tick_ns)} ms. Measure "
+                    "on a machine with a finer clock."
+                )
+
     def block(self, count: int, max_ns: int) -> Block:
         return self.blocks((self.side,), count, max_ns)[0]
 
@@ -227,6 +283,7 @@ class Rig(Struct):
             **({"parts": parts} if parts else {}),
         )
         self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
+        self._require_resolved(answer["times"])
         noise = Noise(**answer["noise"])
         turns = answer["turns"] or {}
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
@@ -241,11 +298,14 @@ class Rig(Struct):
                 switches=_numbers(turns[side]["switches"]) if turns else None,
                 running_ns=_numbers(turns[side]["running"]) if has_running else None,
                 unstalled_ns=_numbers(turns[side]["unstalled"]) if has_running else None,
+                tick_ns=self.tick_ns,
                 first_step=None if steps is None or self.streams > 1 else first,
                 parts=tuple(
                     PartTurns(
-                        in_place=_part_turns(part["in_place"], has_running=has_running),
-                        alone=_part_turns(part["alone"], has_running=has_running),
+                        **{
+                            name: self._part_turns(part[name], has_running=has_running)
+                            for name in ("in_place", "alone")
+                        }
                     )
                     for part in answer["parts"].get(side, ())
                 ),
@@ -254,14 +314,14 @@ class Rig(Struct):
             for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
         )
 
-
-def _part_turns(turns: Mapping[str, bytes], *, has_running: bool) -> Turns:
-    return Turns(
-        times_ns=_numbers(turns["times"]) or (),
-        switches=_numbers(turns["switches"]),
-        running_ns=_numbers(turns["running"]) if has_running else None,
-        unstalled_ns=_numbers(turns["unstalled"]) if has_running else None,
-    )
+    def _part_turns(self, turns: Mapping[str, bytes], *, has_running: bool) -> Turns:
+        return Turns(
+            times_ns=_numbers(turns["times"]) or (),
+            switches=_numbers(turns["switches"]),
+            running_ns=_numbers(turns["running"]) if has_running else None,
+            unstalled_ns=_numbers(turns["unstalled"]) if has_running else None,
+            tick_ns=self.tick_ns,
+        )
 
 
 def _numbers(data: bytes) -> tuple[int, ...] | None:
@@ -325,7 +385,9 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
         options=described.get("options", {}),
         providers=tuple(described.get("providers", ())),
     )
-    return Rig(worker, setup, cores, workload, facts, side, side)
+    clocks = worker.ask("clocks", "as its clocks were read")
+    ticks = None if clocks is None else ClockTicks(**clocks)
+    return Rig(worker, setup, cores, workload, facts, side, side, clocks=ticks)
 
 
 def _send(
@@ -382,13 +444,8 @@ def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool)
         machine=rig.worker.machine,
         peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
         engine_peak_bytes=memory.get("engine_peak_bytes"),
-        notes=(*rig.workload.notes, *_unpinned(rig.worker)),
+        notes=(*rig.workload.notes, *rig.notes),
     )
-
-
-def _unpinned(worker: Worker) -> tuple[str, ...]:
-    why = worker.unpinned_because
-    return () if why is None else (f"not pinned to its processors: {why}",)
 
 
 def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> KernelRun | None:

@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.trials import (
     Trial,
     WatchSampling,
 )
-from pytest_modelperf.profiler.worker.timing import Clock
+from pytest_modelperf.profiler.worker.clocks import Clock
 from pytest_modelperf.stats.records import Percentile
 
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]

@@ -23,9 +23,11 @@ from pytest_modelperf.stats.estimates import (
     PairedTurns,
     bounded_exp,
     difference_of_medians,
+    log_of_tick,
     logs,
     needed_samples,
     paired_difference,
+    resolution,
     shift_to_detect,
     told_change,
 )
@@ -146,17 +148,23 @@ def judge_duet(
     schedule = _schedule(len(pairs), units_after, rule, is_last=is_last)
     if not schedule.in_order():
         return _undecided(pairs, differences, rule, percent)
-    ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin)
+    least = resolution(pairs)
+    ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin, least)
     return describe_sequence(ended, schedule, rule)
 
 
 def judge_once_a_round(
-    pairs: Sequence[tuple[float, float]], rule: DuetRule, rounds: int, *, is_last: bool = False
+    pairs: Sequence[tuple[float, float]],
+    rule: DuetRule,
+    rounds: int,
+    *,
+    is_last: bool = False,
+    tick_ns: float = 1.0,
 ) -> Decision:
-    """What the rounds so far show for a figure that each side has once a round, before and after.
+    """What the rounds so far show for a time that each side has once a round, before and after.
 
     `pairs` may lack the first of the `rounds`. An answer of an earlier look stands, as it does for
-    a percentile.
+    a percentile. The times are multiples of `tick_ns`.
     """
     values = differences_of_logs(pairs)
 
@@ -172,7 +180,8 @@ def judge_once_a_round(
             ratio=bounded_exp(float(values.mean())) if values.size else None,
             rounds_needed=next((look for look in rule.pass_looks if look > rounds), None),
         )
-    ended = judge_sequence(values[np.newaxis], schedule, rule.margin)
+    least = log_of_tick(tick_ns, min(map(min, pairs), default=0.0))
+    ended = judge_sequence(values[np.newaxis], schedule, rule.margin, least)
     return describe_sequence(ended, schedule, rule)
 
 
@@ -199,8 +208,13 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
     return bool(bounds.low[0] > rule.margin)
 
 
-def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> EndedSequences:
-    """The answer for each row of differences, and the look that gave it first."""
+def judge_sequence(
+    differences: Floats, schedule: Schedule, margin: float, least: float = 0.0
+) -> EndedSequences:
+    """The answer for each row of differences, and the look that gave it first.
+
+    No bound is nearer to its centre than `least`.
+    """
     count = len(differences)
     ended = EndedSequences(
         answer=np.zeros(count, dtype=np.int_),
@@ -213,7 +227,7 @@ def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> En
         rows = np.flatnonzero(ended.answer == 0)
         if not rows.size:
             break
-        found = find_bounds(differences[rows, : look.units], look.level)
+        found = _widened(find_bounds(differences[rows, : look.units], look.level), least)
         if is_alarm:
             shown = np.select([found.low > margin, found.high < -margin], [_WORSE, _BETTER], 0)
         else:
@@ -242,6 +256,11 @@ def _keep(
 
 def _rows(bounds: Bounds, rows: npt.NDArray[np.intp]) -> Bounds:
     return Bounds(bounds.centre[rows], bounds.low[rows], bounds.high[rows])
+
+
+def _widened(bounds: Bounds, least: float) -> Bounds:
+    low = np.minimum(bounds.low, bounds.centre - least)
+    return Bounds(bounds.centre, low, np.maximum(bounds.high, bounds.centre + least))
 
 
 def find_bounds(differences: Floats, level: float) -> Bounds:

@@ -117,7 +117,7 @@ def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
 
     It is the geometric mean of the ratios of the rounds.
     """
-    return _typical(_round_differences(pairs), confidence)
+    return _typical(_round_differences(pairs), confidence, resolution(pairs))
 
 
 def detectable_change(
@@ -134,7 +134,25 @@ def detectable_change(
     count = len(pairs) if rounds is None else rounds
     if min(count, len(pairs)) < 2:
         return math.inf
-    return told_change(float(_detectable(pairs, level, power, np.array([count]))[0]))
+    seen = float(_detectable(pairs, level, power, np.array([count]))[0])
+    return told_change(max(seen, math.expm1(resolution(pairs))))
+
+
+def resolution(pairs: Sequence[PairedTurns]) -> float:
+    """The log of the smallest ratio that the clock tells from 1.
+
+    Times are multiples of its tick. So rounds that agree exactly are no proof that the sides do.
+    The first round tells about how long an inference takes.
+    """
+    if not pairs:
+        return 0.0
+    tick_ns = max(side.tick_ns for pair in pairs for side in pair)
+    return log_of_tick(tick_ns, min(float(np.median(times)) for times in _own_times(pairs[0])))
+
+
+def log_of_tick(tick_ns: float, time_ns: float) -> float:
+    """The log of the ratio between a time and the same with one tick more."""
+    return math.log1p(tick_ns / max(time_ns, _SHORTEST_NS))
 
 
 def rounds_to_detect(
@@ -280,10 +298,16 @@ def knows_running(pair: PairedTurns) -> bool:
 
 def _own_logs(pair: PairedTurns) -> tuple[Floats, Floats]:
     """The logs of the times of both sides, without the waiting if both know it."""
+    before, after = _own_times(pair)
+    return logs(before), logs(after)
+
+
+def _own_times(pair: PairedTurns) -> tuple[Times, Times]:
+    """The times of both sides, without the waiting if both know it."""
     before, after = pair
     if before.running_ns is not None and after.running_ns is not None:
-        return logs(before.running_ns), logs(after.running_ns)
-    return logs(before.times_ns), logs(after.times_ns)
+        return before.running_ns, after.running_ns
+    return before.times_ns, after.times_ns
 
 
 def logs(times: npt.ArrayLike) -> Floats:
@@ -308,12 +332,15 @@ def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) ->
     return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
 
 
-def _typical(seen: Floats, confidence: float) -> Ratio:
-    """The mean of logs and its t interval, as ratios; a single value has no interval."""
+def _typical(seen: Floats, confidence: float, least: float = 0.0) -> Ratio:
+    """The mean of logs and its t interval, as ratios; a single value has no interval.
+
+    No side of the interval is shorter than `least`.
+    """
     centre = float(seen.mean())
     if len(seen) < 2:
         return Ratio(math.exp(centre), None, None)
-    half = _t_half_width(seen, confidence)
+    half = max(_t_half_width(seen, confidence), least)
     return Ratio(math.exp(centre), bounded_exp(centre - half), bounded_exp(centre + half))
 
 

@@ -104,12 +104,14 @@ def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = 
     the caches of the model decide.
     """
     whole = calm_ns(rounds)
+    tick_ns = max(turns.tick_ns for each in rounds for turns in each.whole)
     in_place, alone = (
         judge_once_a_round(
             [(whole, max(whole + shift, _SHORTEST_NS)) for shift in shifts],
             rule,
             len(rounds),
             is_last=is_last,
+            tick_ns=tick_ns * len(rounds[0].before),
         )
         for shifts in (
             [_sum_of_shifts(each, lambda part: part.in_place) for each in rounds],

@@ -17,13 +17,15 @@ class Turns(Struct, frozen=True, kw_only=True):
     `switches` is how often another process took a processor away during the inference. `running_ns`
     is the time of the inference without waiting for a processor. `unstalled_ns` is the time without
     the longest wait of one of its threads, where several processors were disturbed. They are None
-    if the worker cannot measure them.
+    if the worker cannot measure them. `tick_ns` is the tick of the clock, of which the times are
+    multiples.
     """
 
     times_ns: tuple[int, ...]
     switches: tuple[int, ...] | None = None
     running_ns: tuple[int, ...] | None = None
     unstalled_ns: tuple[int, ...] | None = None
+    tick_ns: int = 1
 
     @property
     def calm_ns(self) -> tuple[int, ...]:

@@ -78,3 +78,10 @@ def test_the_doctor_says_how_to_ask_for_huge_pages_where_weights_lack_them() -> 
     for lacks in (True, False):
         checkup = replace(CHECKUP, lacks_huge_pages=lacks)
         assert (REMEDY in render_checkups(MACHINE, (checkup,), TextStyle())) == lacks
+
+
+def test_the_doctor_says_what_is_odd_about_the_clocks() -> None:
+    checkups = [replace(CHECKUP, notes=("the clock ticks every 4.000 ms",))] * 2
+    assert render_checkups(MACHINE, checkups, TextStyle()).count("note: the clock ticks") == 1
+    (first, _) = json.loads(dump_checkups(MACHINE, checkups))["checkups"]
+    assert first["notes"] == ["the clock ticks every 4.000 ms"]

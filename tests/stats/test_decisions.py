@@ -17,6 +17,7 @@ import scipy
 from hypothesis import example, given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetAnswer, RatioAnswer
@@ -30,11 +31,11 @@ from pytest_modelperf.stats.duet import (
     judge_sequence,
     looks_worse,
 )
-from pytest_modelperf.stats.estimates import needed_samples
+from pytest_modelperf.stats.estimates import detectable_change, duet_ratio, needed_samples
 from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
 from pytest_modelperf.stats.processes import KINDS, MOST_PAIRS, judge_processes, plan_processes
 from pytest_modelperf.stats.quantiles import tolerance_factor
-from pytest_modelperf.stats.records import Turns
+from pytest_modelperf.stats.records import Ratio, Turns
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
 from tests.support.simulation import (
     SETTINGS,
@@ -523,6 +524,35 @@ def test_an_open_answer_says_what_would_help() -> None:
     assert decision.rounds_needed > 9
     near = judge_duet(duet_with([RULE.margin - 0.02, RULE.margin + 0.02] * 5), RULE, is_last=True)
     assert (near.answer, near.rounds_needed) == (RatioAnswer.OPEN, None)
+
+
+# Turns that agree exactly.
+EQUAL = Turns(times_ns=(1000,) * 30)
+
+
+def test_rounds_that_agree_exactly_agree_to_a_tick_of_the_clock() -> None:
+    pairs = [(EQUAL, EQUAL)] * 35
+    decision = judge_duet(pairs, RULE)
+    assert decision.answer is RatioAnswer.NOT_WORSE
+    assert (decision.low, decision.high) == pytest.approx((1 / 1.001, 1.001))
+    assert duet_ratio(pairs, 0.95) == Ratio(1.0, pytest.approx(1 / 1.001), pytest.approx(1.001))
+    assert detectable_change(pairs) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    "side",
+    [
+        pytest.param(replace(EQUAL, tick_ns=100), id="a coarse clock"),
+        pytest.param(replace(EQUAL, running_ns=(0,) * 30), id="a process clock that stands still"),
+    ],
+)
+def test_the_agreement_of_a_clock_that_tells_nothing_is_no_evidence(side: Turns) -> None:
+    pairs = [(side, side)] * 35
+    for percent in (50.0, 95.0):
+        assert judge_duet(pairs, RULE, percent, is_last=True).is_open
+    assert detectable_change(pairs) > 0.09
+    loads = [(1000.0, 1000.0)] * 35
+    assert judge_once_a_round(loads, RULE, 35, is_last=True, tick_ns=100).is_open
 
 
 @pytest.mark.parametrize("setting", ["quiet", "autocorrelated"])

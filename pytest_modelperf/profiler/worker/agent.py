@@ -24,6 +24,13 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from pytest_modelperf.profiler.worker.clocks import (
+    Clock,
+    Clocks,
+    ClocksError,
+    describe_clocks,
+    measure_clocks,
+)
 from pytest_modelperf.profiler.worker.feeds import FeedArrays, read_feed
 from pytest_modelperf.profiler.worker.meter import (
     Meter,
@@ -42,7 +49,6 @@ from pytest_modelperf.profiler.worker.process import (
 )
 from pytest_modelperf.profiler.worker.starter import take_module
 from pytest_modelperf.profiler.worker.timing import (
-    Clock,
     Taken,
     TurnWatch,
     paused_gc,
@@ -82,9 +88,12 @@ class Agent:
         clock: Clock = time.perf_counter_ns,
         meter: Meter | None = None,
         heartbeat: Callable[[], AbstractContextManager[None]] = nullcontext,
+        process_clock: Clock = time.process_time_ns,
     ) -> None:
         self._machine_clock = clock
         self._clock = clock
+        self._process_clock = process_clock
+        self._clocks: Clocks | None = None
         self._cores = 0
         # The threads that existed before this process was pinned.
         self._other_threads: frozenset[str] = frozenset()
@@ -179,6 +188,14 @@ class Agent:
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
         self._clock = getattr(engine, "clock_ns", self._machine_clock)
+
+    def do_clocks(self) -> dict[str, Any] | None:
+        """The ticks of the clocks here; None for an engine with a clock of its own."""
+        if self._clock is not self._machine_clock:
+            return None
+        if self._clocks is None:
+            self._clocks = measure_clocks(self._machine_clock, self._process_clock)
+        return describe_clocks(self._clocks)
 
     def do_variant_options(
         self,
@@ -312,7 +329,8 @@ class Agent:
         """None for an engine with a clock of its own: it simulates what it runs on."""
         if self._clock is not self._machine_clock:
             return None
-        return TurnWatch(self._cores)
+        knows = self._clocks is None or self._clocks.knows_processor_time
+        return TurnWatch(self._cores, knows, self._process_clock)
 
     def do_layers(  # noqa: PLR0913, PLR0917  # the same
         self,
@@ -595,13 +613,19 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     }
 
 
+_KINDS = {
+    ModuleNotFoundError: "missing",
+    LostProcessorsError: "processors",
+    ClocksError: "clocks",
+}
+
+
 def error_kind(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return "missing"
+    for own, kind in _KINDS.items():
+        if isinstance(error, own):
+            return kind
     if type(error).__name__ == "OptionError":
         return "option"
-    if isinstance(error, LostProcessorsError):
-        return "processors"
     text = str(error).lower()
     if isinstance(error, MemoryError) or "bad_alloc" in text or "failed to allocate" in text:
         return "memory"

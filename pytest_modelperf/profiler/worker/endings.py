@@ -29,6 +29,24 @@ _ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # Lines of a crash report about the worker's own code, which help nobody.
 _OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
 
+# What is wrong with the place of a worker, by the kind of its error.
+_PLACE_PROBLEMS = {
+    "processors": (
+        "processors were taken away {step}: {message}. Measure again when nothing changes which "
+        "processors may be used."
+    ),
+    "clocks": (
+        "the clocks of the worker disagree: {message}. No time can be measured by them. Run "
+        "without what replaces the clocks, such as faketime or a library in LD_PRELOAD, or on "
+        "another machine."
+    ),
+    "memory": "memory ran out {step}: {type}: {message}",
+    "disk": (
+        "the disk is full or cannot be written {step}: {message}. Free some space, or set TMPDIR "
+        "to another folder."
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnding:
@@ -52,18 +70,9 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
         return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
     if kind == "option":
         return UsageError(message)
-    if kind == "processors":
-        return MeasureError(
-            f"processors were taken away {step}: {message}. Measure again when nothing changes "
-            "which processors may be used."
-        )
-    if kind == "memory":
-        return MeasureError(f"memory ran out {step}: {told['type']}: {message}")
-    if kind == "disk":
-        return MeasureError(
-            f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
-            "TMPDIR to another folder."
-        )
+    if kind in _PLACE_PROBLEMS:
+        problem = _PLACE_PROBLEMS[kind].format(step=step, type=told["type"], message=message)
+        return MeasureError(problem)
     plain, remedy = _ENGINE_PREFIX.sub("", message), None
     if plain == message:
         plain = f"{told['type']}: {message}"

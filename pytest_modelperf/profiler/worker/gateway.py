@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # The modules that are sent to a worker, each after the modules that it imports.
 SENT_MODULES = tuple(
     f"{__package__}.{name}"
-    for name in ("starter", "timing", "meter", "process", "feeds", "weights", "agent")
+    for name in ("starter", "clocks", "timing", "meter", "process", "feeds", "weights", "agent")
 )
 LOCAL = "popen"
 # The ways to a worker, and what else a spec may say.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-Clock = Callable[[], int]
+from pytest_modelperf.profiler.worker.clocks import Clock
 
 _NS_PER_S = 1_000_000_000
 
@@ -73,12 +73,20 @@ class TurnWatch:
     unstalled time of a turn leaves out the longest wait of one thread alone. The running time is
     too short and this one too long, but for turns that are far longer than a wait it is the nearer.
 
-    `running` stays empty on a system that tells neither.
+    `running` stays empty on a system that tells neither, or not to the nanosecond: then
+    `knows_processor_time` is not set.
     """
 
-    def __init__(self, cores: int) -> None:
-        self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if cores == 1 else None
-        self._queues = _open_queues() if cores > 1 else []
+    def __init__(
+        self,
+        cores: int,
+        knows_processor_time: bool = True,  # noqa: FBT001, FBT002  # by keyword
+        process_clock: Clock = time.process_time_ns,
+    ) -> None:
+        tells = knows_processor_time
+        self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if tells and cores == 1 else None
+        self._queues = _open_queues() if tells and cores > 1 else []
+        self._process_clock = process_clock
         self._waits_ns = [0] * len(self._queues)
         self._switches = self._given_up = self._spent_ns = 0
         self._waited_ns: list[int] = []
@@ -93,11 +101,11 @@ class TurnWatch:
             self._waited_ns = self._waits_so_far()
         if self._of_thread is not None:
             self._given_up = resource.getrusage(self._of_thread).ru_nvcsw
-            self._spent_ns = time.process_time_ns()
+            self._spent_ns = self._process_clock()
 
     def end(self, taken: Taken, time_ns: int) -> None:
         if self._of_thread is not None:
-            spent_ns = time.process_time_ns() - self._spent_ns
+            spent_ns = self._process_clock() - self._spent_ns
             has_slept = resource.getrusage(self._of_thread).ru_nvcsw != self._given_up
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
         if self._queues:
