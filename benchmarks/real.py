@@ -410,6 +410,7 @@ class PrecisionRule:
     precision: float | None
     rounds: int = DUET_POLICY.max_rounds
     samples_needed: tuple[int, ...] = (DUET_POLICY.min_samples,)
+    has_limits: bool = False
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         if self.precision is None:

@@ -114,6 +114,7 @@ class _EveryRound:
 
     rounds: int = ROUNDS
     samples_needed: tuple[int, ...] = Gate().samples_needed
+    has_limits: bool = False
 
     def is_decided(self, pairs: object) -> bool:
         del pairs

@@ -30,6 +30,11 @@ class FidelityGate(Struct, frozen=True):
         """Samples a side: no more than the rounds bring anyway."""
         return (DUET_POLICY.min_samples,)
 
+    @property
+    def has_limits(self) -> bool:
+        """A twin is held against its model alone."""
+        return False
+
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether the twin is shown to be near or far."""
         ratio = _ratio_of(rounds)

@@ -136,6 +136,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         awaited = {*self.tolerances.awaited, *(limit.percent for limit in self.limits), _MEDIAN}
         return tuple(needed_samples(percent) for percent in sorted(awaited))
 
+    @property
+    def has_limits(self) -> bool:
+        return bool(self.limits)
+
     def rule(self, percent: float) -> DuetRule:
         """The rule of a percentile."""
         return self._rule(self.tolerances.of(percent), self._level_of(percent))

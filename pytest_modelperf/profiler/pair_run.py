@@ -53,7 +53,7 @@ from pytest_modelperf.profiler.rig import (
     sum_up,
 )
 from pytest_modelperf.profiler.sampling import DuetBench, sample_duet
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, filling_time
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats.quantiles import load_quantiles
 
@@ -68,6 +68,10 @@ class StopRule(Protocol):
     @property
     def samples_needed(self) -> tuple[int, ...]:
         """How many samples of each side each awaited percentile needs, the fewest first."""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it waits for absolute limits, too, which more samples decide."""
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed."""
@@ -399,6 +403,8 @@ def _take_rounds(
         tail_samples=tuple(tail_samples),
         max_rounds=rule.rounds,
     )
+    if rule.has_limits:
+        policy = filling_time(policy)
 
     def see(progress: SamplingProgress) -> None:
         for rig in rigs:

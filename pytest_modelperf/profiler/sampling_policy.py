@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     too short for. With `stretch_seconds` a slow model gets up to so many seconds, as far as
     `stretch_rounds` take them. Nothing but the end of `max_seconds` stops it before `min_seconds`.
     What is still open after the `usual_share` of `max_rounds` is hard to decide, so the blocks of
-    the rounds to come become long enough to take the time that is left.
+    the rounds to come become long enough to take the time that is left, up to `max_filling_block`.
 
     A warm-up ends when the median of a window is no more than `steadiness` below that of the
     window before; it is given up after `max_windows`, after `max_warmup_seconds` and two windows,
@@ -53,6 +54,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     slow_block_seconds: float = 0.03
     steady_spread: float = 0.03
     max_block: int = 400
+    max_filling_block: int = 400
     # The time of a block, for each side, until rounds can be compared.
     block_seconds: float = 0.03
     # A window is so long that a fast model has many inferences in it, and one of a slow model
@@ -93,6 +95,11 @@ DUET_POLICY = SamplingPolicy(
     min_slow_block=3,
     min_slow_window=1,
 )
+
+
+def filling_time(policy: SamplingPolicy) -> SamplingPolicy:
+    """The policy for limits, which more samples decide: none of the time is left if one is open."""
+    return replace(policy, usual_share=DUET_POLICY.usual_share, max_filling_block=sys.maxsize)
 
 
 def coarsened(policy: SamplingPolicy, precision: float) -> SamplingPolicy:

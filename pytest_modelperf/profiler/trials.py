@@ -270,12 +270,11 @@ class Loop(Generic[_Taken]):
         rounds = max(policy.min_rounds - len(self._trials), 1)
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
-            self._filling_block(turn_ns, prepare_ns),
             policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
             # Longer blocks are the cheapest way to the minimum number of samples.
             math.ceil((self._wanted_samples(turn_ns, prepare_ns) - self._samples()) / rounds),
         )
-        wanted = min(wanted, policy.max_block)
+        wanted = max(min(wanted, policy.max_block), self._filling_block(turn_ns, prepare_ns))
         left_ns = self._left_ns()
         if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
             # There will be no second round, so no time has to be saved.
@@ -334,7 +333,7 @@ class Loop(Generic[_Taken]):
             return 0
         prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
         round_ns = self._left_ns() / (policy.max_rounds - taken + 1)
-        return int((round_ns - prepared_ns) / turn_ns)
+        return min(int((round_ns - prepared_ns) / turn_ns), policy.max_filling_block)
 
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
         """How many rounds to divide the time by, this one included.

@@ -19,6 +19,9 @@ from pytest_modelperf.stats.estimates import (
 )
 from pytest_modelperf.stats.quantiles import tolerance_factor
 
+# How many times as slow as the slowest inference of some rounds another kind of rounds can be.
+_FAR = 5.0
+
 
 def judge_percentile(
     rounds: Sequence[Times],
@@ -31,22 +34,24 @@ def judge_percentile(
 
     The interval has the error level of alarms. A tail with too few samples for an upper bound has
     none, unless its rounds show that it is below the limit, with the error level `pass_level`.
+    A limit far above all samples is kept even if there are too few to estimate the percentile.
     """
     confidence = 1.0 - 2.0 * level
+    share, chance = percent / 100.0, level if pass_level is None else pass_level
+    is_far = percent != MEDIAN and _is_far_below(rounds, share, limit_ns, chance)
     found = estimate_percentile(rounds, percent, confidence)
     if found.value_ns is None:
         return BudgetDecision(
-            answer=BudgetAnswer.OPEN,
+            answer=BudgetAnswer.WITHIN if is_far else BudgetAnswer.OPEN,
             limit=limit_ns,
             confidence=confidence,
-            samples_needed=found.needed,
+            samples_needed=None if is_far else found.needed,
         )
     low_ns, high_ns, needed = found.low_ns, found.high_ns, None
     if percent == MEDIAN and len(rounds) > 1:
         low_ns, high_ns = _bounds_of_median(rounds, found.value_ns, confidence)
     answer = _compare(low_ns, high_ns, limit_ns)
-    if answer is BudgetAnswer.WITHIN and percent != MEDIAN:
-        share, chance = percent / 100.0, level if pass_level is None else pass_level
+    if answer is BudgetAnswer.WITHIN and percent != MEDIAN and not is_far:
         needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
         if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:
             answer, high_ns = BudgetAnswer.OPEN, None
@@ -126,6 +131,19 @@ def _bound_by_rounds(rounds: Sequence[Times], share: float, level: float) -> flo
     slowest = logs([max(times) for times in rounds])
     factor = tolerance_factor(share, level, len(slowest))
     return bounded_exp(float(slowest.mean()) + factor * float(slowest.std(ddof=1)))
+
+
+def _is_far_below(rounds: Sequence[Times], share: float, limit_ns: float, level: float) -> bool:
+    """Whether the samples alone show that a percentile is below a limit far above all of them.
+
+    If more than 1 - `share` of the inferences were above the limit, so many samples would all be
+    below it with at most the chance `level`: none of 459 are enough for the 99th percentile at 1 %.
+    That takes samples as independent. Rounds can come in kinds, of which one was not seen, but no
+    kind is slower than the slowest inference by this much. No estimate of the percentile takes
+    part, which a noisy moment makes worthless.
+    """
+    slowest_ns = max(map(max, rounds))
+    return limit_ns > _FAR * slowest_ns and share ** sum(map(len, rounds)) <= level
 
 
 def _compare(low: float | None, high: float | None, limit: float) -> BudgetAnswer:

@@ -9,7 +9,7 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.growth import measure_growth
 from pytest_modelperf.profiler.measuring import measure_case
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
-from pytest_modelperf.profiler.sampling_policy import coarsened
+from pytest_modelperf.profiler.sampling_policy import coarsened, filling_time
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.case_check import BoundCheck
 
@@ -26,6 +26,8 @@ def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | Non
     policy = bound.check.setup.policy
     if is_only_shown:
         policy = coarsened(policy, gate.tolerance)
+    if gate.has_limits:
+        policy = filling_time(policy)
     policy = replace(policy, tail_samples=gate.samples_needed)
     setup = replace(bound.check.setup, policy=policy)
     is_enough = None if is_only_shown else gate.fits

@@ -14,7 +14,12 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round
 from pytest_modelperf.profiler.sampling import sample, sample_duet, sample_in_turn
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy, coarsened
+from pytest_modelperf.profiler.sampling_policy import (
+    DUET_POLICY,
+    SamplingPolicy,
+    coarsened,
+    filling_time,
+)
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats.estimates import estimate_percentile
 from tests.support.fake_bench import MS, US, FakeBench, FakeClock, FakeDuetBench, S, steady
@@ -237,6 +242,35 @@ def blocks_for(turn_ns: int, *tail_samples: int) -> Sequence[int]:
     bench = FakeBench(FakeClock(), steady(turn_ns), load_ns=50 * MS, sessions=0.03, jitter=0.02)
     run(bench, replace(TIRELESS, tail_samples=tail_samples))
     return bench.timed
+
+
+def test_an_open_limit_takes_the_time_that_is_left() -> None:
+    """A noisy moment makes the shortest blocks the best ones for the median, not for a limit."""
+
+    def samples_of(policy: SamplingPolicy) -> int:
+        bench = FakeBench(FakeClock(), steady(160 * US), sessions=0.3, jitter=0.02)
+        start = bench.clock()
+        rounds = sample(bench, policy, bench.clock, lambda _: None, lambda _: False)
+        assert len(rounds) == policy.max_rounds
+        seconds.append((bench.clock() - start) / S)
+        return sum(len(each.times_ns) for each in rounds)
+
+    seconds: list[float] = []
+    assert samples_of(POLICY) < 3000
+    assert samples_of(filling_time(POLICY)) > 20_000
+    assert seconds[0] < 5
+    assert 9.5 < seconds[1] < 10.1
+
+
+def test_a_duet_with_an_open_limit_takes_the_time_that_is_left() -> None:
+    clock = FakeClock()
+    fast = [FakeBench(clock, steady(160 * US), jitter=0.02, seed=seed) for seed in (1, 2)]
+    policy = filling_time(DUET_POLICY)
+    start = clock()
+    rounds = run_duet(FakeDuetBench(*fast), never_decided, policy)
+    assert len(rounds) == DUET_POLICY.max_rounds
+    assert max(len(each.before.times_ns) for each in rounds) > DUET_POLICY.max_block
+    assert 9.5 * S < clock() - start < 10.1 * S
 
 
 def test_blocks_are_long_for_a_tail_that_the_time_is_enough_for() -> None:

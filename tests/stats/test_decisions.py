@@ -35,7 +35,7 @@ from pytest_modelperf.stats.estimates import detectable_change, duet_ratio, need
 from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
 from pytest_modelperf.stats.processes import KINDS, MOST_PAIRS, judge_processes, plan_processes
 from pytest_modelperf.stats.quantiles import tolerance_factor
-from pytest_modelperf.stats.records import Ratio, Turns
+from pytest_modelperf.stats.records import Turns
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
 from tests.support.simulation import (
     SETTINGS,
@@ -535,7 +535,8 @@ def test_rounds_that_agree_exactly_agree_to_a_tick_of_the_clock() -> None:
     decision = judge_duet(pairs, RULE)
     assert decision.answer is RatioAnswer.NOT_WORSE
     assert (decision.low, decision.high) == pytest.approx((1 / 1.001, 1.001))
-    assert duet_ratio(pairs, 0.95) == Ratio(1.0, pytest.approx(1 / 1.001), pytest.approx(1.001))
+    ratio = duet_ratio(pairs, 0.95)
+    assert (ratio.low, ratio.high) == pytest.approx((1 / 1.001, 1.001))
     assert detectable_change(pairs) == pytest.approx(0.001)
 
 
@@ -705,6 +706,34 @@ def test_a_limit_far_above_every_round_is_kept(percent: float) -> None:
     assert (near.answer, near.high) == (BudgetAnswer.OPEN, None)
     assert near.samples_needed is not None
     assert near.samples_needed > 720
+
+
+def test_a_limit_far_above_all_samples_is_kept_whatever_the_percentile_is_worth() -> None:
+    """A noisy moment decides p99, and says nothing of a limit of thousands of times that."""
+    rng = np.random.default_rng(3)
+    noise = np.exp(np.abs(rng.normal(0.0, [[0.02], [1.0], [0.02], [2.0]], (4, 316))))
+    rounds = [[round(160_000 * t) for t in each] for each in noise]
+    slowest = max(map(max, rounds))
+
+    far, near = (
+        judge_percentile(rounds, 99.0, limit, 0.0005, pass_level=0.005)
+        for limit in (5e9, 4.9 * slowest)
+    )
+
+    assert (far.answer, far.samples_needed) == (BudgetAnswer.WITHIN, None)
+    assert near.answer is BudgetAnswer.OPEN
+    assert near.samples_needed is not None
+    assert near.samples_needed > 5000
+    broken = judge_percentile([*rounds, [6 * 10**9]], 99.0, 5e9, 0.0005, pass_level=0.005)
+    assert broken.answer is BudgetAnswer.OPEN
+
+
+@pytest.mark.parametrize(("samples", "answer"), [(450, "open"), (459, "within budget")])
+def test_none_of_459_samples_above_the_limit_is_enough_for_99_percent(
+    samples: int, answer: str
+) -> None:
+    decision = judge_percentile([[160_000] * (samples // 9)] * 9, 99.0, 5e9, level=0.01)
+    assert (decision.answer.value, decision.value) == (answer, None)
 
 
 def test_one_slow_round_in_a_few_takes_the_bound_away() -> None:

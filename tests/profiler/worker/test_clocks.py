@@ -126,8 +126,9 @@ def rigs_on(machine: Machine, folder: Path, *works_ns: int) -> list[Rig]:
 def judge(machine: Machine, folder: Path, before_ns: int, after_ns: int) -> Verdict:
     """The verdict of a duet on the median."""
     gate = Gate()
+    before, after = rigs_on(machine, folder, before_ns, after_ns)
     rounds = sample_duet(
-        SharedDuet(*rigs_on(machine, folder, before_ns, after_ns)),
+        SharedDuet(before, after),
         DUET_POLICY,
         machine.wall,
         lambda _: None,
