@@ -48,14 +48,19 @@ class ProgressLine:
 
     def __call__(self, progress: Progress) -> None:
         if not self._is_shown:
-            # Nothing else is shown, so a silent wait would look like a hang.
-            if progress.is_waiting and not self._has_waited:
-                click.echo(f"{progress.case_id}: {progress.step}", err=True)
-                self._has_waited = True
+            self._announce(progress)
             return
         from pytest_modelperf.profiler.progress import progress_line
 
         self.show(progress_line(progress, shutil.get_terminal_size().columns - 1))
+
+    def _announce(self, progress: Progress) -> None:
+        """A line of its own; waiting is announced once."""
+        text = progress.announcement
+        if text is None or (progress.is_waiting and self._has_waited):
+            return
+        click.echo(f"{progress.case_id}: {text}", err=True)
+        self._has_waited |= progress.is_waiting
 
     def show(self, text: str) -> None:
         if self._is_shown:

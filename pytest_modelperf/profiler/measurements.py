@@ -266,13 +266,16 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
 # How the name of a step begins in which a measurement waits for another one.
 WAITING = "waiting for"
+# Rounds that take less look like no hang.
+_LONG_SECONDS = 10.0
 
 
 class Progress(Struct, frozen=True, kw_only=True):
     """The progress of a measurement, for whoever watches it.
 
     `estimate_ns` is the median so far and `half_width` the larger side of its interval, relative
-    to it; `seconds_left` is the most that this case may still take.
+    to it; `seconds_left` is the most that this case may still take, and `least_seconds` what it
+    takes at least, told once of a slow model.
     """
 
     case_id: str
@@ -283,10 +286,21 @@ class Progress(Struct, frozen=True, kw_only=True):
     estimate_ns: float | None = None
     half_width: float | None = None
     seconds_left: float | None = None
+    least_seconds: float | None = None
 
     @property
     def is_waiting(self) -> bool:
         return self.step.startswith(WAITING)
+
+    @property
+    def announcement(self) -> str | None:
+        """What is said even if no progress is shown, because silence would look like a hang."""
+        if self.is_waiting:
+            return self.step
+        least, most = self.least_seconds, self.seconds_left
+        if least is None or most is None or most < _LONG_SECONDS:
+            return None
+        return f"its rounds are slow: they take {least:.0f} to {max(least, most):.0f} s"
 
 
 def _median(values: list[int]) -> float:

@@ -80,6 +80,7 @@ class CasePlace(Struct, frozen=True):
                 estimate_ns=at.estimate_ns,
                 half_width=at.half_width,
                 seconds_left=at.seconds_left,
+                least_seconds=at.least_seconds,
             )
         )
 

@@ -32,6 +32,8 @@ class SamplingProgress(Struct, frozen=True):
     """The step that begins, the estimate so far, and the time that is left.
 
     `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
+    `least_seconds` are what the fewest rounds take, told once, where a slow model gets more than
+    the usual time.
     """
 
     step: str
@@ -39,6 +41,7 @@ class SamplingProgress(Struct, frozen=True):
     estimate_ns: float | None
     half_width: float | None
     seconds_left: float
+    least_seconds: float | None = None
 
 
 WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
@@ -174,9 +177,9 @@ class Loop(Generic[_Taken]):
         warm_since = self._clock()
         warmup = self._warm_up(self._target.turns_ns(first)[0])
         warmup = self._warm_longer(warmup, warm_since)
-        self._tell("measure")
         begun = self._clock()
         self._stretch(begun - start, warmup.turn_ns)
+        self._tell("measure", self._least_seconds(begun - start, warmup.turn_ns))
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
         taken = self._target.take(count, max_ns)
         block_ns = self._clock() - begun
@@ -194,6 +197,18 @@ class Loop(Generic[_Taken]):
             centre=statistics.median(figures),
             spread=_spread(figures),
         )
+
+    def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
+        """The time of the fewest rounds, if the time of a slow model was stretched for them.
+
+        It is known before the first of them is timed, and told only then.
+        """
+        usual_ns = round(self._policy.max_seconds * _NS_PER_S)
+        if self._trials or self._end_ns is None or self._end_ns - self._begun_ns <= usual_ns:
+            return None
+        fewest = self._policy.fewest_in_block(self._seconds_a_side(turn_ns))
+        least_ns = self._policy.min_rounds * (prepare_ns + fewest * turn_ns)
+        return min(least_ns, self._end_ns - self._begun_ns) / _NS_PER_S
 
     def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
         """Give a slow model the time of some rounds like those so far.
@@ -363,7 +378,7 @@ class Loop(Generic[_Taken]):
             return round(self._policy.max_seconds * _NS_PER_S)
         return self._end_ns - self._clock()
 
-    def _tell(self, step: str) -> None:
+    def _tell(self, step: str, least_seconds: float | None = None) -> None:
         estimate = self._estimate
         self._watch(
             SamplingProgress(
@@ -372,6 +387,7 @@ class Loop(Generic[_Taken]):
                 None if estimate is None else estimate.value_ns,
                 None if estimate is None else estimate.half_width,
                 max(self._left_ns(), 0) / _NS_PER_S,
+                least_seconds,
             )
         )
 

@@ -1,6 +1,7 @@
 """The progress of a measurement on a terminal: one line, which disappears when the test ends.
 
-Without a terminal only waiting for another measurement is reported, as it would look like a hang.
+Without a terminal only what would look like a hang is reported: waiting for another measurement,
+and the rounds of a slow model.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ class LiveLine:
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if not self._is_drawing:
-            if progress.is_waiting:
-                self._tell_wait(progress)
+            self._announce(progress)
             return
         if now - self._drawn_at < _EVERY_S and not progress.is_waiting:
             return
@@ -65,14 +65,16 @@ class LiveLine:
             self._write("")
             self._is_drawn = False
 
-    def _tell_wait(self, progress: Progress) -> None:
-        """A line of its own, once for each that is waited for."""
-        if self._log is None or progress.step in self._told_waits:
+    def _announce(self, progress: Progress) -> None:
+        """A line of its own, once for each process that is waited for."""
+        text = progress.announcement
+        if self._log is None or text is None or text in self._told_waits:
             return
-        self._told_waits.add(progress.step)
+        if progress.is_waiting:
+            self._told_waits.add(text)
         with uncaptured(self._config):
             self._log.ensure_newline()
-            self._log.write_line(f"{progress.case_id}: {progress.step}")
+            self._log.write_line(f"{progress.case_id}: {text}")
 
     def _write(self, text: str) -> None:
         """Rewrite the rest of the line; the cursor returns, so that pytest goes on there."""

@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from pytest_modelperf.cli.output import ProgressLine
+from pytest_modelperf.profiler.measurements import Progress
 from tests.support.command import environment, run, spawn
 from tests.support.processes import ends, wait_until
 from tests.support.small_models import parse
@@ -367,3 +370,20 @@ def test_a_model_that_the_engine_refuses_is_told_with_its_reason() -> None:
     assert result.exit_code == 3
     assert "Traceback" not in result.err
     assert "Unknown" in result.out
+
+
+def test_how_long_the_rounds_of_a_slow_model_take_is_told_where_no_progress_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = ProgressLine()
+    at = Progress(case_id="b1-c1", case_number=1, cases=2, step="measure", seconds_left=58.4)
+    line(at)
+    line(replace(at, least_seconds=21.7))
+    line(replace(at, case_id="b2-c1", least_seconds=32.0))
+    for process in (7, 8):
+        line(replace(at, step=f"waiting for process {process}"))
+    assert capsys.readouterr().err.splitlines() == [
+        "b1-c1: its rounds are slow: they take 22 to 58 s",
+        "b2-c1: its rounds are slow: they take 32 to 58 s",
+        "b1-c1: waiting for process 7",
+    ]

@@ -650,6 +650,22 @@ def test_progress_in_a_line(progress: Progress, line: str) -> None:
     assert progress_line(progress, 80) == line
 
 
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (STANDING, None),
+        (replace(STANDING, least_seconds=1.2), None),
+        (
+            replace(STANDING, least_seconds=21.7, seconds_left=58.3),
+            snapshot("its rounds are slow: they take 22 to 58 s"),
+        ),
+        (replace(STANDING, step="waiting for process 7"), snapshot("waiting for process 7")),
+    ],
+)
+def test_what_would_look_like_a_hang_is_announced(progress: Progress, text: str | None) -> None:
+    assert progress.announcement == text
+
+
 def test_in_a_narrow_terminal_progress_keeps_the_time_left_longest() -> None:
     lines = [progress_line(STANDING, width) for width in (60, 40, 30, 20, 8, 0)]
     assert lines == snapshot(

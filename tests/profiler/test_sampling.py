@@ -592,9 +592,38 @@ def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
         bench, policy, clock, lambda at: left.append(at.seconds_left), never_decided
     )
 
-    assert max(left[:3]) <= DUET_POLICY.max_seconds
+    # It is known when both sides have run.
+    assert max(left[:2]) <= DUET_POLICY.max_seconds
+    assert left[2] == pytest.approx(seconds, abs=5.0)
     assert max(left) == pytest.approx(seconds, abs=5.0)
     assert rounds - 1 <= len(found) <= rounds + 1
+
+
+@pytest.mark.parametrize("stretch", [None, 60.0])
+def test_before_it_is_timed_a_slow_model_tells_how_long_the_fewest_rounds_take(
+    stretch: float | None,
+) -> None:
+    bench = slow_duet(400, 900)
+    told: list[tuple[int, str, float]] = []
+    policy = replace(DUET_POLICY, stretch_seconds=stretch)
+
+    def see(at: SamplingProgress) -> None:
+        if at.least_seconds is not None:
+            told.append((at.round, at.step, at.least_seconds))
+
+    def is_fewest(rounds: Sequence[DuetRound]) -> bool:
+        return len(rounds) == DUET_POLICY.min_rounds
+
+    start = bench.before.clock()
+    sample_duet(bench, policy, bench.before.clock, see, is_fewest)
+    took = (bench.before.clock() - start) / S
+
+    if stretch is None:
+        assert not told
+        return
+    ((number, step, seconds),) = told
+    assert (number, step) == (1, "measure")
+    assert seconds == pytest.approx(took, rel=0.05)
 
 
 def test_a_slow_model_that_varies_much_has_the_time_of_its_longer_blocks() -> None:

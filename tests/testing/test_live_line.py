@@ -145,6 +145,37 @@ def test_a_wait_for_another_measurement_is_told_where_nothing_is_drawn(
     assert len([line for line in result.outlines if told.fullmatch(line)]) == 1
 
 
+SLOW = """
+    from pytest_modelperf.profiler.measurements import Progress
+    from pytest_modelperf.testing.terminal import LiveLine
+
+    def pytest_runtest_call(item):
+        line = LiveLine(item.config.pluginmanager.get_plugin("terminalreporter"), item.config)
+        for seconds_left in (58.4, 9.0):
+            line(
+                Progress(
+                    case_id="b1-c1",
+                    case_number=1,
+                    cases=1,
+                    step="measure",
+                    round=1,
+                    least_seconds=21.7,
+                    seconds_left=seconds_left,
+                )
+            )
+"""
+
+
+def test_how_long_the_rounds_of_a_slow_model_take_is_told_where_nothing_is_drawn(
+    run: pytest.Pytester,
+) -> None:
+    run.makeconftest(SLOW)
+    run.makepyfile("def test_it(): pass")
+    result = run.runpytest_inprocess()
+    told = [line for line in result.outlines if line.startswith("b1-c1")]
+    assert told == ["b1-c1: its rounds are slow: they take 22 to 58 s"]
+
+
 def test_nothing_is_drawn_where_there_is_no_terminal(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_subprocess(*TIMED, "--modelperf-max-seconds=0.3")
