@@ -19,14 +19,15 @@ from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
 
 _NAME = "memory_bytes"
-# The pairs that an open figure gets whatever they take, and those that it gets if it is named.
+# The pairs that an open figure gets, and those that it gets if it is named.
 _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
 def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = True) -> Metric:
     """The memory of both sides, with a verdict, alone on this machine.
 
-    Without `goes_on` only the usual processes run: another figure has decided the case.
+    Without `goes_on` only the usual processes run, or the fewest ones if these are slow: another
+    figure has decided the case.
     """
     begun = time.monotonic()
     most_seconds = pair.after_setup.policy.max_seconds
@@ -67,7 +68,8 @@ def judge_memory(
         rule = _rule(pairs, gate)
         decision = judge_processes(pairs, rule)
         may_go_on = goes_on and has_time() and (is_named or once_a_round_looks_worse(pairs, rule))
-        is_last = len(pairs) >= (MOST_PAIRS if may_go_on else least)
+        is_over = not goes_on and not has_time()
+        is_last = is_over or len(pairs) >= (MOST_PAIRS if may_go_on else least)
         if is_last or not decision.is_open:
             before, after = (median(each[side] for each in pairs) for side in (0, 1))
             # What an allocator takes at once is no question that more processes would answer.
