@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from fuzz.laws import BrokenLawError, hold, read_or_refuse
+from fuzz.laws import check_json, check_shown, hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.baselines.document import (
     read_machine,
@@ -76,14 +76,14 @@ def check_kept_profile(data: bytes) -> None:
     if kept is None:
         return
     written = dump_named(kept)
-    _check_json(written)
+    check_json(written)
     again = read_named(written.encode(), _KEPT_FILE)
     hold(_figures(dump_named(again)) == _figures(written), "it is read as it was written")
-    _check_shown(render_named(kept, _VIEW, TextStyle()))
+    check_shown(render_named(kept, _VIEW, TextStyle()))
     both = read_or_refuse(lambda: put_side_by_side(kept, again), UsageError)
     if both is not None:
-        _check_json(dump_side_by_side(both))
-        _check_shown(render_side_by_side(both, _ROWS, TextStyle()))
+        check_json(dump_side_by_side(both))
+        check_shown(render_side_by_side(both, _ROWS, TextStyle()))
 
 
 def _figures(text: str) -> object:
@@ -129,8 +129,8 @@ def check_peaks(data: bytes) -> None:
         hold(find_peaks(other, MACHINE_KEY) == KeptPeaks((peaks,)), "they are found as they were")
         counted = _counted()
         rooflines = {case.case.id: theoretical_roofs(case.static, peaks) for case in counted.cases}
-        _check_json(dump_profile(counted, rooflines_to_json(rooflines)))
-        _check_shown(
+        check_json(dump_profile(counted, rooflines_to_json(rooflines)))
+        check_shown(
             render_profile(counted, _VIEW, TextStyle(), roofline_insets(rooflines, _VIEW.top))
         )
 
@@ -148,24 +148,12 @@ def _check_trace(events: Sequence[Event], notes: Sequence[str]) -> None:
     for event in events:
         writer.write(event)
     writer.finish({})
-    _check_json(stream.getvalue())
+    check_json(stream.getvalue())
     for grouping in (Grouping.LAYER, Grouping.TYPE):
         summarizer = TraceSummarizer(grouping)
         for event in events:
             summarizer.add(event)
         summaries = summarizer.finish(Order.TOTAL)
-        _check_json(dump_trace_summary(summaries, tuple(notes), grouping))
+        check_json(dump_trace_summary(summaries, tuple(notes), grouping))
     text = render_trace(summaries, notes, TraceView(grouping, _ROWS), TextStyle())
-    _check_shown(text)
-
-
-def _check_shown(text: str) -> None:
-    hold(text.replace("\n", "").isprintable(), "a report can be shown")
-
-
-def _check_json(text: str) -> None:
-    json.loads(text, parse_constant=_no_constant)
-
-
-def _no_constant(name: str) -> None:
-    raise BrokenLawError(f"JSON has no {name}")
+    check_shown(text)

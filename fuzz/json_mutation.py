@@ -83,6 +83,29 @@ def mutate_trace(data: bytes, random: Random) -> bytes | None:
     return _mutated(data, random, write)
 
 
+def mutate_trace_file(data: bytes, random: Random) -> bytes | None:
+    """A file that `modelperf trace` takes with a few values changed, in the form that it has."""
+    if data.startswith(TRACE_HEAD.encode()):
+        return mutate_trace(data, random)
+    return mutate_ort_profile(data, random)
+
+
+def mutate_json_lines(data: bytes, random: Random) -> bytes | None:
+    """Lines of JSON with one of them changed, and sometimes repeated or moved."""
+    lines = data.splitlines()
+    if not lines:
+        return None
+    at = random.randrange(len(lines))
+    changed = mutate_json(lines[at], random)
+    if changed is None:
+        return None
+    if random.random() < 0.2:
+        lines.insert(random.randint(0, len(lines)), changed)
+    else:
+        lines[at] = changed
+    return b"\n".join(lines) + b"\n"
+
+
 def _value_of(value: object, key: str) -> object:
     """What stands behind a key of an object, at last; None where there is none."""
     entries = value if isinstance(value, _Entries) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -26,3 +27,15 @@ def read_or_refuse(read: Callable[[], T], *kinds: type[ModelPerfError]) -> T | N
     except kinds as error:
         hold(str(error).isprintable(), f"an error can be shown: {str(error)!r}")
         return None
+
+
+def check_shown(text: str) -> None:
+    hold(text.replace("\n", "").isprintable(), "a report can be shown")
+
+
+def check_json(text: str) -> None:
+    json.loads(text, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> None:
+    raise BrokenLawError(f"JSON has no {name}")

@@ -19,12 +19,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Thread
 
+import msgspec
+
 from fuzz.documents import KEPT_NAME, MACHINE_KEY
 from pytest_modelperf import profile
 from pytest_modelperf.baselines.document import write_machine, write_model
 from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.cluster.records import Answer, AnsweredRemedy
+from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiles.document import NAMED_SCHEMA
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import keep_peaks
@@ -32,6 +37,7 @@ from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from tests.graph import hostile
 from tests.graph.twin_models import MODELS
+from tests.history.lines import make_line
 from tests.support import ort_profiles
 from tests.support.baseline_writer import make_recording
 from tests.support.small_models import parse
@@ -155,19 +161,72 @@ def recorded_traces(folder: Path, profiles: Sequence[bytes]) -> Iterator[bytes]:
         yield text.getvalue().encode()
 
 
+def histories() -> Iterator[bytes]:
+    """Runs of one model whose baseline was replaced, with a step, and a case that only counts."""
+    steady = [make_line(day, 1.0 + day % 3 / 1000, baseline="a") for day in range(4)]
+    slower = [make_line(day, 1.1, baseline="model of day 3", reasons=("why",)) for day in (4, 5, 6)]
+    counted = [make_line(day, None, case="b8-c2", macs=15 + day, baseline=None) for day in (7, 8)]
+    for lines in (steady, [*steady, *slower], counted, [*steady, *slower, *counted]):
+        yield b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def run_reports(folder: Path) -> Iterator[bytes]:
+    """A run without a baseline, one that is over its budget, and one that is compared in time."""
+    slower = ort_profiles.WIDE.replace("d = MatMul(b, c)", "e = MatMul(b, c) d = MatMul(e, x)")
+    settings = '[tool.modelperf.models."m.onnx"]\n'
+    budget = f"{settings}budget = {{macs = 1, p50_ms = 1e-6}}\n"
+    runs = (
+        (ort_profiles.WIDE, settings, ("--modelperf-static-only",)),
+        (ort_profiles.WIDE, budget, ("--modelperf-static-only",)),
+        (ort_profiles.WIDE, budget, ("--modelperf-update-baseline", "--modelperf-max-seconds=1")),
+        (slower, settings, ("--modelperf-max-seconds=1",)),
+    )
+    for text, table, options in runs:
+        (folder / "m.onnx").write_bytes(parse(text, opset=17).SerializeToString())
+        (folder / "pyproject.toml").write_text(table)
+        report = folder / "report.json"
+        command = ("pytest", "-q", "-p", "pytest_modelperf.plugin", "--modelperf", *options)
+        subprocess.run(
+            [sys.executable, "-m", *command, f"--modelperf-json={report}"],
+            cwd=folder,
+            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=sys.stderr,
+            check=False,
+        )
+        document = json.loads(report.read_bytes())
+        for case in document["cases"]:
+            # Layers are many, and a comment shows none.
+            case["layers"] = case["layers"][:1]
+        yield json.dumps(document).encode()
+
+
+def answers() -> Iterator[bytes]:
+    """A text, an error, and the profile of a case."""
+    remedy = AnsweredRemedy(text="give {dims}", dims=("seq",), values={"a": "b"})
+    yield to_text(Answer(text="{}")).encode()
+    yield to_text(Answer(error="MeasureError", message="it ended", remedy=remedy)).encode()
+    model = parse(ort_profiles.WIDE, opset=17)
+    yield to_text(profile_model(model, ProfileRequest())).encode()
+
+
 def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
         stored = list(stored_profiles(scratch))
         profiles = list(ort_profile_files(scratch))
+        recorded = list(recorded_traces(scratch, profiles))
         seeds = {
+            "answer": list(answers()),
             "baseline": list(baselines()),
+            "history": list(histories()),
             "kept-profile": list(kept_profiles(stored)),
             "model": list(models()),
             "ort-profile": profiles,
             "peaks": list(peaks(scratch)),
-            "recorded-trace": list(recorded_traces(scratch, profiles)),
+            "recorded-trace": recorded,
+            "run-report": list(run_reports(scratch)),
             "stored-profile": stored,
+            "trace-file": [*profiles, *recorded, *stored],
             "twin": list(twins()),
         }
     seeds["wire"] = [*seeds["model"], *seeds["twin"]]

@@ -208,7 +208,7 @@ class ModelBaselineFile(_Part):
     schema: int
     model: ModelPart
     twin: TwinPart | None
-    cases: Mapping[str, CasePart]
+    cases: Annotated[Mapping[str, CasePart], Meta(min_length=1)]
 
 
 # -- the file of a machine
@@ -266,7 +266,7 @@ class MachineBaselineFile(_Part):
 
     schema: int
     machine: MachinePart
-    cases: Mapping[str, LatencyPart]
+    cases: Annotated[Mapping[str, LatencyPart], Meta(min_length=1)]
 
 
 # -- reading

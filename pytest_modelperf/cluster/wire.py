@@ -8,6 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
+from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.files.documents import describe_misfit
+from pytest_modelperf.text.escaping import printable
+
 T = TypeVar("T")
 
 
@@ -18,8 +22,23 @@ def to_text(value: object) -> str:
 
 
 def from_text(text: str, kind: type[T]) -> T:
-    """The record that `to_text` was given."""
-    return msgspec.convert(json.loads(text), type=kind, str_keys=True)
+    """The record that `to_text` was given; ClusterError if the text is none of this kind."""
+    try:
+        return msgspec.convert(json.loads(text), type=kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        misfit = describe_misfit(str(error))
+        where = f", {misfit.place}" if misfit.place else ""
+        raise _unreadable(kind, f"{where}: {misfit.problem}") from error
+    # The last two: what is nested too deeply, and a key that is half of a character.
+    except (json.JSONDecodeError, RecursionError, ValueError) as error:
+        raise _unreadable(kind, f": {printable(str(error))}") from error
+
+
+def _unreadable(kind: type[object], problem: str) -> ClusterError:
+    return ClusterError(
+        f"a machine of the cluster sent no {kind.__name__} that can be read{problem}. Install the "
+        "same version of pytest-modelperf everywhere."
+    )
 
 
 def _as_number(value: object) -> int | float:

@@ -18,6 +18,7 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.files.documents import Confidence, Count, Figure, Number
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.facts_document import (
     LayerJson,
@@ -31,21 +32,21 @@ from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
 from pytest_modelperf.stats.records import Ratio
 
 # None if unknown; a bound that is infinite is null.
-Interval: TypeAlias = tuple[float | None, float | None] | None
+Interval: TypeAlias = tuple[Figure | None, Figure | None] | None
 
 
 class MetricJson(Struct, frozen=True, kw_only=True):
     """One figure on both sides, with its verdict."""
 
     name: str
-    before: float | None
-    after: float | None
-    ratio: float | None
+    before: Figure | None
+    after: Figure | None
+    ratio: Figure | None
     interval: Interval
-    confidence: float | None
-    detectable: float | None
-    allowed: float | None
-    limit: float | None
+    confidence: Confidence | None
+    detectable: Figure | None
+    allowed: Figure | None
+    limit: Figure | None
     after_interval: Interval
     gated: bool
     awaited: bool
@@ -57,9 +58,9 @@ class LayerTypeChangeJson(Struct, frozen=True, kw_only=True):
 
     op_type: str | None
     domain: str | None
-    change_ms: float | None
+    change_ms: Figure | None
     change_interval_ms: Interval
-    explains: float | None
+    explains: Figure | None
     before: LayerTypeJson | None
     after: LayerTypeJson | None
 
@@ -67,9 +68,9 @@ class LayerTypeChangeJson(Struct, frozen=True, kw_only=True):
 class LayerChangeJson(Struct, frozen=True, kw_only=True):
     """One layer on both sides; null on a side that does not have it."""
 
-    change_ms: float | None
+    change_ms: Figure | None
     change_interval_ms: Interval
-    explains: float | None
+    explains: Figure | None
     before: LayerJson | None
     after: LayerJson | None
 
@@ -87,17 +88,17 @@ class OutputJson(Struct, frozen=True, kw_only=True):
 class KernelCountsJson(Struct, frozen=True, kw_only=True):
     """The number of kernels of a part on both sides."""
 
-    before: int
-    after: int
+    before: Count
+    after: Count
 
 
 class PartJson(Struct, frozen=True, kw_only=True):
     """Kernels that differ between both sides, with their times in turn."""
 
     kernels: KernelCountsJson
-    before_ms: float | None
-    after_ms: float | None
-    change_ms: float | None
+    before_ms: Figure | None
+    after_ms: Figure | None
+    change_ms: Figure | None
     interval_ms: Interval
     reasons: tuple[str, ...]
 
@@ -105,7 +106,7 @@ class PartJson(Struct, frozen=True, kw_only=True):
 class ElsewhereJson(Struct, frozen=True, kw_only=True):
     """How much longer the whole model takes than the parts that changed tell."""
 
-    change_ms: float | None
+    change_ms: Figure | None
     interval_ms: Interval
 
 
@@ -114,13 +115,13 @@ class ComparedCaseJson(Struct, frozen=True, kw_only=True):
 
     id: str
     phase: Phase | None
-    prompt: int | None
-    generate: int | None
+    prompt: Count | None
+    generate: Count | None
     verdict: Verdict | None
     failure: str | None
     how: How | None
-    seconds: float | None
-    rounds: int | None
+    seconds: Number | None
+    rounds: Count | None
     metrics: tuple[MetricJson, ...]
     parts: tuple[PartJson, ...]
     elsewhere: ElsewhereJson | None
@@ -136,10 +137,10 @@ class ComparisonJson(Struct, frozen=True, kw_only=True):
 
     schema: int
     verdict: Verdict | None
-    seconds: float | None
-    rounds: int | None
-    confidence: float | None
-    tolerance: float | None
+    seconds: Number | None
+    rounds: Count | None
+    confidence: Confidence | None
+    tolerance: Figure | None
     engines: tuple[str, ...]
     before: ModelJson
     after: ModelJson

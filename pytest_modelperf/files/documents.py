@@ -37,6 +37,12 @@ DurationNs: TypeAlias = Annotated[int, Meta(ge=0, le=_DAY_MS * 1_000_000)]
 SignedMs: TypeAlias = Annotated[float, Meta(ge=-_DAY_MS, le=_DAY_MS)]
 SignedNs: TypeAlias = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 
+# A figure of any unit, also converted to a smaller one: more has no form as text either.
+_MOST_FIGURE = 1e30
+Figure: TypeAlias = Annotated[float, Meta(ge=-_MOST_FIGURE, le=_MOST_FIGURE)]
+# Closer to 0 or 1, a normal distribution has no quantile that a float can hold.
+Confidence: TypeAlias = Annotated[float, Meta(ge=0.5, le=1 - 1e-12)]
+
 # An upgrade takes a document of its schema to the next one.
 Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -88,6 +94,13 @@ class ContradictionError(ValueError):
         super().__init__(place, problem)
         self.place = place
         self.problem = problem
+
+
+class Misfit(Struct, frozen=True):
+    """A value that its type does not allow: its place in the document, and the problem."""
+
+    place: str
+    problem: str
 
 
 class DocumentFile(Struct, frozen=True):
@@ -184,12 +197,17 @@ class DocumentFile(Struct, frozen=True):
 
     def _refuse(self, told: str, outer: str) -> NoReturn:
         """Raise msgspec's complaint with our place and advice."""
-        place = _PLACE.search(told)
-        problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
-        raise self.error(
-            printable(problem[:1].lower() + problem[1:]),
-            _joined(outer, printable(place[1]) if place else ""),
-        )
+        found = describe_misfit(told)
+        raise self.error(found.problem, _joined(outer, found.place))
+
+
+def describe_misfit(told: str) -> Misfit:
+    """Msgspec's message about a value that does not fit its type, in our words."""
+    place = _PLACE.search(told)
+    problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
+    return Misfit(
+        printable(place[1]) if place else "", printable(problem[:1].lower() + problem[1:])
+    )
 
 
 def rounded(value: float) -> float:

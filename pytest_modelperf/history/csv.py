@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from io import StringIO
 
 from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, shift_between
@@ -25,7 +24,7 @@ def render_history_csv(history: History) -> str:
             low, high = shift.bounds(INTERVAL_QUANTILE)
             cells = (
                 case.model, case.machine, case.case, case.engine, point.date.isoformat(),
-                point.commit, point.verdict, point.baseline, math.exp(shift.log_ratio),
+                point.commit, point.verdict, point.baseline, shift.ratio,
                 1.0 + low, 1.0 + high, int(id(point) in steps),
             )  # fmt: skip
             writer.writerow(map(plain_cell, cells))

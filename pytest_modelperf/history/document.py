@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 
 from msgspec import Struct
 
@@ -125,7 +124,7 @@ def _point(first: HistoryPoint, point: HistoryPoint) -> HistoryPointJson:
         commit=point.commit,
         verdict=point.verdict,
         baseline=point.baseline,
-        ratio=math.exp(shift.log_ratio),
+        ratio=shift.ratio,
         interval=(1.0 + low, 1.0 + high),
     )
 

@@ -129,7 +129,7 @@ def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> _Va
         return _Value(round(math.exp(point.level)))
     shift = shift_between(case.first, point)
     low, high = shift.bounds(INTERVAL_QUANTILE)
-    return _Value(math.exp(shift.log_ratio), 1.0 + low, 1.0 + high)
+    return _Value(shift.ratio, 1.0 + low, 1.0 + high)
 
 
 def _names(history: History) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from pytest_modelperf.files.documents import MAX_INTEGER, Confidence, Count, Number
+
 # The schema of a line.
 LINE_SCHEMA = 1
 # The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
@@ -24,6 +26,8 @@ LISTED_POINTS = 24
 # More than any model changes, and far from what a logarithm or a square of it cannot hold.
 MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
+# No count is larger than this many times another. Ratios along a chain could multiply beyond it.
+_LARGEST_LOG = math.log(MAX_INTEGER)
 
 
 class HistoryMetric(str, Enum):
@@ -48,7 +52,7 @@ class StoredRatio(Struct, frozen=True, kw_only=True, gc=False):
     ratio: _Factor
     low: _Factor
     high: _Factor
-    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    confidence: Confidence
 
 
 class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
@@ -57,11 +61,11 @@ class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
     `size_bytes` is the size of the model's files, external data included.
     """
 
-    macs: int | None = None
-    params: int | None = None
-    weight_bytes: int | None = None
-    peak_activation_bytes: int | None = None
-    size_bytes: int | None = None
+    macs: Count | None = None
+    params: Count | None = None
+    weight_bytes: Count | None = None
+    peak_activation_bytes: Count | None = None
+    size_bytes: Count | None = None
 
 
 class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
@@ -120,9 +124,9 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     machine: str
     engine_version: str | None
     recorded: bool
-    load_ms: float | None
-    peak_rss_bytes: int | None
-    seconds: float | None
+    load_ms: Number | None
+    peak_rss_bytes: Count | None
+    seconds: Number | None
     how: str | None = None
 
 
@@ -159,14 +163,23 @@ class Shift(Struct, frozen=True):
     error: float = 0.0
 
     @property
+    def ratio(self) -> float:
+        """The cost relative to the one before: 1.03 is 3 % more."""
+        return math.exp(min(self.log_ratio, _LARGEST_LOG))
+
+    @property
     def change(self) -> float:
         """The relative change: 0.03 is 3 % more."""
-        return math.expm1(self.log_ratio)
+        return _change(self.log_ratio)
 
     def bounds(self, quantile: float) -> tuple[float, float]:
         """The interval of the change at so many standard errors."""
         width = quantile * self.error
-        return math.expm1(self.log_ratio - width), math.expm1(self.log_ratio + width)
+        return _change(self.log_ratio - width), _change(self.log_ratio + width)
+
+
+def _change(log_ratio: float) -> float:
+    return math.expm1(min(log_ratio, _LARGEST_LOG))
 
 
 class Step(Struct, frozen=True):

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.documents import describe_misfit
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
@@ -35,6 +36,8 @@ MAX_LINE_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
 # A note names at most so many lines.
 _MOST_NAMED = 3
+_BROKEN = "incomplete, or no line of a history"
+_NEWER = "written by a newer version: upgrade pytest-modelperf"
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _Line = TypeVar("_Line", bound=ChainedLine)
@@ -53,23 +56,18 @@ class _LineSchema(Struct):
 
 
 class _SkippedLines(Struct):
-    """The numbers of the lines that cannot be read."""
+    """The numbers of the lines that cannot be read, by the reason."""
 
-    broken: list[int] = field(default_factory=list)
-    newer: list[int] = field(default_factory=list)
+    by_reason: dict[str, list[int]] = field(default_factory=lambda: {_BROKEN: [], _NEWER: []})
 
-    def add(self, number: int, *, is_newer: bool) -> None:
-        found = self.newer if is_newer else self.broken
+    def add(self, number: int, reason: str) -> None:
+        found = self.by_reason.setdefault(reason, [])
         # A line that is too long comes in several pieces.
         if found[-1:] != [number]:
             found.append(number)
 
     def notes(self, path: Path) -> Iterator[str]:
-        reasons = {
-            "incomplete, or no line of a history": self.broken,
-            "written by a newer version: upgrade pytest-modelperf": self.newer,
-        }
-        for reason, numbers in reasons.items():
+        for reason, numbers in self.by_reason.items():
             if numbers:
                 lines = "line" if len(numbers) == 1 else "lines"
                 named = shorten_list([*map(str, numbers)], _MOST_NAMED)
@@ -261,13 +259,13 @@ def _decode_lines(
             continue
         try:
             line = decoder.decode(data)
-        except _UNDECODABLE:
-            skipped.add(number, is_newer=_is_newer(data))
+        except _UNDECODABLE as error:
+            skipped.add(number, _why_skipped(data, error))
             continue
         if line.schema == LINE_SCHEMA:
             yield line
         else:
-            skipped.add(number, is_newer=line.schema > LINE_SCHEMA)
+            skipped.add(number, _NEWER if line.schema > LINE_SCHEMA else _BROKEN)
 
 
 def _append_line(handle: int, data: bytes, path: Path) -> None:
@@ -287,8 +285,13 @@ def _require_regular(handle: int, path: Path) -> None:
         raise OSError(None, "Not a file", str(path))
 
 
-def _is_newer(data: bytes) -> bool:
+def _why_skipped(data: bytes, error: Exception) -> str:
+    """Why a line cannot be read, with the key of a figure that cannot be."""
     try:
-        return msgspec.json.decode(data, type=_LineSchema).schema > LINE_SCHEMA
+        schema = msgspec.json.decode(data, type=_LineSchema).schema
     except _UNDECODABLE:
-        return False
+        return _BROKEN
+    if schema > LINE_SCHEMA:
+        return _NEWER
+    misfit = describe_misfit(str(error))
+    return f"{misfit.place}: {misfit.problem}" if misfit.place else _BROKEN

@@ -13,7 +13,14 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.files.documents import Count, DurationMs, DurationNs, Number, Positive
+from pytest_modelperf.files.documents import (
+    Count,
+    DurationMs,
+    DurationNs,
+    Figure,
+    Number,
+    Positive,
+)
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.facts_document import (
     EngineJson,
@@ -84,8 +91,8 @@ class RoundJson(Struct, frozen=True, kw_only=True):
 class IntervalJson(Struct, frozen=True):
     """A figure with its interval."""
 
-    value: float
-    interval: tuple[float, float]
+    value: Figure
+    interval: tuple[Figure, Figure]
 
 
 class TokenJson(Struct, frozen=True):
@@ -117,7 +124,7 @@ class StaticJson(TotalsJson, frozen=True, kw_only=True):
     """The counts of a case."""
 
     uncounted_ops: Mapping[str, Count] | None
-    coverage: float | None = None
+    coverage: Figure | None = None
     notes: tuple[str, ...]
 
 

@@ -13,9 +13,11 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from pytest_modelperf.files.documents import (
+    Confidence,
     Count,
     Digest,
     DurationMs,
+    Figure,
     Number,
     SignedMs,
 )
@@ -101,8 +103,8 @@ class LatencyJson(ByPercentile[DurationMs | None], frozen=True, kw_only=True):
     mean_ms: DurationMs | None
     samples: Count | None
     rounds: Count | None
-    items_per_second: float | None = None
-    confidence: Number | None
+    items_per_second: Figure | None = None
+    confidence: Confidence | None
     intervals_ms: IntervalsJson | None
     needed: NeededSamplesJson | None
 
@@ -113,8 +115,8 @@ class LayerTypeJson(Struct, frozen=True, kw_only=True):
     op_type: str
     domain: str | None = None
     count: Count | None = None
-    ms: float | None = None
-    share: float | None = None
+    ms: Figure | None = None
+    share: Figure | None = None
     macs: Sum | None = None
     elementwise_ops: Sum | None = None
     backward_macs: Sum | None = None
@@ -126,7 +128,7 @@ class LayerTypeJson(Struct, frozen=True, kw_only=True):
 class SparsityJson(Struct, frozen=True, kw_only=True):
     """The zeros of a weight."""
 
-    ratio: float | None = None
+    ratio: Figure | None = None
     zeros: Count
     size: Count
     pattern: str

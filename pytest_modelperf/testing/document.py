@@ -18,6 +18,7 @@ from pytest_modelperf.comparing.document import (
     case_comparison_to_json,
 )
 from pytest_modelperf.comparing.records import RECORDED, How, Verdict
+from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.document import GenerationJson, StaticJson, generation_to_json
 from pytest_modelperf.profiler.facts_document import (
@@ -38,7 +39,7 @@ class SourceJson(Struct, frozen=True, kw_only=True):
     """Where a test is defined."""
 
     path: str
-    line: int | None
+    line: Count | None
 
 
 class RunCaseJson(Struct, frozen=True, kw_only=True):
@@ -47,19 +48,19 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     test: str
     source: SourceJson
     model: ModelJson
-    batch_size: int
-    cores: int
+    batch_size: Positive
+    cores: Positive
     engine: str | None
     machine: str | None
     id: str
     phase: Phase | None
-    prompt: int | None
-    generate: int | None
+    prompt: Count | None
+    generate: Count | None
     verdict: Verdict | None
     failure: str | None
     how: How | None
-    seconds: float | None
-    rounds: int | None
+    seconds: Number | None
+    rounds: Count | None
     metrics: tuple[MetricJson, ...]
     parts: tuple[PartJson, ...]
     elsewhere: ElsewhereJson | None
@@ -68,13 +69,13 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     outputs: tuple[OutputJson, ...]
     notes: tuple[str, ...]
-    confidence: float | None
+    confidence: Confidence | None
     generation: GenerationJson | None
     static: StaticJson | None
     latency: LatencyJson | None
-    load_ms: float | None
-    first_inference_ms: float | None
-    peak_rss_bytes: int | None
+    load_ms: Number | None
+    first_inference_ms: Number | None
+    peak_rss_bytes: Count | None
     recorded: bool
     accept: str | None
     engine_change: EngineChangeJson | None
@@ -92,15 +93,15 @@ class EngineChangeJson(Struct, frozen=True, kw_only=True):
 class OutcomeCountsJson(Struct, frozen=True, kw_only=True):
     """The number of cases with each verdict, of recorded cases and of failed ones."""
 
-    passed: int
-    improved: int
-    regressed: int
-    over_budget: int = field(name="over budget")
-    inconclusive: int
-    new: int
-    unchanged: int
-    recorded: int
-    failed: int
+    passed: Count
+    improved: Count
+    regressed: Count
+    over_budget: Count = field(name="over budget")
+    inconclusive: Count
+    new: Count
+    unchanged: Count
+    recorded: Count
+    failed: Count
 
 
 class BaselineChangeJson(Struct, frozen=True, kw_only=True):
@@ -129,8 +130,8 @@ class RunJson(Struct, frozen=True, kw_only=True):
     schema: int
     verdict: Verdict | None
     started: str | None
-    seconds: float | None
-    tolerance: float | None
+    seconds: Number | None
+    tolerance: Figure | None
     strict: bool
     machine: MachineJson | None
     counts: OutcomeCountsJson

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Iterator
 from statistics import NormalDist
 
@@ -130,7 +129,7 @@ def _judge(bound: BoundCheck, budget: Budget, line: P50Line) -> DriftFound:
     metric = Metric(
         "drift",
         None,
-        math.exp(worst.shift.log_ratio),
+        worst.shift.ratio,
         verdict,
         limit=budget.limit,
         after_interval=(low, high) if worst.shift.error else None,

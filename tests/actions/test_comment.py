@@ -285,6 +285,22 @@ def test_a_broken_artifact_is_an_error_that_says_what_is_wrong(
     assert github.comments == []
 
 
+@pytest.mark.parametrize("key", ["before", "after", "limit", "ratio"])
+def test_a_figure_that_no_unit_can_show_is_refused_with_its_key(
+    runner: Runner, github: StandIn, key: str
+) -> None:
+    run = json.loads(dump_run(RunReport(outcomes=(SLOWER,))))
+    run["cases"][0]["metrics"][0][key] = 1e303
+    number = json.dumps({"number": NUMBER}).encode()
+    files = {"modelperf.json": json.dumps(run).encode(), "pull-request.json": number}
+    github.artifacts.append(("modelperf", zipped(files)))
+    ran = comment(runner)
+    assert ran.has_failed
+    assert "modelperf.json of the artifact is not the report of a run" in ran.log
+    assert f"$.cases[0].metrics[0].{key}" in ran.log
+    assert "Traceback" not in ran.log
+
+
 def test_an_artifact_that_is_missing_is_named(runner: Runner, github: StandIn) -> None:
     github.artifacts.clear()
     ran = comment(runner)

@@ -287,7 +287,7 @@ _MODELS = st.builds(
         producer=_TEXT,
         total_bytes=_MAYBE,
     ),
-    cases=st.lists(_CASE, max_size=2).map(_by_id),
+    cases=st.lists(_CASE, min_size=1, max_size=2).map(_by_id),
     twin=st.none()
     | st.builds(
         StoredTwin,
@@ -343,6 +343,7 @@ _MACHINES = st.builds(
             model_sha256=st.none() | _DIGEST,
             processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
         ),
+        min_size=1,
         max_size=2,
     ).map(_by_id),
 )
@@ -794,6 +795,15 @@ def test_whatever_is_broken_in_a_fidelity_of_schema_2_is_a_baseline_error() -> N
                 continue
             with pytest.raises(BaselineError):
                 read_model(_with(data, path, other), _MODEL)
+
+
+@pytest.mark.parametrize(
+    ("data", "read"), [(MODEL_BYTES, read_model), (MACHINE_BYTES, read_machine)]
+)
+def test_a_file_without_a_case_is_refused(data: bytes, read: Callable[..., object]) -> None:
+    path = Path("baselines/m") / f"{MACHINE.key}.json"
+    with pytest.raises(BaselineError, match="json, cases: expected object of length >= 1"):
+        read(_with(data, ("cases",), {}), path)
 
 
 def test_whatever_is_broken_in_a_file_of_schema_1_is_a_baseline_error() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.errors import ClusterError
 from pytest_modelperf.profiler.measurements import Progress
 
 
@@ -32,6 +33,22 @@ def test_the_text_is_json_and_holds_numbers_of_numpy() -> None:
     )
     assert json.loads(to_text(progress))["estimate_ns"] == 2.5
     assert from_text(to_text(progress), Progress) == progress
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("no JSON", ": Expecting value"),
+        ('{"case_id": 7}', ", case_id: expected str, got int"),
+        ("[" * 100_000, ": maximum recursion depth exceeded"),
+    ],
+    ids=["text", "type", "deep"],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_in_words(text: str, problem: str) -> None:
+    with pytest.raises(ClusterError) as raised:
+        from_text(text, Progress)
+    assert f"sent no Progress that can be read{problem}" in str(raised.value)
+    assert "Install the same version of pytest-modelperf everywhere." in str(raised.value)
 
 
 def test_what_has_no_form_as_json_is_no_record() -> None:

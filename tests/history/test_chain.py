@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
-from pytest_modelperf.history.records import HistoryLine, HistoryMetric, shift_between
+from pytest_modelperf.history.csv import render_history_csv
+from pytest_modelperf.history.document import dump_history
+from pytest_modelperf.history.records import History, HistoryLine, HistoryMetric, shift_between
+from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.history.summary import HistoryQuery, summarize_case
+from pytest_modelperf.history.text import render_history
+from pytest_modelperf.report.page import TextStyle
 from tests.history.lines import make_line, make_ratio
 
 RATIOS = st.floats(min_value=0.2, max_value=5)
@@ -94,6 +103,26 @@ def test_the_errors_of_links_do_not_count_between_points_of_one_baseline() -> No
     first, second, third = found.points
     assert shift_between(second, third).error == pytest.approx(0.005, rel=1e-6)
     assert shift_between(first, third).error > 0.05
+
+
+def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
+    """Forty of them multiply to more than a float can hold."""
+    models = [f"{number:064d}" for number in range(40)]
+    lines = [
+        make_line(day, 1e8, baseline=before, digest=after)
+        for day, (before, after) in enumerate(itertools.pairwise(models))
+    ]
+    ((key, chain),) = chain_cases(lines, HistoryMetric.P50).items()
+    file = HistoryStore(Path("history")).file("m", "linux")
+    case = summarize_case(file, *key, chain, HistoryQuery())
+    assert case is not None
+    assert case.count == len(lines)
+    history = History(metric=HistoryMetric.P50, cases=(case,))
+    assert "39" in render_history(history, TextStyle())
+    ratios = [point["ratio"] for point in json.loads(dump_history(history))["cases"][0]["points"]]
+    assert ratios == sorted(ratios)
+    assert math.isfinite(ratios[-1])
+    assert len(render_history_csv(history).splitlines()) == 1 + len(lines)
 
 
 def test_each_case_has_a_chain_of_its_own() -> None:

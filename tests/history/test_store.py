@@ -116,6 +116,35 @@ def test_a_line_that_is_none_of_ours_is_skipped_with_a_note(
     assert file.notes == [f"{file.path}: line 1 skipped, {note}"]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("confidence", 1e-17, "p50.confidence: expected float >= 0.5"),
+        ("confidence", 1 - 1e-16, "p50.confidence: expected float <= 0.999999999999"),
+        ("low", 1e-300, "p50.low: expected float >= 1e-09"),
+        ("ratio", "1", "p50.ratio: expected float, got str"),
+    ],
+)
+def test_a_line_with_a_figure_out_of_bounds_is_skipped_and_its_key_named(
+    tmp_path: Path, key: str, value: object, problem: str
+) -> None:
+    """Else a quantile of the confidence, or a logarithm of the ratio, would end the listing."""
+    file = file_in(tmp_path)
+    file.append([make_line(1)])
+    line = msgspec.json.decode(file.path.read_bytes())
+    line["p50"][key] = value
+    file.path.write_bytes(file.path.read_bytes() + msgspec.json.encode(line) + b"\n")
+    assert [each.commit for each in file.read(P50Line)] == [commit_of(1)]
+    assert file.notes == [f"{file.path}: line 2 skipped, {problem}"]
+
+
+def test_a_count_below_zero_is_skipped_and_its_key_named(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.append([make_line(1, macs=-5)])
+    assert list(file.read(FiguresLine)) == []
+    assert file.notes == [f"{file.path}: line 1 skipped, figures.macs: expected int >= 0"]
+
+
 def test_unknown_keys_of_a_line_are_ignored(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     file.append([make_line(1)])
