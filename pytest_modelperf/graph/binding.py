@@ -39,8 +39,11 @@ _SHORT_DTYPES: Mapping[str, str] = {
 _DTYPES = frozenset(BITS) | {"string"}
 # Longer numbers cannot be sizes, and Python refuses to convert very long ones.
 _SIZE = re.compile(r"[0-9]{1,18}")
+# The shape that stands for as many elements as there are values.
+_AS_MANY = "-1"
 _INPUT = re.compile(
-    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?)(?::(?P<value>.*))?",
+    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?|-1(?=:))"
+    r"(?::(?P<value>.*))?",
     re.DOTALL,
 )
 
@@ -106,7 +109,10 @@ class BatchDim(Struct, frozen=True):
 
 
 def parse_input_spec(text: str) -> InputSpec:
-    """An `InputSpec` from `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`."""
+    """An `InputSpec` from `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`.
+
+    As in onnx_tool, a shape of -1 stands for as many elements as there are values.
+    """
     match = _INPUT.fullmatch(text)
     dtype = _SHORT_DTYPES.get(match["dtype"], match["dtype"]) if match else ""
     if match is None or dtype not in _DTYPES:
@@ -115,7 +121,6 @@ def parse_input_spec(text: str) -> InputSpec:
             "name:dtype:shape:value, for example ids:i64:1x64 or ratio:f32:1:0.25 "
             f"(types: {', '.join(sorted(_SHORT_DTYPES))} or a full name such as float32)."
         )
-    shape = tuple(int(dim) for dim in match["shape"].split("x")) if match["shape"] else ()
     value = None
     if match["value"] is not None:
         try:
@@ -125,12 +130,19 @@ def parse_input_spec(text: str) -> InputSpec:
                 f"the value {printable(match['value'])!r} of the input {printable(match['name'])!r}"
                 " is not a number or a list such as 1,2,3."
             ) from None
-        if len(value) not in (1, prod(shape)):
-            raise UsageError(
-                f"the input {printable(match['name'])!r} has {prod(shape)} elements, "
-                f"but {len(value)} values are given. Give one value, or one for each element."
-            )
+    shape = _given_shape(match["shape"], value)
+    if value is not None and len(value) not in (1, prod(shape)):
+        raise UsageError(
+            f"the input {printable(match['name'])!r} has {prod(shape)} elements, "
+            f"but {len(value)} values are given. Give one value, or one for each element."
+        )
     return InputSpec(match["name"], dtype, shape, value)
+
+
+def _given_shape(text: str, value: Sequence[float] | None) -> tuple[int, ...]:
+    if text == _AS_MANY:
+        return (len(value or ()),)
+    return tuple(int(dim) for dim in text.split("x")) if text else ()
 
 
 def parse_dim(text: str) -> tuple[str, int]:

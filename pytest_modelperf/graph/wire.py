@@ -12,6 +12,7 @@ Reference: https://protobuf.dev/programming-guides/encoding and onnx.proto (fiel
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import TypeAlias
@@ -34,8 +35,9 @@ _WEIGHT_KEY_BYTES = WEIGHT_KEY.encode()
 KEEP_BYTES = 1024
 KEEP_INTEGER_BYTES = 64 * 1024
 
-# A file of only tiny fields would take minutes; no real model comes near this many.
-MAX_FIELDS = 20_000_000
+# A field takes about a microsecond, so a file of nothing but tiny fields ends after some minutes.
+# The numbers of an attribute do not count: a model of trees has a field for each of millions.
+MAX_FIELDS = 100_000_000
 # protobuf's own limit on nesting; without it a crafted file could exhaust the stack here.
 MAX_DEPTH = 96
 
@@ -58,6 +60,12 @@ _ONE_TENSOR: Mapping[int, frozenset[int]] = {
     _ATTRIBUTE: frozenset({5, 22}),
     _SPARSE: frozenset({1, 2}),
 }
+
+# The floats (field 7) and ints (field 8) of an attribute, which are not packed. The number of
+# repetitions bounds what the match remembers.
+_NUMBERS = re.compile(
+    rb"(?:\x3d.{4}){1,4096}|(?:\x40[\x80-\xff]{0,9}[\x00-\x7f]){1,4096}", re.DOTALL
+)
 
 # Fields of TensorProto. Data: float, int32, string, int64, raw, double, uint64.
 _DATA_TYPE = 2
@@ -99,9 +107,9 @@ def _decode_span(text: str) -> tuple[int, int]:
     return int(start), int(stop)
 
 
-def slim_model(data: Buffer, name: str) -> bytes:
+def slim_model(data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> bytes:
     """The ModelProto in `data` with the data of every large tensor replaced by its place."""
-    chunks = _Slimmer(data, name).message(0, len(data), _MODEL, MAX_DEPTH)
+    chunks = _Slimmer(data, name, max_fields).message(0, len(data), _MODEL, MAX_DEPTH)
     return data[0 : len(data)] if chunks is None else b"".join(chunks)
 
 
@@ -129,16 +137,20 @@ def give_back(data: Buffer, start: int, stop: int) -> None:
 class _Reader:
     """A walk over one file, which finds where its fields begin and end."""
 
-    def __init__(self, data: Buffer, name: str) -> None:
+    def __init__(self, data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> None:
         self.data = data
         self.name = name
-        self.fields_left = MAX_FIELDS
+        self.max_fields = max_fields
+        self.fields_left = max_fields
 
     def field(self, position: int, end: int) -> tuple[int, int, int, int]:
         """Field number, wire type, start of the content and end of the field at `position`."""
         self.fields_left -= 1
         if self.fields_left < 0:
-            raise self.broken(position, f"it has more than {MAX_FIELDS:,} fields")
+            raise ModelError(
+                f"{self.name} has more than {self.max_fields:,} fields that are no numbers of an "
+                "attribute, which would take minutes to read. Is it a model?"
+            )
         begin = position
         tag = self.data[position]
         position += 1
@@ -165,6 +177,13 @@ class _Reader:
         else:
             raise self.broken(begin, f"it has a field of wire type {wire_type}")
         return field, wire_type, content, stop
+
+    def next_field(self, position: int, end: int, kind: int) -> int:
+        """The position of the next field that is no number in the list of an attribute."""
+        if kind == _ATTRIBUTE:
+            while found := _NUMBERS.match(self.data, position, end):
+                position = found.end()
+        return position
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
         """The number at `position` and the position behind it."""
@@ -199,12 +218,12 @@ class _Slimmer(_Reader):
         if depth == 0:
             raise self.broken(start, f"messages nest deeper than {MAX_DEPTH} levels")
         if kind in _ONE_TENSOR:
-            self.require_single(start, end, _ONE_TENSOR[kind])
+            self.require_single(start, end, kind)
         data = self.data
         children = _CHILDREN[kind]
         chunks: list[bytes] | None = None
         copied = position = start
-        while position < end:
+        while (position := self.next_field(position, end, kind)) < end:
             field_start = position
             field, wire_type, content, position = self.field(position, end)
             child = children.get(field)
@@ -225,11 +244,12 @@ class _Slimmer(_Reader):
             chunks.append(data[copied:end])
         return chunks
 
-    def require_single(self, start: int, end: int, fields: frozenset[int]) -> None:
-        """Raise ModelError if one of these fields occurs twice."""
+    def require_single(self, start: int, end: int, kind: int) -> None:
+        """Raise ModelError if a field that holds a single tensor occurs twice."""
+        fields = _ONE_TENSOR[kind]
         seen: set[int] = set()
         position = start
-        while position < end:
+        while (position := self.next_field(position, end, kind)) < end:
             field_start = position
             field, _, _, position = self.field(position, end)
             if field in seen:

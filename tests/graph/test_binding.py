@@ -341,6 +341,8 @@ def test_only_inputs_with_a_value_have_one() -> None:
         ("x:bf16:4", InputSpec("x", "bfloat16", (4,))),
         ("x:bool:2:0,1", InputSpec("x", "bool", (2,), (0.0, 1.0))),
         ("x:u8:2:-1", InputSpec("x", "uint8", (2,), (-1.0,))),
+        ("downsample_ratio:f32:-1:0.25", InputSpec("downsample_ratio", "float32", (1,), (0.25,))),
+        ("x:i64:-1:3,4", InputSpec("x", "int64", (2,), (3.0, 4.0))),
         ("name with space:f32:1", InputSpec("name with space", "float32", (1,))),
     ],
 )
@@ -351,6 +353,7 @@ def test_an_input_is_read_from_its_text(text: str, spec: InputSpec) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "x", "x:f32", ":f32:1", "x:float:1", "x:f32:1,2", "x:f32:1x", "x:f32:-1", "x:f32:axb",
+     "x:f32:-1x2:1,2", "x:f32:2x-1:1,2", "x:f32:-2:1",
      "x:f33:1", "x:f32:1x2 ", "x:f32:1x³"],
 )  # fmt: skip
 def test_an_input_that_cannot_be_read_says_how_to_write_it(text: str) -> None:

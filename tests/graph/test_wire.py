@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import given, settings
-from onnx import TensorProto, numpy_helper
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import ModelFile, open_model
@@ -421,6 +421,29 @@ def test_a_note_decodes_to_what_was_encoded(
 def test_a_note_of_another_form_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         SkippedData.decode(text)
+
+
+def test_the_numbers_of_an_attribute_do_not_count_as_fields() -> None:
+    """A model of trees has millions of them, each a field of its own; a weight may lie between."""
+    model = parse("g (float[1, 300] x) => (float[1, 2] y) { y = MatMul (x, w) }")
+    tree = model.graph.node.add(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml")
+    values = tree.attribute.add(name="values", floats=[0.5] * 10_000, ints=range(-500, 9_500))
+    values.t.CopyFrom(numpy_helper.from_array(random_floats(300, 2)))
+    data = model.SerializeToString()
+
+    slim = slim_model(data, "m", max_fields=100)
+
+    assert len(data) - len(slim) > 2000
+    chunks = restore_model(slim, "m")
+    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
+    assert _parsed(restored) == model
+
+
+def test_a_file_of_tiny_fields_is_refused_before_it_takes_minutes() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    model.graph.node.extend([NodeProto(op_type="Relu")] * 500)
+    with pytest.raises(ModelError, match=r"^m has more than 100 fields .* Is it a model\?$"):
+        slim_model(model.SerializeToString(), "m", max_fields=100)
 
 
 def test_numbers_of_a_weight_are_bit_for_bit_those_of_the_file() -> None:
