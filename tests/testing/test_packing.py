@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
 import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -56,6 +57,12 @@ def test_outcomes_are_unpacked_as_they_were() -> None:
     )
 
 
+def test_a_path_that_is_no_utf8_goes_along() -> None:
+    name = os.fsdecode(b"models/\xff.onnx")
+    outcome = replace(OUTCOME, test=f"{name}::b1-c1", model=replace(OUTCOME.model, path=name))
+    assert unpack(pack([outcome])) == (outcome,)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     ours = replace(OUTCOME, cores=2, seconds=0.5)
     theirs: dict[str, Any] = {"cores": np.int64(2), "seconds": np.float32(0.5)}
@@ -64,5 +71,5 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_value_without_a_form_as_text_is_named() -> None:
     odd: dict[str, Any] = {"seconds": 1j}
-    with pytest.raises(TypeError, match="holds a complex"):
+    with pytest.raises(TypeError, match="a complex has no form"):
         pack([replace(OUTCOME, **odd)])
