@@ -26,7 +26,7 @@ from pytest_modelperf.testing.ending import (
     in_github,
     path_in_repository,
 )
-from pytest_modelperf.testing.items import OnnxFile, check_item
+from pytest_modelperf.testing.items import OnnxFile, UnreadableItem, check_item
 from pytest_modelperf.testing.left_out import PYPROJECT, files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
@@ -208,6 +208,9 @@ class RunHooks:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             _check_kind(item)
+            if isinstance(item, UnreadableItem):
+                # Nobody knows which cases it stands for.
+                self.known.deselected += 1
         self.known.add(self.run, items)
         self.run.count(items)
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.errors import ModelPerfError, TooFewCoresError
+from pytest_modelperf.errors import ModelError, ModelPerfError, TooFewCoresError
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.declared import DeclaredCase, declared_by_table
 from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
+
+# The name of the test that stands for all cases of a model.
+_PLACEHOLDER = "cases"
 
 
 class OnnxFile(pytest.File):
@@ -33,12 +36,15 @@ class OnnxFile(pytest.File):
         run = run_of(self.config)
         if run is None:
             named = [name for path, name in named_tests(self.config) if path == self.path]
-            for name in dict.fromkeys(name or "cases" for name in named):
+            for name in dict.fromkeys(name or _PLACEHOLDER for name in named):
                 yield SkippedItem.from_parent(self, name=name)
             return
         try:
             table = run.settings.table_for(_path_below(self.path, run.settings.root))
             cases = declared_by_table(table, self.path, run.settings.root).cases()
+        except ModelError as error:
+            yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=in_table(error))
+            return
         except ModelPerfError as error:
             message = in_table(error)
         else:
@@ -87,6 +93,20 @@ class SkippedItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         path = _shown(self.path)
         return path, None, path.name
+
+
+class UnreadableItem(pytest.Item):
+    """The cases of a model that cannot be read: a failed test, so that the other models run."""
+
+    def __init__(self, *, message: str, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
+        super().__init__(**kwargs)
+        self.message = message
+
+    def runtest(self) -> None:
+        pytest.fail(self.message, pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"{self.path.name}::{self.name} "
 
 
 def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
