@@ -16,6 +16,7 @@ import pytest
 
 from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.files.interrupts import interrupt_held
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.current_run import RUN
@@ -62,6 +63,7 @@ _KNOWN = "modelperf_known"
 # pass reports on to other processes, each in its own way.
 _ATTACHED = "modelperf_outcomes"
 _WORD = "modelperf_word"
+_INTERRUPTED = "interrupted while the run ended: all that it writes is written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 
 
@@ -349,9 +351,22 @@ class RunHooks:
             *describe_engine_changes(changes, are_judged=are_judged),
         ]
 
-    # First, because junit writes its XML in this hook too.
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    # Around all others: junit writes its XML in this hook, and pytest its summary.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Generator[None, object, object]:
+        with interrupt_held() as held:
+            self._finish(session, exitstatus)
+            result = yield
+        if held.has_come:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(_INTERRUPTED, red=True)
+        return result
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput[_KNOWN] = self.known.as_message()
             return

@@ -180,6 +180,17 @@ def _end(profiling: Profiling) -> None:
     """Write the trace; tell the user what went wrong or is missing."""
     if not profiling.is_recording:
         return
+    from pytest_modelperf.files.interrupts import interrupt_held
+
+    with interrupt_held() as held:
+        for problem in _write(profiling):
+            _say(problem)
+    if held.has_come:
+        _end_by_interrupt()
+
+
+def _write(profiling: Profiling) -> tuple[str, ...]:
+    """Write the trace; what went wrong or is missing."""
     import warnings
 
     from pytest_modelperf.errors import ModelPerfError
@@ -189,13 +200,22 @@ def _end(profiling: Profiling) -> None:
             warnings.simplefilter("always")
             profiling.__exit__(None, None, None)
     except ModelPerfError as error:
-        _say(str(error))
-        return
+        return (str(error),)
     finally:
         # A forked process may exit without finalizers, which would leave its files behind.
         profiling.discard()
-    for warning in caught:
-        _say(str(warning.message))
+    return tuple(str(warning.message) for warning in caught)
+
+
+def _end_by_interrupt() -> None:
+    """End this process as the interrupt would have: an exception at exit is only printed."""
+    import signal
+
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,35 @@ def test_a_run_that_is_interrupted_reports_what_had_ended(models: pytest.Pyteste
     result.stdout.fnmatch_lines(["1 new."])
     result.stdout.no_fnmatch_line("*no baseline was written*")
     assert [case["id"] for case in cases_of(models)] == ["b1-c1"]
+
+
+@pytest.mark.parametrize("moment", ["writing", "summary"])
+def test_an_interrupt_while_a_run_ends_loses_nothing(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    replace = Path.replace
+
+    def interrupt(self: Path, target: Path) -> Path:
+        signal.raise_signal(signal.SIGINT)
+        monkeypatch.undo()
+        return replace(self, target)
+
+    models.makepyfile(test_of("base.onnx"))
+    if moment == "writing":
+        monkeypatch.setattr(Path, "replace", interrupt)
+    else:
+        plugin = "def pytest_terminal_summary():\n    signal.raise_signal(signal.SIGINT)\n"
+        models.makepyfile(ending=f"import signal\n{plugin}")
+        models.syspathinsert()
+    options = ("-p", "ending") if moment == "summary" else ()
+    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON, *options, no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(
+        ["1 recorded.", "interrupted while the run ended: all that it writes is written"]
+    )
+    assert [case["recorded"] for case in cases_of(models)] == [True]
+    assert (models.path / "baselines/base/model.json").exists()
+    assert_says_no_internals(result)
 
 
 def test_an_error_at_collection_writes_no_baseline(models: pytest.Pytester) -> None:

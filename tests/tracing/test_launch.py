@@ -200,6 +200,32 @@ def test_ctrl_c_in_a_terminal_reaches_the_program_once(folder: Path, plain_pytho
     assert os.waitstatus_to_exitcode(status) == 1
 
 
+# An interrupt that comes as the trace is put in its place.
+INTERRUPTED_AT_ITS_END = f"""\
+import pathlib, signal
+replace = pathlib.Path.replace
+def interrupt(self, target):
+    pathlib.Path.replace = replace
+    signal.raise_signal(signal.SIGINT)
+    return replace(self, target)
+pathlib.Path.replace = interrupt
+{PROGRAM}
+print("done")
+"""
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_a_program_that_is_interrupted_as_it_ends_has_its_trace(
+    folder: Path, plain_python: Python
+) -> None:
+    (folder / "ending.py").write_text(INTERRUPTED_AT_ITS_END)
+    done = trace(folder, "--", plain_python.executable, "ending.py")
+    assert (done.returncode, done.stdout) == (130, "done\n")
+    assert traces(folder) == ["trace.json"]
+    assert read_valid_trace((folder / "trace.json").read_text())
+    assert "Traceback" not in done.stderr
+
+
 def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(
     folder: Path, plain_python: Python
 ) -> None:
