@@ -139,10 +139,14 @@ class BaselineStore(Struct, frozen=True):
         if now.after is None:
             self._remove(folder)
         else:
+            is_new = not folder.exists()
             try:
                 _write(folder, now.before, now.after)
             except OSError:
-                _take_back(folder)
+                if is_new:
+                    self._remove_new(folder)
+                else:
+                    _take_back(folder)
                 raise
         return now
 
@@ -171,6 +175,11 @@ class BaselineStore(Struct, frozen=True):
         folder.rename(self.root / f"{_REMOVED}{secrets.token_hex(4)}")
         sync_folder(self.root)
         self._remove_remains()
+
+    def _remove_new(self, folder: Path) -> None:
+        """Removes a folder that a failed write made; where that fails too, the next writer does."""
+        with contextlib.suppress(OSError):
+            self._remove(folder)
 
     def _remove_remains(self) -> None:
         for path in list(self.root.iterdir()):
@@ -285,8 +294,6 @@ def _take_back(folder: Path) -> None:
     """Reverts a failed write; if that fails too, the next writer does it."""
     with contextlib.suppress(OSError, BaselineError):
         _settle(folder)
-        # The folder is new if the model had no baseline.
-        folder.rmdir()
 
 
 def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:

@@ -1285,6 +1285,28 @@ def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
     assert all("No space left on device" in message for message in told)
 
 
+def test_a_new_baseline_of_which_any_call_fails_leaves_nothing_or_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = 0
+    for at in range(200):
+        root = tmp_path / str(at)
+        plan = plan_update(None, make_recording())
+        with monkeypatch.context() as patch:
+            refusing = Refusing(patch, at)
+            with contextlib.suppress(ModelPerfError):
+                BaselineStore(root).apply(plan)
+            if refusing.made <= at:
+                break
+        failed += 1
+        if root.exists():
+            assert BaselineStore(root).read(NAME) in (None, plan.after)
+            assert {path.name for path in root.rglob("*")} <= {".lock"} or (
+                BaselineStore(root).read(NAME) == plan.after
+            )
+    assert failed > 15
+
+
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
