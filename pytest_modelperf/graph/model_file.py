@@ -6,7 +6,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from math import prod
 from mmap import ACCESS_READ, mmap
@@ -431,18 +431,7 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
             "not have beside it. Give the path of the model."
         )
     place = PurePosixPath(posixpath.normpath(location))
-    inside = bool(location) and not place.is_absolute() and place.parts[:1] not in {(), ("..",)}
-    try:
-        path = (file.folder / location).resolve()
-        inside = inside and any(map(path.is_relative_to, _folders(file.path)))
-    except (OSError, ValueError):
-        inside = False
-    if not inside:
-        raise ModelError(
-            f"the weight {name!r} of {file.name} points to {shown!r}, outside of the model's "
-            "folder. External data is read only from the folder of the model: save the model "
-            "with that file beside it."
-        )
+    path = _path_inside(file, tensor, location)
     try:
         size = path.stat().st_size
         offset = int(entries.get("offset", 0))
@@ -468,6 +457,37 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
             "from the same place."
         )
     return ExternalLocation(place.as_posix(), path, offset, length)
+
+
+def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
+    """The path of external data below the model's folder; ModelError for one outside."""
+    place = PurePosixPath(posixpath.normpath(location))
+    inside = bool(location) and not place.is_absolute() and place.parts[:1] not in {(), ("..",)}
+    if inside and file.path is not None and file.folder is not None:
+        # A path that is too long, or that has a byte 0, leads nowhere.
+        with suppress(OSError, ValueError):
+            path = (file.folder / location).resolve()
+            if any(map(path.is_relative_to, _folders(file.path))):
+                return path
+    raise ModelError(
+        f"the weight {printable_name(tensor)!r} of {file.name} points to {printable(location)!r}, "
+        "outside of the model's folder. External data is read only from the folder of the model: "
+        "save the model with that file beside it."
+    )
+
+
+def require_inside(file: ModelFile) -> None:
+    """ModelError if external data lies outside of the model's folder; it need not be there."""
+    if file.path is None:
+        return
+    tensors = (stored.tensor for stored in walk_stored(file.proto))
+    places = {
+        str(_entries(tensor).get("location", "")): tensor
+        for tensor in tensors
+        if is_external(tensor)
+    }
+    for location, tensor in places.items():
+        _path_inside(file, tensor, location)
 
 
 def external_files(file: ModelFile) -> dict[str, Path]:

@@ -22,6 +22,7 @@ from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
     open_model,
+    require_inside,
 )
 from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
@@ -249,6 +250,7 @@ def profile_both(
 
 
 def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
+    require_inside(file)
     cases: list[CaseProfile] = []
     for binding in request.bindings_of(file):
         bound = load_model(file, with_given(binding, request, file), operators.shape_rules)

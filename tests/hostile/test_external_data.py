@@ -38,6 +38,8 @@ PLACES = {
 }
 READING: dict[str, tuple[str, ...]] = {
     "profile": ("profile", "{0}", "--max-seconds", "0.05"),
+    "static": ("profile", "{0}", "--static"),
+    "static comparison": ("compare", "{1}", "{0}", "--static"),
     "sparsity": ("profile", "{0}", "--static", "--sparsity"),
     "compare": ("compare", "{1}", "{0}", "--max-seconds", "0.05"),
     "before": ("compare", "{0}", "{1}", "--max-seconds", "0.05"),
