@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
 
 from packaging.utils import canonicalize_name
@@ -142,8 +143,18 @@ def _has_pip_for_others() -> bool:
 
 
 def _run(command: Sequence[str], folder: Path, tell: Tell) -> None:
-    """Run a program in a folder; its lines are told, and are the message if it fails."""
+    """Run a program in a folder; its lines are told, and are the message if it fails.
+
+    What it unpacks lies beside that folder, under a name that begins with the folder's: so what a
+    killed installation leaves is removed with it.
+    """
+    with TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as scratch:
+        _run_with(command, folder, scratch, tell)
+
+
+def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
+    environment["TMPDIR"] = scratch
     try:
         process = subprocess.Popen(  # noqa: S603  # its requirements were read before
             command,

@@ -76,6 +76,18 @@ def test_a_program_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
         uv.create(tmp_path, interrupt)
 
 
+def test_what_a_killed_installation_unpacked_goes_with_its_folder(tmp_path: Path) -> None:
+    """The next making of an environment removes all of that name."""
+    folder = tmp_path / ".making-1"
+    folder.mkdir()
+    uv, told = write_uv(tmp_path, '#!/bin/sh\necho "$TMPDIR"\n'), list[str]()
+    uv.create(folder, told.append)
+    (scratch,) = map(Path, told)
+    assert scratch.parent == tmp_path
+    assert scratch.name.startswith(folder.name)
+    assert not scratch.exists()
+
+
 def test_venv_makes_a_python_without_packages_of_this_one(tmp_path: Path) -> None:
     Pip().create(tmp_path, lambda _: None)
     assert python_in(tmp_path).exists()
