@@ -1,0 +1,31 @@
+"""The campaign of `tests.faults.kills`, with one kill: it ends, and tells what is broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kills import Campaign, main
+
+
+def test_a_killed_run_leaves_a_whole_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(str(tmp_path), kills=1) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kills"], told["problems"]) == (1, [])
+
+
+def test_a_baseline_that_is_no_version_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_it(self: Campaign, version: int, seconds: float) -> None:  # noqa: ARG001  # a kill's
+        (self.store.root / "m/model.json").write_text("{")
+
+    monkeypatch.setattr(Campaign, "kill", break_it)
+    assert main(str(tmp_path), kills=1) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem.startswith("kill 0 after ")
+    assert "the end of the file too early" in problem
