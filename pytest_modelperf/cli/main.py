@@ -16,7 +16,7 @@ from typing import Any, cast
 import click
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
-from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
+from pytest_modelperf.errors import MeasureError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.site import SITE, page_url
 from pytest_modelperf.text.version import __version__
@@ -124,6 +124,20 @@ def _no_room(error: OSError) -> OutputError:
     )
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, perhaps as a library was loaded: the loader has words for it."""
+    told = str(error) if isinstance(error, ImportError) else ""
+    is_unloaded = "failed to map segment" in told or "annot allocate memory" in told
+    return isinstance(error, MemoryError) or is_unloaded
+
+
+def _no_memory() -> MeasureError:
+    return MeasureError(
+        "there is not enough memory. End other programs, or allow more: ulimit -v shows what this "
+        "process may have."
+    )
+
+
 def _has(command: click.Command, option: str) -> bool:
     return any(option in parameter.opts for parameter in command.params)
 
@@ -176,6 +190,8 @@ class _Group(click.Group):
         except Exception as error:  # no exception is a verdict
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _Failure(_no_room(error)) from error
+            if _is_out_of_memory(error):
+                raise _Failure(_no_memory()) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
                 raise _Failure(_no_folder()) from error
             import traceback

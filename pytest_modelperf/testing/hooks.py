@@ -17,6 +17,7 @@ import pytest
 from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held
+from pytest_modelperf.files.open_files import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.current_run import RUN
@@ -70,6 +71,7 @@ _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 def start(config: pytest.Config) -> None:
     """Start a run that profiles; pytest.UsageError for settings that cannot be used."""
     try:
+        require_open_files()
         settings = read_run_settings(config)
         if settings.against is not None:
             from pytest_modelperf.testing.against import check_against

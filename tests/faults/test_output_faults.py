@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import onnx
 import pytest
@@ -354,3 +355,21 @@ def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> 
         f"b1-c1: failed: a worker takes no text with bytes that are no UTF-8, such as {folder}"
         r"/m\udcff.onnx: give the file or the folder another name."
     ) in done.out
+
+
+# -- memory that runs out
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), ImportError("libblas.so: failed to map segment from shared object")],
+    ids=["of Python", "of the loader"],
+)
+def test_memory_that_runs_out_is_told_in_words(error: Exception) -> None:
+    def sweep(*_: object) -> NoReturn:
+        raise error
+
+    done = run("sweep", "m.onnx", core=sweep)
+    told = "End other programs, or allow more: ulimit -v shows what this process may have."
+    assert done == (3, "", f"Error: there is not enough memory. {told}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
@@ -117,6 +118,19 @@ def test_baselines_are_written_where_another_test_fails(models: pytest.Pytester)
 
 
 # -- what cannot be read or written
+
+
+def test_too_few_open_files_are_told_before_anything_runs(models: pytest.Pytester) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Those that are open stay open.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (31, hard))
+    try:
+        result = models.runpytest_inprocess(*COUNTS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: this process may open 31 files, and needs 32: allow more with ulimit -n 1024."
+    result.stderr.fnmatch_lines([told])
 
 
 def test_a_folder_of_baselines_that_is_none_is_told_before_anything_runs(

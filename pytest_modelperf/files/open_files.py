@@ -1,0 +1,21 @@
+"""How many files a process may open: too few, and the first thing to fail is any import."""
+
+from __future__ import annotations
+
+import resource
+
+from pytest_modelperf.errors import UsageError
+
+# A run has some twenty open at once: streams, pipes of a worker, the model, a report.
+_FEWEST = 32
+
+
+def require_open_files() -> None:
+    """UsageError where this process may not open as many files as a run needs."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # No limit is -1.
+    if 0 <= allowed < _FEWEST:
+        raise UsageError(
+            f"this process may open {allowed} files, and needs {_FEWEST}: allow more with "
+            "ulimit -n 1024."
+        )
