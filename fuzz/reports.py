@@ -35,11 +35,11 @@ from pytest_modelperf.report.page import TextStyle
 # As GitHub starts the script of an action: its folder is where it imports from.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "actions"))
 
-from comment_body import MAX_CHARACTERS, Curve, RunLink, render_comment
+from comment_body import MAX_CHARACTERS, Curve, EndedRun, Job, render_comment
 from run_reader import Artifact
 from workflow import StepError
 
-_LINK = RunLink("https://example.org/runs/1", "0" * 40)
+_RUN = EndedRun("https://example.org/runs/1", "0" * 40, "failure", (Job("tests", "failure"),))
 # The most of a trace that is shown.
 _TOP = "3"
 _ALLOWED_DRIFT = 0.05
@@ -59,7 +59,7 @@ def check_history(data: bytes) -> None:
             read_or_refuse(lambda: render(history), UsageError)  # noqa: B023  # called at once
         drifts = find_drifts(history, _ALLOWED_DRIFT)
         check_shown(render_drifts(drifts, _ALLOWED_DRIFT, TextStyle()))
-    render_comment("title", (), _curves(path), _LINK)
+    render_comment("title", (), _curves(path), _RUN)
 
 
 def _history_file(data: bytes) -> Path:
@@ -86,7 +86,7 @@ def check_run_report(data: bytes) -> None:
     except StepError as error:
         hold(bool(str(error).encode()), "an error can be written to the log")
         return
-    comment = render_comment("title", cases, (), _LINK)
+    comment = render_comment("title", cases, (), _RUN)
     check_shown(comment)
     hold(len(comment) <= MAX_CHARACTERS, f"{len(comment)} characters are too many")
 

@@ -170,16 +170,8 @@ class _Group(click.Group):
                 return super().invoke(context)
         except ModelPerfError as error:
             raise _Failure(error) from error
-        except click.NoSuchOption as error:
-            homes = [name for name, each in self.commands.items() if _has(each, error.option_name)]
-            if not homes:
-                raise
-            told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
-            raise click.NoSuchOption(error.option_name, told, ctx=error.ctx) from None
         except click.UsageError as error:
-            # Click shows a word that it does not expect as it was typed.
-            told = printable_lines(error.format_message())
-            raise click.UsageError(told, ctx=error.ctx) from None
+            raise self._worded(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             # Click shows all of these itself.
             raise
@@ -199,6 +191,16 @@ class _Group(click.Group):
             traceback.print_exc()
             click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
+
+    def _worded(self, error: click.UsageError) -> click.UsageError:
+        """The error with the commands that have an option, and with what was typed escaped."""
+        if isinstance(error, click.NoSuchOption):
+            homes = [name for name, each in self.commands.items() if _has(each, error.option_name)]
+            if homes:
+                told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
+                return click.NoSuchOption(error.option_name, told, ctx=error.ctx)
+        # Click shows a word that it does not expect as it was typed.
+        return click.UsageError(printable_lines(error.format_message()), ctx=error.ctx)
 
 
 @click.group(
