@@ -44,14 +44,20 @@ class ModelCache(Struct, frozen=True):
 
     @contextlib.contextmanager
     def using(self, content: ModelContent) -> Iterator[Path | None]:
-        """The path of a model that is kept, and stays while the context lasts; None without it."""
+        """The path of a model that is kept, and stays while the context lasts; None without it.
+
+        Its bytes are read each time: others may write to the folder. What changed is removed.
+        """
         entry = self._entry(content.digest)
         with _held(entry / _LOCK, fcntl.LOCK_SH) as is_held:
-            if not is_held:
-                yield None
+            path = _named(entry, content.name) if is_held else None
+            if path is not None and has_content(path, content):
+                os.utime(entry)
+                yield path
                 return
-            os.utime(entry)
-            yield _named(entry, content.name)
+        if is_held:
+            self._try_remove(entry)
+        yield None
 
     def receive(self, content: ModelContent) -> IncomingModel:
         """Room for a model that is about to arrive; MeasureError where the cache has too little."""
@@ -81,10 +87,11 @@ class ModelCache(Struct, frozen=True):
         for path in entries:
             if total + wanted_bytes <= self.limit_bytes:
                 return
-            if self._is_removed(path):
+            if self._try_remove(path):
                 total -= sizes[path]
 
-    def _is_removed(self, entry: Path) -> bool:
+    def _try_remove(self, entry: Path) -> bool:
+        """Whether an entry could be removed: nobody used it."""
         with _held(entry / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
             if not is_held:
                 return False
@@ -158,7 +165,8 @@ def _named(entry: Path, name: str) -> Path:
     path = entry / name
     if not path.exists():
         first_name = (entry / _LOCK).read_text(encoding="utf-8")
-        with contextlib.suppress(FileExistsError):
+        # Another job has made it meanwhile, or the first file is gone.
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
             path.hardlink_to(entry / first_name)
     return path
 

@@ -99,6 +99,29 @@ def test_a_file_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> N
         incoming.write("unannounced", 0, b"x")
 
 
+def test_a_kept_model_that_was_overwritten_is_received_anew(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path / "cache")
+    content, other = model(tmp_path / "a", 1.0), model(tmp_path / "b", 2.0)
+    assert content.size_bytes == other.size_bytes
+    receive(cache, content)
+    kept = cache.folder / content.digest / content.name
+    kept.write_bytes(Path(other.path).read_bytes())
+    assert not is_kept(cache, content)
+    receive(cache, content)
+    with cache.using(content) as path:
+        assert path == kept
+        assert path.read_bytes() == Path(content.path).read_bytes()
+
+
+def test_a_kept_model_whose_file_is_gone_is_received_anew(tmp_path: Path) -> None:
+    cache, content = ModelCache(tmp_path / "cache"), model(tmp_path / "a", 1.0)
+    receive(cache, content)
+    (cache.folder / content.digest / content.name).unlink()
+    assert not is_kept(cache, content)
+    receive(cache, content)
+    assert is_kept(cache, content)
+
+
 def test_a_digest_names_no_other_folder(tmp_path: Path) -> None:
     content = replace(model(tmp_path / "a", 1.0), digest="../../outside")
     with pytest.raises(MeasureError, match="is no digest"):
