@@ -26,6 +26,7 @@ from workflow import (
 _WRITING_EVENTS = frozenset({"push", "schedule", "workflow_dispatch"})
 # The exit codes of pytest after which there can be a report.
 _REPORTING_CODES = frozenset({0, 1})
+_NO_CASE = "no case"
 
 
 def pytest_arguments(folder: Path, history: Path | None) -> list[str]:
@@ -73,12 +74,18 @@ def read_outputs(folder: Path) -> dict[str, str]:
     counts = run["counts"]
     page = folder / "page" / "modelperf.html"
     return {
-        "verdict": run["verdict"] or ("failed" if counts["failed"] else "no case"),
+        "verdict": run["verdict"] or ("failed" if counts["failed"] else _NO_CASE),
         "regressed": str(counts["regressed"] + counts["over budget"]),
         "inconclusive": str(counts["inconclusive"]),
         "report": str(files["json"].parent),
         "page": str(page) if page.exists() else "",
     }
+
+
+def is_strict(folder: Path) -> bool:
+    """Whether the run that wrote the report was strict, by whichever setting."""
+    run = json.loads(report_files(folder)["json"].read_text("utf-8"))
+    return run["strict"] is True
 
 
 def run_models() -> int:
@@ -105,6 +112,11 @@ def run_models() -> int:
         )
     has_history = history is not None and history.exists()
     write_outputs({**outputs, "history": str(history) if has_history else ""})
+    if code == 0 and outputs["verdict"] == _NO_CASE and is_strict(folder):
+        raise StepError(
+            "the run is strict, and it judged no case. Its log says which tests were skipped or "
+            "left out: have at least one case run, or set `strict` to false."
+        )
     return code
 
 

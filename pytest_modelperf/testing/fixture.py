@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
+from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.testing.declared import DeclaredCase, TestedModel, read_declared
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
@@ -54,7 +54,9 @@ class ModelPerf:
         The model runs when a figure is asked for that only a run tells.
         """
         __tracebackhide__ = True
-        return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
+        return _or_fail(
+            self._run, lambda: self._profile({"model": model, **words}, sparsity=sparsity)
+        )
 
     def check(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
         """The profile of a model, held against its baseline and the budgets of the test.
@@ -63,19 +65,20 @@ class ModelPerf:
         """
         __tracebackhide__ = True
         return _or_fail(
-            lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity))
+            self._run,
+            lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity)),
         )
 
     def compare(self, before: TestedModel, after: TestedModel, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
         """Two models side by side in a duet at one case, for a test to assert what it wants."""
         __tracebackhide__ = True
-        return _or_fail(lambda: self._compared(before, after, words))
+        return _or_fail(self._run, lambda: self._compared(before, after, words))
 
     @property
     def profile(self) -> PerfProfile:
         """The profile of the case that the markers of the test name, as it was checked."""
         __tracebackhide__ = True
-        return _or_fail(self._of_markers)
+        return _or_fail(self._run, self._of_markers)
 
     def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
         case = self._case(words, sparsity=sparsity)
@@ -157,7 +160,7 @@ class PerfProfile:
     def static(self) -> StaticProfile:
         """The figures that follow from the graph alone; nothing runs for them."""
         __tracebackhide__ = True
-        return _or_fail(lambda: self._profile.static)
+        return _or_fail(self._run, lambda: self._profile.static)
 
     @property
     def latency(self) -> Latency:
@@ -169,7 +172,7 @@ class PerfProfile:
         """The figures of a phase of a generation, measured; a plain case fails the test."""
         __tracebackhide__ = True
         measured = replace(self._profile, measured=self._measured)
-        return _or_fail(lambda: _generation_of(measured))
+        return _or_fail(self._run, lambda: _generation_of(measured))
 
     @property
     def load_ms(self) -> float:
@@ -222,7 +225,7 @@ class PerfProfile:
         run = self._run
         if run.settings.static_only:
             pytest.skip("needs a run, and --modelperf-static-only is given")
-        self._profile = _or_fail(lambda: run.checker.measure(self._check))
+        self._profile = _or_fail(run, lambda: run.checker.measure(self._check))
         self._has_run_alone = True
 
 
@@ -237,16 +240,15 @@ def _generation_of(profile: CaseProfile) -> GenerationFigures:
     return figures
 
 
-def _or_fail(work: Callable[[], _T]) -> _T:
+def _or_fail(run: Run, work: Callable[[], _T]) -> _T:
     """The result of `work`; an error fails or skips the test at its own line."""
     __tracebackhide__ = True
     is_skipped = False
     try:
         return work()
-    except TooFewCoresError as error:
-        message, is_skipped = str(error), True
     except ModelPerfError as error:
-        message = in_python(error)
+        is_skipped = run.skips(error)
+        message = str(error) if is_skipped else in_python(error)
     except PerfFailure as error:
         message = str(error)
     # Outside of the except block, or pytest would show both errors.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.errors import ModelError, ModelPerfError, TooFewCoresError
+from pytest_modelperf.errors import ModelError, ModelPerfError
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.declared import DeclaredCase, declared_by_table
 from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
@@ -113,7 +113,9 @@ def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
     """Check one case; skip or fail the test, or let it pass."""
     try:
         checked = run.check(item, run.case_check(item, case))
-    except TooFewCoresError as error:
+    except ModelPerfError as error:
+        if not run.skips(error):
+            raise
         reason = str(error)
     else:
         run.checked = checked.profile

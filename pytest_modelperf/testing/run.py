@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.commands import record
@@ -306,6 +306,10 @@ class Run(Struct):
             return True
         is_accepted = outcome.recording is not None
         return self.settings.strict and outcome.verdict in _UNSURE and not is_accepted
+
+    def skips(self, error: ModelPerfError) -> bool:
+        """Whether a case that met this error is skipped: under strict it fails, as any other."""
+        return isinstance(error, TooFewCoresError) and not self.settings.strict
 
     def require_passed(self, checked: Checked, margin: int = 0) -> None:
         """PerfFailure with all that fails the test."""

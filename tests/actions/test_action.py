@@ -26,7 +26,8 @@ PULL_REQUEST = {
     "GITHUB_REF": "refs/pull/5/merge",
 }
 # Only our plugin, and no lock file beside the settings.
-STATIC = "-p pytest_modelperf.plugin -p no:cacheprovider --modelperf-static-only model.onnx"
+PLUGIN = "-p pytest_modelperf.plugin -p no:cacheprovider"
+STATIC = f"{PLUGIN} --modelperf-static-only model.onnx"
 
 
 @pytest.fixture
@@ -87,6 +88,18 @@ def test_strict_is_an_option_of_the_run(runner: Runner) -> None:
     assert ran.has_failed
     assert ran.outputs["verdict"] == "new"
     assert " --modelperf-strict " in pytest_call(ran)
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_only_a_strict_run_fails_if_it_judged_no_case(runner: Runner, strict: str) -> None:
+    (runner.project / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skip\ndef test_it(modelperf):\n    pass\n"
+    )
+    ran = runner.run("action.yml", arguments=f"{PLUGIN} test_it.py", page="false", strict=strict)
+    assert ran.outputs["verdict"] == "no case", ran.log
+    assert ran.has_failed is (strict == "true")
+    told = "::error title=modelperf::the run is strict, and it judged no case." in ran.log
+    assert told is ran.has_failed
 
 
 def test_a_run_that_cannot_begin_has_no_report_and_uploads_nothing(runner: Runner) -> None:

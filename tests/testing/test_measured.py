@@ -542,6 +542,20 @@ def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
     assert cases_of(models) == []
 
 
+CALL = """
+def test_it(modelperf):
+    modelperf.check("base.onnx", cores=4096)
+"""
+
+
+@pytest.mark.parametrize("source", [test_of("base.onnx", cores=4096), CALL], ids=["mark", "call"])
+def test_too_few_cores_fail_a_strict_run(models: pytest.Pytester, source: str) -> None:
+    result = measured(models, source, "--modelperf-strict")
+    result.assert_outcomes(failed=1)
+    assert result.ret is pytest.ExitCode.TESTS_FAILED
+    assert "4096 cores are wanted, but " in result.stdout.str()
+
+
 @pytest.mark.parametrize(
     "where",
     [
