@@ -1,7 +1,8 @@
-"""Whether a twin is the one that was recorded, by its counts; checked before it is rebuilt.
+"""Whether a twin, or a model of a recorded digest, is what was recorded, by its counts.
 
 A twin comes with a pull request. Wider weights would make it a slow reference that lets a slower
-model pass, while every figure that a reviewer looks at stays the same.
+model pass, while every figure that a reviewer looks at stays the same. So a twin is checked before
+it is rebuilt. A digest that was edited would have any model pass as the recorded one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Baseline, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, StoredCase, StoredStatic
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.profiler.preparation import Model
@@ -63,10 +65,41 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
             if dict(stored.dims) != dict(model.binding.dims):
                 continue
             same_inputs = stored.inputs is None or stored.inputs == model.given_inputs()
-            figures = _FIGURES if same_inputs else _OF_WEIGHTS
-            found = next(_differences(stored.static, model.static, figures), None)
+            if same_inputs:
+                found = other_counts(stored.static, model.static)
+            else:
+                found = next(_differences(stored.static, model.static, _OF_WEIGHTS), None)
             if found is not None:
                 raise _other_twin(baseline, f"at {printable(case.id)} it has {found}")
+
+
+def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -> None:
+    """BaselineError if a model of the recorded digest does not have the recorded counts."""
+    found = None if stored.static is None else other_counts(stored.static, now)
+    if found is not None:
+        raise BaselineError(
+            f"model.json of the baseline of {printable(name)} contradicts itself at "
+            f"{printable(stored.id)}: its sha256 is that of the model as it is now, which has "
+            f"{found}. Restore the folder from version control. If another version or a plugin "
+            "counts differently, record it anew with "
+            "`pytest --modelperf --modelperf-update-baseline`."
+        )
+
+
+def other_counts(stored: StoredStatic, now: StaticProfile) -> str | None:
+    """The first total or layer type that is not as it was recorded; None where all are."""
+    return next(_differences(stored, now, _FIGURES), None) or _other_layers(stored, now)
+
+
+def _other_layers(stored: StoredStatic, now: StaticProfile) -> str | None:
+    found, known = now.layer_types, stored.layer_types
+    for op in sorted({*found, *known}):
+        counts = [0 if op not in side else side[op].count for side in (found, known)]
+        if counts[0] != counts[1]:
+            return f"{counts[0]:,} layers of {printable(op)}, and model.json says {counts[1]:,}"
+        if found[op] != replace(known[op], ns=None, share=None):
+            return f"other counts of its {printable(op)} layers than model.json says"
+    return None
 
 
 def _differences(

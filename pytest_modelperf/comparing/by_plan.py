@@ -6,6 +6,7 @@ import time
 
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.recorded_twin import other_counts
 from pytest_modelperf.baselines.records import StoredCase, StoredPlan
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
@@ -84,13 +85,8 @@ def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
 
 
 def _counts_alike(stored: StoredCase, now: Model) -> bool:
-    """Whether the graph does as much as the recorded one: otherwise its plan is another one."""
-    known, counted = stored.static, now.static.from_graph
-    return known is not None and (known.macs, known.elementwise_ops, known.params) == (
-        counted.macs,
-        counted.elementwise_ops,
-        counted.params,
-    )
+    """Whether the graph counts as the recorded one, by layer types too: else its plan differs."""
+    return stored.static is not None and other_counts(stored.static, now.static.from_graph) is None
 
 
 def judge_same_plan(

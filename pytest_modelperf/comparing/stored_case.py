@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.recorded_twin import require_recorded_counts
 from pytest_modelperf.baselines.records import StoredCase
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
@@ -28,7 +29,8 @@ def settle(
 ) -> JudgedCase | None:
     """What a baseline alone says of a model as it is now; None where its twin is needed.
 
-    Rebuilding a twin takes longer than all the rest, so this works without it.
+    Rebuilding a twin takes longer than all the rest, so this works without it. BaselineError where
+    the digest is that of the model, and the counts are not.
     """
     if before.baseline is None:
         return None
@@ -39,6 +41,7 @@ def settle(
     is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
     if not is_same or not stored.is_counted:
         return None
+    require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
     static = compare_with_stored(place.case, stored, after.static, gate.tolerances, is_same=True)
     sizes = before.baseline.size_of(stored.id), size_on_disk(after.file)
     static = with_size(static, *sizes, gate.tolerances)

@@ -41,6 +41,13 @@ LONGER = parse(
 )
 
 
+ACTIVATED = "g (float[N,64] x) => (float[N,32] y) {{ p = MatMul(x, w) y = {op}(p) }}"
+
+
+def activated(op: str) -> onnx.ModelProto:
+    return parse(ACTIVATED.format(op=op), weights={"w": ones(64, 32)})
+
+
 def recorded(model: onnx.ModelProto) -> Baseline:
     profile = profile_model(model, REQUEST)
     facts = replace(profile.model, sha256="a" * 64)
@@ -104,6 +111,12 @@ def test_another_twin_is_refused(
     with pytest.raises(BaselineError, match=message) as raised:
         rebuilt(stored)
     assert "--modelperf-update-baseline" in str(raised.value)
+
+
+def test_a_twin_with_another_operator_of_the_same_cost_is_refused() -> None:
+    stored = with_twin_of(recorded(activated("Relu")), activated("Sign"))
+    with pytest.raises(BaselineError, match=r"it has 0 layers of Relu, and model\.json says 1"):
+        rebuilt(stored)
 
 
 def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:

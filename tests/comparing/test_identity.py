@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import settle
+from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -135,6 +137,27 @@ def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> Non
     assert found.comparison.verdict is Verdict.UNCHANGED
     allowed = {metric.name: metric.allowed for metric in found.comparison.metrics if metric.gated}
     assert allowed == {"macs": 0.02, "params": 0.05, "size_bytes": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [
+        ({"macs": 7}, "has 0 MACs, and model.json says 7"),
+        ({"params": 7}, "has 0 params, and model.json says 7"),
+        ({"elementwise_ops": 7}, "elementwise operations, and model.json says 7"),
+        ({"layer_types": {}}, "has 1 layers of TopK, and model.json says 0"),
+    ],
+)
+def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
+    figures: dict[str, Any], told: str, path: Path
+) -> None:
+    stored = run_case(USUAL.bind(path), USUAL)
+    assert stored.static is not None
+    edited = replace(stored, static=replace(stored.static, **figures))
+    with pytest.raises(BaselineError, match=re.escape(told)) as raised:
+        settled(edited, USUAL.bind(path), USUAL)
+    assert str(raised.value).startswith("model.json of the baseline of top.onnx ")
+    assert "--modelperf-update-baseline" in str(raised.value)
 
 
 @pytest.mark.parametrize("unknown", ["inputs", "options", "provenance"])
