@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,26 @@ def test_a_baseline_without_the_digest_of_a_plan_has_its_twin_asked(
     write(recorded, stack(seed=1))
     case = checked(recorded)
     assert (case["verdict"], case["how"]) == ("passed", "plan")
+
+
+def test_the_plan_of_another_operator_of_the_same_counts_is_not_believed(
+    recorded: pytest.Pytester,
+) -> None:
+    folder = recorded.path / "baselines/m"
+    shutil.copytree(folder, recorded.path / "kept")
+    write(recorded, stack("Sign"))
+    update = ("--modelperf", "--modelperf-update-baseline", *LIMITS, "m.onnx")
+    recorded.runpytest_inprocess(*update).assert_outcomes(passed=1)
+    plan = stored_case(recorded)["plan"]
+    shutil.rmtree(folder)
+    shutil.copytree(recorded.path / "kept", folder)
+    document = json.loads((folder / "model.json").read_text())
+    document["cases"]["b64-c1"]["plan"] = plan
+    (folder / "model.json").write_text(json.dumps(document))
+    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
+    recorded.runpytest_inprocess(*arguments)
+    (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
+    assert case["how"] != "plan"
 
 
 def test_an_older_model_with_the_same_plan_needs_no_duet(run: pytest.Pytester) -> None:
