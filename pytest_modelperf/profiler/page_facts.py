@@ -11,7 +11,6 @@ from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.version import __version__
 
 _SHORT_HASH = 12
@@ -45,7 +44,7 @@ def _model_cells(model: ModelFacts) -> tuple[str, ...]:
     return (
         model.name,
         model.path or "",
-        format_bytes(model.size_bytes) if model.size_bytes else "",
+        model.described_size,
         (model.sha256 or "")[:_SHORT_HASH],
         ", ".join(
             f"{'opset' if domain in {'', 'ai.onnx'} else domain} {number}"

@@ -19,6 +19,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement
 from pytest_modelperf.stats.records import Latency, Percentile, Slope
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 Shape: TypeAlias = tuple[int | None, ...]
 # Not quoted, as no type that a field names: msgspec evaluates the types of fields.
@@ -39,6 +40,18 @@ class ModelFacts(Struct, frozen=True):
     opsets: Mapping[str, int] = field(default_factory=dict)
     producer: str = ""
     total_bytes: int | None = None
+
+    @property
+    def described_size(self) -> str:
+        """`12.40 MiB with external data`; empty if the model is no file.
+
+        If the external data are missing, it is the size of the file alone.
+        """
+        if not self.size_bytes:
+            return ""
+        if self.total_bytes is None or self.total_bytes == self.size_bytes:
+            return format_bytes(self.size_bytes)
+        return f"{format_bytes(self.total_bytes)} with external data"
 
 
 class Sparsity(Struct, frozen=True):

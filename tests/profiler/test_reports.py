@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.csv import render_csv
+from pytest_modelperf.profiler.page_facts import ModelRow, models_table
 from pytest_modelperf.profiler.records import LayerRow, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.tables.layer_columns import (
@@ -26,10 +28,11 @@ from pytest_modelperf.profiler.tables.layer_columns import (
     sort_layers,
 )
 from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.tables.static import summary_table
+from pytest_modelperf.profiler.tables.static import describe_model, summary_table
 from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import TextStyle
-from tests.support.small_models import ones, parse
+from pytest_modelperf.text.units import format_bytes
+from tests.support.small_models import ones, parse, save_beside
 
 CLASSIFIER = """
     g (float[N,3,32,32] image) => (float[N,10] logits, aux) {
@@ -56,18 +59,22 @@ def classifier(
         "offset": ones(10),
     }
     profile = profile_model(parse(text, weights=weights), request)
-    # The size of a file and its producer are not what is shown here.
-    return replace(profile, model=replace(profile.model, name="classifier.onnx", size_bytes=2875))
+    return replace(profile, model=replace(profile.model, name="classifier.onnx"))
+
+
+def of_fixed_size(profile: Profile) -> Profile:
+    """The profile as of a file whose size does not depend on the package that writes it."""
+    return replace(profile, model=replace(profile.model, size_bytes=2875, total_bytes=2875))
 
 
 @pytest.fixture(scope="module")
 def profile() -> Profile:
-    return classifier()
+    return of_fixed_size(classifier())
 
 
 @pytest.fixture(scope="module")
 def sparse() -> Profile:
-    return classifier(request=ProfileRequest(sparsity=True))
+    return of_fixed_size(classifier(request=ProfileRequest(sparsity=True)))
 
 
 def test_a_report_in_a_pipe_is_whole(profile: Profile) -> None:
@@ -309,6 +316,30 @@ def test_no_line_is_wider_than_the_terminal(sparse: Profile, width: int) -> None
     for columns in (LayerView().columns, tuple(LAYER_COLUMNS)):
         text = render_profile(sparse, LayerView(columns), TextStyle(width))
         assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_model_weighs_what_its_external_data_weigh(tmp_path: Path) -> None:
+    model = parse("g (float[64] x) => (float[64] y) { y = Add(x, w) }", weights={"w": ones(64)})
+    path = tmp_path / "model.onnx"
+    save_beside(model, path)
+    size = format_bytes(path.stat().st_size + 256)
+
+    profile = profile_model(path)
+    (page_row,) = models_table([ModelRow("", profile.model)]).rows
+
+    assert describe_model(profile).startswith(f"model.onnx: {size} with external data, opset")
+    assert f"{size} with external data" in page_row
+
+
+def test_a_model_whose_external_data_are_lost_weighs_what_its_file_does(tmp_path: Path) -> None:
+    model = parse("g (float[64] x) => (float[64] y) { y = Add(x, w) }", weights={"w": ones(64)})
+    path = tmp_path / "model.onnx"
+    save_beside(model, path)
+    (tmp_path / "weights").unlink()
+
+    described = describe_model(profile_model(path))
+
+    assert described.startswith(f"model.onnx: {format_bytes(path.stat().st_size)}, opset")
 
 
 def test_the_default_columns_fit_the_usual_terminal(profile: Profile) -> None:

@@ -206,7 +206,12 @@ def static_classifier(batch_sizes: tuple[int, ...] = (1,)) -> Profile:
     )
     # The size of a file and its producer differ with versions of the packages that write it.
     model = replace(
-        made.model, name="classifier.onnx", path="classifier.onnx", sha256=None, size_bytes=2875
+        made.model,
+        name="classifier.onnx",
+        path="classifier.onnx",
+        sha256=None,
+        size_bytes=2875,
+        total_bytes=2875,
     )
     return replace(made, model=model, machine=MACHINE)
 

@@ -15,9 +15,8 @@ def describe_model(profile: Profile) -> str:
         f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
         for domain, number in model.opsets.items()
     )
-    # A model that is no file has no size.
-    size = format_bytes(model.size_bytes) if model.size_bytes else ""
-    facts = ", ".join(part for part in (size, opsets, printable(model.producer)) if part)
+    parts = (model.described_size, opsets, printable(model.producer))
+    facts = ", ".join(part for part in parts if part)
     return f"{printable(model.name)}: {facts}" if facts else printable(model.name)
 
 
