@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pytest_modelperf.baselines.records import BaselineChange, UpdatePlan, Value
-from pytest_modelperf.report.tables import CUT, Column, Table
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.cutting import CUT
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.report.tables import CUT
+from pytest_modelperf.text.cutting import CUT
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import display_width

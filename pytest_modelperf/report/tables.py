@@ -8,26 +8,35 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.text.cutting import cut_end, cut_names
 from pytest_modelperf.text.words import display_width
 
 Cell: TypeAlias = "str | int | float | None"
 
-# The least width of a text that is cut, unless its column sets another.
+# The least width of a text and of a name that is cut, unless its column sets another.
 MIN_TEXT = 8
+MIN_NAME = 14
 
 
 class Column(Struct, frozen=True):
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
-    Names are cut in the middle, because both ends tell them apart; other text is cut at its end.
-    No text is cut below `least`. Spare columns are dropped silently.
+    Names keep what tells them apart when they are cut; other text is cut at its end. No text is cut
+    below `least`. Spare columns are dropped silently, before any text is cut.
     """
 
     title: str
     is_text: bool = False
     is_name: bool = False
-    least: int = MIN_TEXT
+    least: int | None = None
     is_spare: bool = False
+
+    @property
+    def narrowest(self) -> int:
+        """The width below which its texts are not cut."""
+        if self.least is not None:
+            return self.least
+        return MIN_NAME if self.is_name else MIN_TEXT
 
 
 class Table(Struct, frozen=True):
@@ -42,7 +51,6 @@ class Table(Struct, frozen=True):
 
 # Blanks between two columns.
 GAP = 2
-CUT = "…"
 
 
 def column_widths(table: Table) -> tuple[int, ...]:
@@ -63,7 +71,7 @@ def least_width(table: Table) -> int:
     """The width of the table with every text cut as far as possible."""
     widths = column_widths(table)
     least = [
-        min(width, column.least) if column.is_text else width
+        min(width, column.narrowest) if column.is_text else width
         for width, column in zip(widths, table.columns, strict=True)
     ]
     return sum(least) + GAP * (len(least) - 1)
@@ -90,10 +98,13 @@ def transpose_table(table: Table) -> Table:
 
 
 def fit_table(table: Table, width: int) -> Table:
-    """The table in `width` columns of text: texts are cut first, then the last columns left out.
+    """The table in `width` columns of text, if it is wider.
 
-    Numbers are never cut. The caption mentions columns that are left out, unless they are spare.
+    Columns that are blank or spare go first, then texts are cut, then the last columns are left
+    out. Numbers are never cut. The caption mentions columns that are left out, unless they are
+    spare.
     """
+    table = _without_spare(table, width)
     count = len(table.columns)
     while True:
         widths = _shrunk(select_columns(table, range(count)), width)
@@ -101,11 +112,28 @@ def fit_table(table: Table, width: int) -> Table:
             break
         count -= 1
     fitted = _cut(select_columns(table, range(count)), widths)
-    hidden = sum(not column.is_spare for column in table.columns[count:])
+    hidden = len(table.columns) - count
     if not hidden:
         return fitted
     note = f"{hidden} column{'s' if hidden > 1 else ''} left out: a wider terminal shows all"
     return replace(fitted, caption="\n".join(part for part in (table.caption, note) if part))
+
+
+def _without_spare(table: Table, width: int) -> Table:
+    """The table without blank columns if it is too wide, and without as many spare ones as needed.
+
+    The last ones go first.
+    """
+    lines = [*table.rows, *([] if table.total is None else [table.total])]
+    blank = [at for at in range(len(table.columns)) if not any(line[at] for line in lines)]
+    spare = [at for at, column in enumerate(table.columns) if column.is_spare]
+    kept = range(len(table.columns))
+    for gone in (blank, *([at] for at in reversed(spare))):
+        shown = select_columns(table, kept)
+        if table_width(shown) <= width:
+            return shown
+        kept = [at for at in kept if at not in gone] or [0]
+    return select_columns(table, kept)
 
 
 def _shrunk(table: Table, width: int) -> list[int]:
@@ -113,7 +141,7 @@ def _shrunk(table: Table, width: int) -> list[int]:
     widths = list(column_widths(table))
     texts = [index for index, column in enumerate(table.columns) if column.is_text]
     while sum(widths) + GAP * (len(widths) - 1) > width:
-        long = [index for index in texts if widths[index] > table.columns[index].least]
+        long = [index for index in texts if widths[index] > table.columns[index].narrowest]
         if not long:
             break
         widths[max(long, key=lambda index: widths[index])] -= 1
@@ -121,24 +149,14 @@ def _shrunk(table: Table, width: int) -> list[int]:
 
 
 def _cut(table: Table, widths: Sequence[int]) -> Table:
-    def line(cells: Sequence[str]) -> tuple[str, ...]:
-        return tuple(map(_cut_cell, cells, widths, table.columns))
-
+    columns = zip(*table.rows, strict=True) if table.rows else [() for _ in table.columns]
+    shown = [
+        cut_names(cells, width) if column.is_name else {c: cut_end(c, width) for c in cells}
+        for column, width, cells in zip(table.columns, widths, columns, strict=True)
+    ]
+    total = table.total
     return replace(
         table,
-        rows=tuple(line(row) for row in table.rows),
-        total=None if table.total is None else line(table.total),
+        rows=tuple(tuple(map(dict.__getitem__, shown, row)) for row in table.rows),
+        total=None if total is None else tuple(map(cut_end, total, widths)),
     )
-
-
-def _cut_cell(cell: str, width: int, column: Column) -> str:
-    if display_width(cell) <= width:
-        return cell
-    kept = width - 1
-    # Some characters are two columns wide: fewer of them fit.
-    while True:
-        head = kept // 2 if column.is_name else kept
-        text = cell[:head] + CUT + cell[len(cell) - (kept - head) :]
-        if display_width(text) <= width or not kept:
-            return text
-        kept -= 1

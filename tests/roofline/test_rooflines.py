@@ -324,12 +324,12 @@ memory 10.00 GB/s (100 MiB at once), in cache 50.00 GB/s (1 MiB); balance in MAC
   int8 16.00
 
 by layer, what there is to gain below the roof
-layer          type              ms  to gain  share  bound    GMAC/s   roof  MAC/B   GB/s     MACs
-──────────────────────────────────────────────────────────────────────────────────────────────────
-stem_c…lution  Conv           6.037    6.026  0.2 %  compute   0.073  40.00  5.556  0.013  442.4 k
-pool           Global…gePool  0.134    0.133  1.0 %  memory                         0.489
+layer             type                  ms  to gain  share  bound    GMAC/s   roof  MAC/B   GB/s
+────────────────────────────────────────────────────────────────────────────────────────────────
+stem_convolution  Conv               6.037    6.026  0.2 %  compute   0.073  40.00  5.556  0.013
+pool              GlobalAveragePool  0.134    0.133  1.0 %  memory                         0.489
 
-total                         6.306    6.293  0.2 %                                        442.5 k
+total                                6.306    6.293  0.2 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the roof, or, without
 MACs, of the bandwidth
 2 more layers: --top 0 shows all

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
+from pytest_modelperf.report.tables import MIN_NAME, Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_ms, format_share, ms_decimals
 
@@ -115,7 +115,7 @@ def _width() -> int:
 def _column(values: pd.Series, name: str) -> Column:
     is_text = values.dtype == "string"
     # A column is never cut to less than its title.
-    return Column(name, is_text=is_text, is_name=is_text, least=max(MIN_TEXT, len(name)))
+    return Column(name, is_text=is_text, is_name=is_text, least=max(MIN_NAME, len(name)))
 
 
 def _cells(values: pd.Series, name: str, needed: int | None) -> list[str]:

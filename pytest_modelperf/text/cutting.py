@@ -1,0 +1,104 @@
+"""Cuts texts to a width; names of one list keep the parts that tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from os.path import commonprefix
+from typing import TypeAlias
+
+from pytest_modelperf.text.words import display_width
+
+CUT = "…"
+# Names that were told apart from each other can look like others, which takes another round.
+_MOST_ROUNDS = 4
+# Makes a shorter text of a name, with at most so many of its characters.
+_Cut: TypeAlias = Callable[[str, int], str]
+
+
+def cut_end(text: str, width: int) -> str:
+    """The text without its end, if it is too wide."""
+    return _fitted(text, width, _cut_after(len(text)))
+
+
+def cut_names(names: Iterable[str], width: int) -> Mapping[str, str]:
+    """Each name as it is shown in `width` columns of a terminal.
+
+    All names are cut at the same place, which is the middle unless different names would then look
+    the same. Names that look the same wherever they are cut are shown around their difference.
+    """
+    listed = tuple(dict.fromkeys(names))
+    shown = _most_distinct(listed, width, _cuts_near_middle(width))
+    for _ in range(_MOST_ROUNDS):
+        for alike in _alike(shown):
+            shown |= _around_differences(alike, width)
+    return shown
+
+
+def _most_distinct(names: Sequence[str], width: int, cuts: Iterable[_Cut]) -> dict[str, str]:
+    """The texts of the first cut that leaves the most of these names distinct."""
+    best: dict[str, str] = {}
+    most = 0
+    for cut in cuts:
+        texts = {name: _fitted(name, width, cut) for name in names}
+        distinct = len(set(texts.values()))
+        if distinct > most:
+            best, most = texts, distinct
+        if distinct == len(names):
+            break
+    return best
+
+
+def _alike(shown: Mapping[str, str]) -> list[list[str]]:
+    """The names that share their text with others, by that text."""
+    named: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        named.setdefault(text, []).append(name)
+    return [names for names in named.values() if len(names) > 1]
+
+
+def _around_differences(names: Sequence[str], width: int) -> dict[str, str]:
+    """Shows these names around the place that tells the most of them apart."""
+    places = {len(commonprefix(pair)) for pair in pairwise(sorted(names))}  # noqa: RUF071  # no paths
+    return _most_distinct(names, width, map(_cut_around, sorted(places)))
+
+
+def _cuts_near_middle(width: int) -> Iterator[_Cut]:
+    """The cut in the middle, and others ever farther from it."""
+    middle = (width - 1) // 2
+    yield _cut_after(middle)
+    for distance in range(1, middle + 2):
+        yield _cut_after(max(0, middle - distance))
+        yield _cut_after(middle + distance)
+
+
+def _cut_after(most: int) -> _Cut:
+    """Keeps so many characters of the beginning, and the end."""
+
+    def cut(text: str, kept: int) -> str:
+        head = min(most, kept)
+        return text[:head] + CUT + text[len(text) - (kept - head) :]
+
+    return cut
+
+
+def _cut_around(place: int) -> _Cut:
+    """Keeps the characters before, at and after this place."""
+
+    def cut(text: str, kept: int) -> str:
+        start = max(0, min(place - kept // 2, len(text) - kept))
+        before = CUT if start else ""
+        after = CUT if start + kept < len(text) else ""
+        return f"{before}{text[start : start + kept]}{after}"
+
+    return cut
+
+
+def _fitted(text: str, width: int, cut: _Cut) -> str:
+    """The text, cut if it is too wide; some characters are two columns wide, so fewer fit."""
+    if display_width(text) <= width:
+        return text
+    kept = width - 1
+    while display_width(shorter := cut(text, kept)) > width and kept:
+        kept -= 1
+    return shorter
