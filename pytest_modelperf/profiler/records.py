@@ -165,6 +165,12 @@ class LayerType(Struct, frozen=True):
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
+    def flops(self) -> int | None:
+        if self.macs is None or self.elementwise_ops is None:
+            return None
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
     def ms(self) -> float | None:
         return None if self.ns is None else self.ns / 1e6
 
@@ -309,6 +315,11 @@ class StaticProfile(Struct, frozen=True):
     @property
     def flops(self) -> int:
         return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def layer_params(self) -> int:
+        """The params of all layers: a weight that several layers share counts at each of them."""
+        return sum(layer.params for layer in self.layers)
 
     @property
     def backward_macs(self) -> int:

@@ -83,18 +83,18 @@ activations      2.500 KiB  peak 2.500 KiB
 layers                   1  100.0 % counted
 
 by layer type
-layer type  count     MACs    share  elementwise  params    outputs
-───────────────────────────────────────────────────────────────────
-MatMul          1  1.920 k  100.0 %            0      15  2.500 KiB
+layer type  count     MACs  elementwise    FLOPs  FLOPs %  params    outputs
+────────────────────────────────────────────────────────────────────────────
+MatMul          1  1.920 k            0  3.840 k  100.0 %      15  2.500 KiB
 
-total           1  1.920 k                     0      15  2.500 KiB
+total           1  1.920 k            0  3.840 k               15  2.500 KiB
 
 by layer, sorted by macs
-name    type       MACs   MACs %  params     memory  output
-───────────────────────────────────────────────────────────
-linear  MatMul  1.920 k  100.0 %      15  2.559 KiB  2x64x5
+name    type       MACs    FLOPs  FLOPs %  params     memory  output
+────────────────────────────────────────────────────────────────────
+linear  MatMul  1.920 k  3.840 k  100.0 %      15  2.559 KiB  2x64x5
 
-total           1.920 k  100.0 %      15  2.559 KiB
+total           1.920 k  3.840 k  100.0 %      15  2.559 KiB
 """)
 
 
@@ -172,8 +172,8 @@ def test_json_and_csv_in_files_leave_the_text_on_the_terminal(tmp_path: Path) ->
     assert both == plain
     assert json.loads(to_json.read_text())["model"]["name"] == "relu.onnx"
     assert to_csv.read_text() == snapshot("""\
-case,name,type,macs,params,memory,output
-b2-c1,relu,Relu,0,0,24,2x3
+case,name,type,macs,flops,params,memory,output
+b2-c1,relu,Relu,0,6,0,24,2x3
 """)
 
 

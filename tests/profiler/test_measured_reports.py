@@ -28,6 +28,7 @@ from pytest_modelperf.profiler.tables.layer_columns import (
     sort_layers,
 )
 from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
@@ -729,3 +730,14 @@ def test_four_digits_of_a_time_are_within_a_two_thousandth(ns: float) -> None:
 )
 def test_a_rate_has_four_digits_and_three_decimals_at_most(value: float | None, text: str) -> None:
     assert format_rate(value) == text
+
+
+def test_params_of_measured_layers_that_share_a_weight_are_explained() -> None:
+    case = measured_classifier().cases[0]
+    assert case.counted is not None
+    shared = replace(case, counted=replace(case.counted, params=448))
+
+    note = "params: the layers add up to 618, the model has 448: "
+
+    assert note in layer_type_time_table(shared).caption
+    assert note not in layer_type_time_table(case).caption

@@ -95,28 +95,28 @@ not counted    count  share of layers  because
 my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type         count     MACs    share  elementwise  params    outputs
-──────────────────────────────────────────────────────────────────────────
-Conv                   1  442.4 k  100.0 %      16.38 k     448  64.00 KiB
-Gemm                   1      160    0.0 %           10     170       40 B
-GlobalAveragePool      1        0    0.0 %      16.45 k       0       64 B
-Relu                   1        0    0.0 %      16.38 k       0  64.00 KiB
-Flatten                1        0    0.0 %            0       0       64 B
-my.ops::Blend          1        ?        ?            ?       0          ?
+layer type         count     MACs  elementwise    FLOPs  FLOPs %  params    outputs
+───────────────────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k      16.38 k  901.1 k   96.5 %     448  64.00 KiB
+GlobalAveragePool      1        0      16.45 k  16.45 k    1.8 %       0       64 B
+Relu                   1        0      16.38 k  16.38 k    1.8 %       0  64.00 KiB
+Gemm                   1      160           10      330    0.0 %     170       40 B
+Flatten                1        0            0        0    0.0 %       0       64 B
+my.ops::Blend          1        ?            ?        ?        ?       0          ?
 
-total                  6  442.5 k               49.23 k     618  128.2 KiB
+total                  6  442.5 k      49.23 k  934.3 k              618  128.2 KiB
 
 by layer, in graph order
-name              type                  MACs   MACs %  params     memory  output
-────────────────────────────────────────────────────────────────────────────────────
-stem_convolution  Conv               442.4 k  100.0 %     448  65.75 KiB  1x16x32x32
-stem_relu         Relu                     0    0.0 %       0  64.00 KiB  1x16x32x32
-blend             my.ops::Blend            ?        ?       0          ?  ?
-pool              GlobalAveragePool        0    0.0 %       0       64 B  1x16x1x1
-flatten           Flatten                  0    0.0 %       0       64 B  1x16
-classifier        Gemm                   160    0.0 %     170      720 B  1x10
+name              type                  MACs    FLOPs  FLOPs %  params     memory  output
+─────────────────────────────────────────────────────────────────────────────────────────────
+stem_convolution  Conv               442.4 k  901.1 k   96.5 %     448  65.75 KiB  1x16x32x32
+stem_relu         Relu                     0  16.38 k    1.8 %       0  64.00 KiB  1x16x32x32
+blend             my.ops::Blend            ?        ?        ?       0          ?  ?
+pool              GlobalAveragePool        0  16.45 k    1.8 %       0       64 B  1x16x1x1
+flatten           Flatten                  0        0    0.0 %       0       64 B  1x16
+classifier        Gemm                   160      330    0.0 %     170      720 B  1x10
 
-total                                442.5 k  100.0 %     618  130.6 KiB
+total                                442.5 k  934.3 k  100.0 %     618  130.6 KiB
 """)
 
 
@@ -138,28 +138,28 @@ not counted    count  share of layers  because
 my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type         count     MACs    share  elementwise  params    outputs
-──────────────────────────────────────────────────────────────────────────
-Conv                   1  442.4 k  100.0 %      16.38 k     448  64.00 KiB
-Gemm                   1      160    0.0 %           10     170       40 B
-GlobalAveragePool      1        0    0.0 %      16.45 k       0       64 B
-Relu                   1        0    0.0 %      16.38 k       0  64.00 KiB
-Flatten                1        0    0.0 %            0       0       64 B
-my.ops::Blend          1        ?        ?            ?       0          ?
+layer type         count     MACs    FLOPs  FLOPs %  params    outputs
+──────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k  901.1 k   96.5 %     448  64.00 KiB
+GlobalAveragePool      1        0  16.45 k    1.8 %       0       64 B
+Relu                   1        0  16.38 k    1.8 %       0  64.00 KiB
+Gemm                   1      160      330    0.0 %     170       40 B
+Flatten                1        0        0    0.0 %       0       64 B
+my.ops::Blend          1        ?        ?        ?       0          ?
 
-total                  6  442.5 k               49.23 k     618  128.2 KiB
+total                  6  442.5 k  934.3 k              618  128.2 KiB
 
 by layer, in graph order
-name            type                MACs   MACs %  params     memory  output
+name              type                 MACs    FLOPs  FLOPs %  params     memory
 ────────────────────────────────────────────────────────────────────────────────
-stem_c…olution  Conv             442.4 k  100.0 %     448  65.75 KiB  1x16x32x32
-stem_relu       Relu                   0    0.0 %       0  64.00 KiB  1x16x32x32
-blend           my.ops::Blend          ?        ?       0          ?  ?
-pool            GlobalA…agePool        0    0.0 %       0       64 B  1x16x1x1
-flatten         Flatten                0    0.0 %       0       64 B  1x16
-classifier      Gemm                 160    0.0 %     170      720 B  1x10
+stem_convolution  Conv              442.4 k  901.1 k   96.5 %     448  65.75 KiB
+stem_relu         Relu                    0  16.38 k    1.8 %       0  64.00 KiB
+blend             my.ops::Blend           ?        ?        ?       0          ?
+pool              GlobalA…ragePool        0  16.45 k    1.8 %       0       64 B
+flatten           Flatten                 0        0    0.0 %       0       64 B
+classifier        Gemm                  160      330    0.0 %     170      720 B
 
-total                            442.5 k  100.0 %     618  130.6 KiB
+total                               442.5 k  934.3 k  100.0 %     618  130.6 KiB
 """)
 
 
@@ -184,16 +184,16 @@ not counted    count  share of layers  because
 my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type         count     MACs    share  elementwise  params    outputs
-──────────────────────────────────────────────────────────────────────────
-Conv                   1  442.4 k  100.0 %      16.38 k     448  64.00 KiB
-Gemm                   1      160    0.0 %           10     170       40 B
-GlobalAveragePool      1        0    0.0 %      16.45 k       0       64 B
-Relu                   1        0    0.0 %      16.38 k       0  64.00 KiB
-Flatten                1        0    0.0 %            0       0       64 B
-my.ops::Blend          1        ?        ?            ?       0          ?
+layer type         count     MACs  elementwise    FLOPs  FLOPs %  params    outputs
+───────────────────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k      16.38 k  901.1 k   96.5 %     448  64.00 KiB
+GlobalAveragePool      1        0      16.45 k  16.45 k    1.8 %       0       64 B
+Relu                   1        0      16.38 k  16.38 k    1.8 %       0  64.00 KiB
+Gemm                   1      160           10      330    0.0 %     170       40 B
+Flatten                1        0            0        0    0.0 %       0       64 B
+my.ops::Blend          1        ?            ?        ?        ?       0          ?
 
-total                  6  442.5 k               49.23 k     618  128.2 KiB
+total                  6  442.5 k      49.23 k  934.3 k              618  128.2 KiB
 
 by layer, sorted by sparsity
 name              type     MACs  sparsity  pattern  block sparsity  effective MACs
@@ -342,10 +342,71 @@ def test_a_model_whose_external_data_are_lost_weighs_what_its_file_does(tmp_path
     assert described.startswith(f"model.onnx: {format_bytes(path.stat().st_size)}, opset")
 
 
+def test_names_get_the_width_of_columns_that_have_less_to_say() -> None:
+    name = "jax2tf_get_logits/convolution/transformed_to_nchwc/layer"
+    model = parse("g (float[1,8] x) => (float[1,8] y) { y = Relu(x) }")
+    model.graph.node[0].name = name
+    profile = profile_model(model)
+    view = LayerView(columns=("name", "weight", "macs"))
+
+    narrow = render_profile(profile, view, TextStyle(len(name) + 10)).split("by layer,")[1]
+    default = render_profile(profile, LayerView(), TextStyle(80)).split("by layer,")[1]
+
+    # No layer has a weight, and the shapes of outputs are spare.
+    assert name in narrow
+    assert "weight" not in narrow
+    assert "output" not in default
+    assert "output" in render_profile(profile, LayerView(), TextStyle(160))
+
+
+def test_the_flops_of_layers_and_of_their_types_add_up_to_the_total() -> None:
+    text = "g (float[1,8] x) => (float[1,4] z) { y = MatMul(x, w)  z = Exp(y) }"
+    profile = profile_model(parse(text, weights={"w": ones(8, 4)}))
+
+    by_type, by_layer = render_profile(profile, LayerView(), PLAIN).split("by layer,")
+
+    # 2 x 32 MACs, and 4 times an exp, which counts 32.
+    (head, *rows) = [
+        line.split() for line in by_type.split("by layer type")[1].splitlines() if line
+    ]
+    found = {row[0]: row for row in rows}
+    assert " ".join(head) == "layer type count MACs elementwise FLOPs FLOPs % params outputs"
+    assert found["MatMul"][4:7] == ["64", "33.3", "%"]
+    assert found["Exp"][4:7] == ["128", "66.7", "%"]
+    assert found["total"][4] == "192"
+    assert by_type.index("Exp ") < by_type.index("MatMul ")
+    assert "FLOPs  FLOPs %" in by_layer
+
+
+SHARED = """
+    g (float[1,8] x) => (float[1,8] c) { a = MatMul(x, w)  b = MatMul(a, w)  c = MatMul(b, w) }
+"""
+
+
+def test_params_of_layers_that_share_a_weight_are_explained() -> None:
+    profile = profile_model(parse(SHARED, weights={"w": ones(8, 8)}))
+
+    text = render_profile(profile, LayerView(), PLAIN)
+
+    note = (
+        "params: the layers add up to 192, the model has 64: a weight that layers share counts "
+        "once in the total"
+    )
+    by_type, by_layer = text.split("by layer type")[1].split("by layer,")
+    assert note in by_type.splitlines()
+    assert note in by_layer.splitlines()
+    columns = render_profile(profile, LayerView(columns=("name", "macs")), PLAIN)
+    assert note not in columns.split("by layer,")[1]
+
+
+def test_params_that_add_up_are_not_explained(profile: Profile) -> None:
+    assert "params: the layers" not in render_profile(profile, LayerView(), PLAIN)
+
+
 def test_the_default_columns_fit_the_usual_terminal(profile: Profile) -> None:
     text = render_profile(profile, LayerView(), TextStyle(80))
     assert "left out" not in text
-    assert re.search("^name +type +MACs +MACs % +params +memory +output$", text, re.MULTILINE)
+    assert re.search("^name +type +MACs +FLOPs +FLOPs % +params +memory$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 100])

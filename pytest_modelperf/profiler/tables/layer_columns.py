@@ -348,6 +348,6 @@ TIME_COLUMNS: Mapping[str, LayerColumn] = {
 }
 ALL_COLUMNS: Mapping[str, LayerColumn] = {**LAYER_COLUMNS, **TIME_COLUMNS}
 
-DEFAULT_COLUMNS = ("name", "type", "macs", "macs%", "params", "memory", "output")
+DEFAULT_COLUMNS = ("name", "type", "macs", "flops", "flops%", "params", "memory", "output")
 MEASURED_COLUMNS = ("name", "type", "ms", "half-width", "ms%", "macs", "gmacs", "fused", "output")
 SPARSITY_COLUMNS = ("sparsity", "pattern", "block-sparsity", "n:m", "effective-macs")

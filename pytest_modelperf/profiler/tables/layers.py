@@ -16,10 +16,11 @@ from pytest_modelperf.profiler.tables.layer_columns import (
     find_columns,
     sort_layers,
 )
-from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
+from pytest_modelperf.profiler.tables.static import shared_params_line
+from pytest_modelperf.report.tables import Column, Table
 
-# The width of names beside times: columns are dropped before names are cut.
-_LEAST = {"name": 14, "type": 12}
+# Operators are told apart by their beginnings: columns are dropped before these are cut.
+_LEAST = {"type": 12}
 # Columns that are shown by default if there is room.
 _SPARE = ("output",)
 
@@ -45,7 +46,10 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
     hidden = len(layers) - len(shown)
     noun = "rows" if has_times else "layers"
     columns = [column for _, column in chosen]
-    is_default = tuple(view.columns) == MEASURED_COLUMNS
+    notes = [f"{hidden} more {noun}: --top 0 shows all" if hidden else ""]
+    if case.counted is not None and "params" in dict(chosen):
+        notes.append(shared_params_line(case.counted))
+    is_default = tuple(view.columns) in {DEFAULT_COLUMNS, MEASURED_COLUMNS}
     return Table(
         "by layer, in graph order" if sort is None else f"by layer, sorted by {sort}",
         tuple(
@@ -53,14 +57,14 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
                 column.title,
                 column.is_text,
                 column.is_name,
-                _LEAST.get(name, MIN_TEXT) if has_times else MIN_TEXT,
+                _LEAST.get(name),
                 is_spare=is_default and name in _SPARE,
             )
             for name, column in chosen
         ),
         tuple(tuple(column.cell(row, context) for column in columns) for row in shown),
         _total(columns, context),
-        f"{hidden} more {noun}: --top 0 shows all" if hidden else "",
+        "\n".join(filter(None, notes)),
     )
 
 

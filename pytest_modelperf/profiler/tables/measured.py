@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, LayerType
 from pytest_modelperf.profiler.tables.layer_columns import LayerContext
+from pytest_modelperf.profiler.tables.static import shared_params_line
 from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
@@ -161,13 +162,15 @@ def layer_type_time_table(case: CaseProfile) -> Table:
         _rate(counted.macs / total_ns if counted and counted.macs and total_ns else None),
         "" if counted is None else format_count(counted.params),
     )
-    untimed = any(kind.ns is None for kind in kinds)
+    notes = ["" if counted is None else shared_params_line(counted)]
+    if any(kind.ns is None for kind in kinds):
+        notes.append("no ms: it runs in the kernels of other layers, or not at all")
     return Table(
         "by layer type",
         columns,
         tuple(_layer_type_row(kind, context, rates.get(kind.qualified_op)) for kind in kinds),
         total,
-        "no ms: it runs in the kernels of other layers, or not at all" if untimed else "",
+        "\n".join(filter(None, notes)),
     )
 
 

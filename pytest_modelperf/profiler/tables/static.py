@@ -61,17 +61,19 @@ def _inputs_note(case: CaseProfile) -> str:
 
 
 def layer_type_table(static: StaticProfile) -> Table:
-    """One row per operator, the one with most MACs first."""
+    """One row per operator, the one with most FLOPs first."""
     types = sorted(
         static.layer_types.values(),
-        key=lambda t: (-(t.macs or 0), -(t.elementwise_ops or 0), t.qualified_op),
+        key=lambda t: (-(t.flops or 0), t.qualified_op),
     )
     columns = (
         Column("layer type", is_text=True, is_name=True),
         Column("count"),
         Column("MACs"),
-        Column("share"),
-        Column("elementwise"),
+        # It follows from the columns beside it.
+        Column("elementwise", is_spare=True),
+        Column("FLOPs"),
+        Column("FLOPs %"),
         Column("params"),
         Column("outputs"),
     )
@@ -79,12 +81,24 @@ def layer_type_table(static: StaticProfile) -> Table:
         "total",
         str(len(static.layers)),
         format_count(static.macs),
-        "",
         format_count(static.elementwise_ops),
+        format_count(static.flops),
+        "",
         format_count(static.params),
         format_bytes(static.activation_bytes),
     )
-    return Table("by layer type", columns, tuple(_layer_type_row(t, static) for t in types), total)
+    rows = tuple(_layer_type_row(kind, static) for kind in types)
+    return Table("by layer type", columns, rows, total, shared_params_line(static))
+
+
+def shared_params_line(static: StaticProfile) -> str:
+    """Why the params of the layers add up to more than the total; empty if they do not."""
+    if static.layer_params <= static.params:
+        return ""
+    return (
+        f"params: the layers add up to {format_count(static.layer_params)}, the model has "
+        f"{format_count(static.params)}: a weight that layers share counts once in the total"
+    )
 
 
 def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
@@ -92,8 +106,9 @@ def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
         printable(kind.qualified_op),
         str(kind.count),
         format_count(kind.macs),
-        format_share(kind.macs, static.macs),
         format_count(kind.elementwise_ops),
+        format_count(kind.flops),
+        format_share(kind.flops, static.flops),
         format_count(kind.params),
         format_bytes(kind.output_bytes),
     )
