@@ -63,7 +63,7 @@ def _rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
         *(each for each in level.layers if each not in known),
     ):
         layer, ms = known.get(layer_id), level.layers[layer_id]
-        is_outside = layer_id in level.outside
+        is_outside = case.is_outside(layer_id, level)
         gained = None if is_outside else _speedup(first.layers, level, layer_id, ms)
         about = (layer_id, *((None, None) if layer is None else (layer.qualified_op, layer.weight)))
         where = "yes" if is_outside else "no"

@@ -62,6 +62,21 @@ class LevelJson(Struct, frozen=True, kw_only=True):
     failure: str | None
 
 
+class SummaryJson(Struct, frozen=True, kw_only=True):
+    """How fast the model is, beside how fast the best of its levels lets it be.
+
+    `level` is the id of the fastest level that was shown to be faster. It and the estimated values
+    are null if none was.
+    """
+
+    measured_ms: float | None
+    measured_items_per_second: float | None
+    estimated_ms: float | None
+    estimated_items_per_second: float | None
+    speedup: float | None
+    level: str | None
+
+
 class WhatIfCaseJson(Struct, frozen=True, kw_only=True):
     """One case, with every level."""
 
@@ -69,6 +84,7 @@ class WhatIfCaseJson(Struct, frozen=True, kw_only=True):
     batch_size: int
     cores: int
     dims: Mapping[str, int]
+    summary: SummaryJson
     layers: tuple[WhatIfLayerJson, ...]
     levels: tuple[LevelJson, ...]
     notes: tuple[str, ...]
@@ -113,9 +129,23 @@ def _case(case: WhatIfCase) -> WhatIfCaseJson:
         batch_size=case.case.batch_size,
         cores=case.case.cores,
         dims=dict(case.case.dims),
+        summary=_summary(case),
         layers=tuple(map(_layer, layers)),
         levels=tuple(_level(case, level) for level in case.levels),
         notes=case.notes,
+    )
+
+
+def _summary(case: WhatIfCase) -> SummaryJson:
+    unchanged, best = case.unchanged, case.best
+    rate = None if best is None else case.items_per_second(best)
+    return SummaryJson(
+        measured_ms=number(unchanged.ms),
+        measured_items_per_second=number(case.items_per_second(unchanged)),
+        estimated_ms=None if best is None else number(best.ms),
+        estimated_items_per_second=number(rate),
+        speedup=None if best is None or best.speedup is None else number(best.speedup.value),
+        level=None if best is None else _level_id(best),
     )
 
 

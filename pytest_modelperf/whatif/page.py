@@ -36,6 +36,7 @@ from pytest_modelperf.whatif.tables import (
     interval_lines,
     output_change_table,
     speedup_interval,
+    summary_table,
     verdict_of,
 )
 from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines
@@ -71,6 +72,7 @@ def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview
         headline=f"{failed} of {levels} levels failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         lines=(SPEED_ONLY, *(_describe_best(case, whatif) for case in whatif.cases)),
+        summary=summary_table(whatif.cases),
         cases=_levels_table(whatif),
         tones=tuple(_tone(level) for case in whatif.cases for level in case.levels),
         sections=tuple(
@@ -89,11 +91,10 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
     An estimate has no interval, so it is never the fastest.
     """
     name = f"{case.id}: " if len(whatif.cases) > 1 else ""
-    faster = [level for level in case.levels if level.is_gain]
-    if not faster:
+    best = case.best
+    if best is None:
         kept = " with outputs within the tolerance" if whatif.outputs_tolerance is not None else ""
         return f"{name}no variant is shown to be faster{kept}"
-    best = max(faster, key=lambda level: level.speedup.value if level.speedup else 0.0)
     interval = format_speedup_interval(best.speedup)
     return f"{name}{best.title} is the fastest, {format_speedup(best.speedup)} ({interval})"
 

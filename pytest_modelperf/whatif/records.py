@@ -140,6 +140,26 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
     def has_failed(self) -> bool:
         return any(level.failure is not None for level in self.levels)
 
+    @property
+    def unchanged(self) -> Level:
+        """The unchanged model."""
+        return self.levels[0]
+
+    @property
+    def best(self) -> Level | None:
+        """The level with the largest speedup of those shown to be faster; None if none is.
+
+        An estimate has no interval, so it is never shown to be faster.
+        """
+        gains = [level for level in self.levels if level.is_gain]
+        return max(
+            gains, key=lambda level: level.speedup.value if level.speedup else 0.0, default=None
+        )
+
+    def is_outside(self, layer_id: str, level: Level) -> bool:
+        """Whether a layer has no speedup at a level, as it ran outside of the engine on a side."""
+        return layer_id in level.outside or layer_id in self.unchanged.outside
+
     def items_per_second(self, level: Level) -> float | None:
         return None if not level.ms else self.case.batch_size * 1e3 / level.ms
 

@@ -281,9 +281,9 @@ def _owners(differences: Differences) -> dict[str, str]:
 
 
 def _ran_outside(profile: CaseProfile) -> Iterator[str]:
-    """The layers that ran on another than the first of an engine's several providers."""
+    """The layers that ran on another provider than the first one of the engine."""
     measured = profile.measured
-    if measured is None or len(measured.engine.providers) < 2:
+    if measured is None or not measured.engine.providers:
         return
     for row in profile.layers:
         provider = None if row.time is None else row.time.provider

@@ -67,6 +67,53 @@ def format_speedup_interval(ratio: Ratio | None) -> str:
     return f"{ratio.low:.2f} … {ratio.high:.2f}"
 
 
+# -- the summary
+
+
+def summary_table(cases: Sequence[WhatIfCase]) -> Table:
+    """A row for each case: how fast the model is, beside how fast its best level lets it be."""
+    is_single = len(cases) == 1
+    about = (
+        (Column("batch"), Column("cores"))
+        if is_single
+        else (Column("case", is_text=True, is_name=True, least=_LEAST_NAME),)
+    )
+    columns = (
+        *about,
+        Column("measured ms"),
+        Column("items/s"),
+        Column("estimated ms"),
+        Column("items/s"),
+        Column("speedup"),
+        Column("level", is_text=True, least=len("INT8 dynamic")),
+    )
+    rows = tuple((*_about(case, is_single=is_single), *_summary_cells(case)) for case in cases)
+    caption = "ms: of a batch; estimated: of the level with the largest speedup that was shown"
+    if any(case.best is None for case in cases):
+        caption += f"\n{_NOTHING}: no level was shown to be faster, or none could be measured"
+    return Table("model summary", columns, rows, None, caption)
+
+
+def _about(case: WhatIfCase, *, is_single: bool) -> tuple[str, ...]:
+    return (str(case.case.batch_size), str(case.case.cores)) if is_single else (printable(case.id),)
+
+
+def _summary_cells(case: WhatIfCase) -> tuple[str, ...]:
+    best = case.best
+    return (
+        *_speed_cells(case, case.unchanged),
+        *_speed_cells(case, best),
+        _NOTHING if best is None else format_speedup(best.speedup),
+        _NOTHING if best is None else printable(best.title),
+    )
+
+
+def _speed_cells(case: WhatIfCase, level: Level | None) -> tuple[str, str]:
+    if level is None or level.ms is None:
+        return _NOTHING, _NOTHING
+    return format_ms(level.ms * _NS_PER_MS), format_rate(case.items_per_second(level))
+
+
 # -- the levels
 
 
@@ -278,7 +325,7 @@ def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str
     """Unchanged model: time; other levels: speedup."""
     if at == 0:
         return _show_ms(row, at, whole, decimals)
-    if row.outside[at]:
+    if row.outside[0] or row.outside[at]:
         return _OUTSIDE
     faster = times_as_fast(row.base, row.times[at])
     return _NOTHING if faster is None else f"x{faster:.2f}"

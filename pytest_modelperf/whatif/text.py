@@ -21,6 +21,7 @@ from pytest_modelperf.whatif.tables import (
     layer_type_level_tables,
     level_tables,
     output_change_table,
+    summary_table,
     verdict_of,
 )
 
@@ -47,6 +48,7 @@ def render_whatif(whatif: WhatIf, view: WhatIfView, style: PageStyle) -> str:
         page.item(describe_machine_line(whatif.machine))
     if whatif.engine is not None:
         page.item(describe_engine(whatif.engine))
+    page.table(summary_table(whatif.cases))
     for case in whatif.cases:
         if len(whatif.cases) > 1:
             page.line("")

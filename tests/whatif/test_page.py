@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -110,6 +111,13 @@ def test_a_time_of_a_layer_that_the_model_does_not_have_is_not_lost() -> None:
 
 
 # -- what is there without scripts
+
+
+def test_the_page_opens_with_the_summary_of_the_model() -> None:
+    page = text_of(make_whatif())
+
+    assert page.index("model summary") < page.index("ms per batch")
+    assert re.search(r"6\.700\s+149\.3\s+4\.762\s+210\.0\s+x1\.41\s+Pruned 0\.9", page)
 
 
 def test_the_levels_are_a_table_that_says_in_words_what_was_shown() -> None:

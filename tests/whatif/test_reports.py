@@ -41,6 +41,12 @@ machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 
+model summary
+batch  cores  measured ms  items/s  estimated ms  items/s  speedup  level
+──────────────────────────────────────────────────────────────────────────────
+    1      1        6.700    149.3         4.762    210.0    x1.41  Pruned 0.9
+ms: of a batch; estimated: of the level with the largest speedup that was shown
+
                        ms per batch  items/s  speedup     interval
 ───────────────────────────────────────────────────────────────────────────
 Baseline                      6.700    149.3
@@ -132,6 +138,12 @@ def test_at_160_columns_all_levels_are_beside_each_other() -> None:
 encoder.onnx: 46.88 KiB, opset 21
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm
 engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
+
+model summary
+batch  cores  measured ms  items/s  estimated ms  items/s  speedup  level
+──────────────────────────────────────────────────────────────────────────────
+    1      1        6.700    149.3         4.762    210.0    x1.41  Pruned 0.9
+ms: of a batch; estimated: of the level with the largest speedup that was shown
 
                        ms per batch  items/s  speedup     interval              MACs   params       size   zeros
 ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -270,7 +282,7 @@ def test_colour_adds_nothing_but_colour() -> None:
         render_whatif(make_whatif(), TOP, TextStyle(80, color)) for color in (False, True)
     )
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
-    (line,) = (line for line in coloured.splitlines() if line.endswith("faster\x1b[0m"))
+    (line,) = (line for line in coloured.splitlines() if line.endswith("  faster\x1b[0m"))
     assert line.startswith("\x1b[32mPruned 0.9")
     assert "\x1b" not in plain
 
@@ -375,7 +387,7 @@ def test_an_interval_that_says_nothing_is_a_question_mark(
     text = render_whatif(
         make_whatif(replace(case, levels=(case.levels[0], level))), TOP, TextStyle(80)
     )
-    (line,) = (line for line in text.splitlines() if "x1.50" in line)
+    (line,) = (line for line in text.splitlines() if re.match(r"Pruned 0\.5 .*x1\.50", line))
     _, _, rest = line.partition("x1.50")
     assert rest.removesuffix("faster").removesuffix("neither").strip() == shown
 
@@ -508,3 +520,83 @@ def test_where_all_failed_the_csv_says_why() -> None:
     (row,) = rows_of(make_whatif(failed_case()))
     assert (row["ms"], row["items_per_second"]) == ("", "")
     assert row["failure"]
+
+
+# -- the summary
+
+
+def summary_of(whatif: WhatIf) -> list[list[str]]:
+    """The lines of the first table of the report, below its title."""
+    _, summary, *_ = re.split(
+        r"^model summary\n", render_whatif(whatif, TOP, PLAIN), flags=re.MULTILINE
+    )
+    return [re.split(r" {2,}", line) for line in summary.split("\n\n")[0].splitlines()]
+
+
+def test_the_report_opens_with_the_model_beside_its_best_level() -> None:
+    text = render_whatif(make_whatif(), TOP, TextStyle(80))
+    heads, _, row, *_ = summary_of(make_whatif())
+
+    assert heads == [
+        *("batch", "cores", "measured ms", "items/s"),
+        *("estimated ms", "items/s", "speedup", "level"),
+    ]
+    assert [cell for cell in row if cell] == [
+        *("1", "1", "6.700", "149.3", "4.762", "210.0", "x1.41", "Pruned 0.9"),
+    ]
+    assert text.index("model summary") < text.index("ms per batch")
+
+
+def test_without_a_gain_the_summary_has_no_estimated_time() -> None:
+    case = make_case()
+    slower = replace(case, levels=(case.levels[0], case.levels[1]))
+    _, _, row, *captions = summary_of(make_whatif(slower))
+    summary = whatif_to_json(make_whatif(slower)).cases[0].summary
+
+    assert [cell for cell in row if cell][2:] == ["6.700", "149.3", "-", "-", "-", "-"]
+    assert captions[-1] == ["-: no level was shown to be faster, or none could be measured"]
+    assert (summary.measured_ms, summary.estimated_ms) == (case.levels[0].ms, None)
+    assert (summary.speedup, summary.level) == (None, None)
+
+
+def test_the_summary_has_a_row_for_each_case() -> None:
+    cases = (make_case(), make_case(case=Case(batch_size=8, cores=2)))
+    heads, _, *rows = summary_of(make_whatif(*cases))
+
+    assert heads[0] == "case"
+    assert [row[0] for row in rows[:2]] == [case.id for case in cases]
+
+
+def test_the_summary_of_the_json_agrees_with_the_levels() -> None:
+    case = make_case()
+    made = whatif_to_json(make_whatif(case)).cases[0]
+    (best,) = (level for level in made.levels if level.id == made.summary.level)
+
+    assert best.title == "Pruned 0.9"
+    assert made.summary.measured_ms == made.levels[0].ms
+    assert made.summary.measured_items_per_second == made.levels[0].items_per_second
+    assert made.summary.estimated_ms == best.ms
+    assert made.summary.estimated_items_per_second == best.items_per_second
+    assert made.summary.speedup == best.speedup
+
+
+# -- layers outside of the engine
+
+
+def test_a_layer_that_was_outside_on_either_side_has_no_speedup() -> None:
+    case = make_case()
+    counted = case.baseline.counted
+    assert counted is not None
+    layer = next(layer for layer in counted.layers if layer.op_type == "MatMul")
+    unchanged = replace(case.levels[0], outside=(layer.id,))
+    outside = replace(case, levels=(unchanged, *case.levels[1:4]))
+
+    view = WhatIfView(times=View.SPEEDUP)
+    text = render_whatif(make_whatif(outside), view, PLAIN)
+    (row,) = (line for line in text.splitlines() if line.startswith(layer.name))
+    rows = csv.DictReader(StringIO(render_whatif_csv(make_whatif(outside))))
+    found = [row for row in rows if row["name"] == layer.id]
+
+    assert "x" not in row.split(layer.weight or "?")[1]
+    assert "outside of the accelerated engine: no speedup" in text
+    assert {(row["outside"], row["speedup"]) for row in found} == {("yes", "")}

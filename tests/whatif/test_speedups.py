@@ -205,7 +205,19 @@ def test_outside_is_what_another_provider_than_the_first_ran() -> None:
     assert set(level.outside) == {x.id for x in LAYERS if x.op_type in {"Softmax", "Add"}}
 
 
-def test_nothing_is_outside_of_an_engine_with_one_provider() -> None:
+def test_a_layer_outside_of_an_engine_with_one_provider_is_outside() -> None:
+    before = outside(profile(6.0), "Softmax", providers=("NPU", "CPU"))
+    assert before.measured is not None
+    engine = replace(before.measured.engine, providers=("NPU",))
+    alone = replace(before, measured=replace(before.measured, engine=engine))
+
+    first, level = levels_of(result_of(pruned(0.5), before=alone, after=alone))
+
+    assert set(first.outside) == {layer.id for layer in LAYERS if layer.op_type == "Softmax"}
+    assert level.outside == first.outside
+
+
+def test_nothing_is_outside_of_an_engine_that_ran_all_layers() -> None:
     made = result_of(pruned(0.5), after=outside(profile(6.0), "Add", providers=("NPU",)))
     assert [level.outside for level in levels_of(made)] == [(), ()]
 

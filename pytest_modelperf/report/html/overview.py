@@ -36,7 +36,9 @@ class CaseSection(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """All of these parts. `tones` has one for each row of `cases`; `tables` follow below `cases`.
+    """All of these parts, of which `summary`, `cases` and `tables` are tables in this order.
+
+    `tones` has one for each row of `cases`.
 
     The texts are not escaped: the template does that.
     """
@@ -45,6 +47,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     headline: str = ""
     tone: Tone = Tone.PLAIN
     lines: tuple[str, ...] = ()
+    summary: Table | None = None
     cases: Table | None = None
     tones: tuple[Tone, ...] = ()
     tables: tuple[Table, ...] = ()
