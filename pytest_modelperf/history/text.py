@@ -17,7 +17,7 @@ from pytest_modelperf.history.records import (
 )
 from pytest_modelperf.history.summary import Drift
 from pytest_modelperf.report.page import TextStyle, write_items
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
 from pytest_modelperf.text.escaping import printable
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -94,8 +94,8 @@ def sparkline(levels: Sequence[float], most: int = LISTED_POINTS) -> str:
 
 def _table(history: History) -> Table:
     columns = [
-        Column("model", is_text=True, is_name=True),
-        Column("case", is_text=True, is_name=True),
+        Column("model", is_text=True, is_name=True, least=MIN_TEXT),
+        Column("case", is_text=True, is_name=True, least=MIN_TEXT),
         Column("history", is_text=True, least=LISTED_POINTS),
         Column("points"),
         Column("since", is_text=True, least=_DAY_LENGTH),

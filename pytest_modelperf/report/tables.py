@@ -127,7 +127,7 @@ def _without_spare(table: Table, width: int) -> Table:
     lines = [*table.rows, *([] if table.total is None else [table.total])]
     blank = [at for at in range(len(table.columns)) if not any(line[at] for line in lines)]
     spare = [at for at, column in enumerate(table.columns) if column.is_spare]
-    kept = range(len(table.columns))
+    kept = [*range(len(table.columns))]
     for gone in (blank, *([at] for at in reversed(spare))):
         shown = select_columns(table, kept)
         if table_width(shown) <= width:
@@ -157,6 +157,8 @@ def _cut(table: Table, widths: Sequence[int]) -> Table:
     total = table.total
     return replace(
         table,
-        rows=tuple(tuple(map(dict.__getitem__, shown, row)) for row in table.rows),
+        rows=tuple(
+            tuple(texts[cell] for texts, cell in zip(shown, row, strict=True)) for row in table.rows
+        ),
         total=None if total is None else tuple(map(cut_end, total, widths)),
     )

@@ -40,18 +40,18 @@ def test_a_profile_has_the_tables_of_the_terminal() -> None:
 
 **by layer type**
 
-| layer type | count | MACs | share | elementwise | params | outputs |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
-| <code>MatMul</code> | 1 | 30 | 100.0 % | 0 | 15 | 40 B |
-| <code>Relu</code> | 1 | 0 | 0.0 % | 10 | 0 | 40 B |
-| **total** | **2** | **30** |  | **10** | **15** | **80 B** |
+| layer type | count | MACs | elementwise | FLOPs | FLOPs % | params | outputs |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| <code>MatMul</code> | 1 | 30 | 0 | 60 | 85.7 % | 15 | 40 B |
+| <code>Relu</code> | 1 | 0 | 10 | 10 | 14.3 % | 0 | 40 B |
+| **total** | **2** | **30** | **10** | **70** |  | **15** | **80 B** |
 
 **by layer, in graph order**
 
-| name | type | MACs | MACs % | params | memory | output |
-| --- | --- | ---: | ---: | ---: | ---: | --- |
-| <code>dense</code> | <code>MatMul</code> | 30 | 100.0 % | 15 | 100 B | 2x5 |
-| **total** |  | **30** | **100.0 %** | **15** | **140 B** |  |
+| name | type | MACs | FLOPs | FLOPs % | params | memory | output |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |
+| <code>dense</code> | <code>MatMul</code> | 30 | 60 | 85.7 % | 15 | 100 B | 2x5 |
+| **total** |  | **30** | **70** | **100.0 %** | **15** | **140 B** |  |
 
 1 more layers: --top 0 shows all
 """)
