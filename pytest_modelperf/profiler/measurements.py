@@ -266,8 +266,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
 # How the name of a step begins in which a measurement waits for another one.
 WAITING = "waiting for"
-# Rounds that take less look like no hang.
-_LONG_SECONDS = 10.0
+# Work that takes less looks like no hang.
+LONG_SECONDS = 10.0
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -298,7 +298,7 @@ class Progress(Struct, frozen=True, kw_only=True):
         if self.is_waiting:
             return self.step
         least, most = self.least_seconds, self.seconds_left
-        if least is None or most is None or most < _LONG_SECONDS:
+        if least is None or most is None or most < LONG_SECONDS:
             return None
         return f"its rounds are slow: they take {least:.0f} to {max(least, most):.0f} s"
 

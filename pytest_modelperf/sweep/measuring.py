@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import ChangedModelError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import LONG_SECONDS
 from pytest_modelperf.profiler.preparation import Watch, unchanged
 from pytest_modelperf.profiler.request import ProfileRequest, request_of_each, require_equal_batches
 from pytest_modelperf.profiler.rig import Setup
@@ -55,7 +56,9 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     )
     cases = [model.case(cores) for model in sides[-1].models for cores in request.cores]
     configurations = [Configuration(case, count) for case in cases for count in streams]
-    tell(_describe_plan(sides, configurations))
+    plan = _describe_plan(sides, configurations)
+    if plan is not None:
+        tell(plan)
     found = run_passes(sides, configurations, watch)
     swept = sum_up(found, sides, configurations, threshold_ms)
     try:
@@ -75,9 +78,16 @@ def _coarser(setup: Setup) -> Setup:
     return replace(setup, policy=replace(policy, precision=precision, load_share=_LOAD_SHARE))
 
 
-def _describe_plan(sides: Sequence[BoundSide], configurations: Sequence[Configuration]) -> str:
-    """How long a sweep may take: the detail of the best takes as long as a configuration."""
+def _describe_plan(
+    sides: Sequence[BoundSide], configurations: Sequence[Configuration]
+) -> str | None:
+    """How long a sweep may take, if that is long.
+
+    The detail of the best takes as long as a configuration.
+    """
     seconds, count = sides[-1].setup.policy.max_seconds, len(configurations)
+    if (count + 1) * len(sides) * seconds < LONG_SECONDS:
+        return None
     both = " of both models" if len(sides) > 1 else ""
     return (
         f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and the "

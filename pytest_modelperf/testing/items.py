@@ -106,7 +106,8 @@ class UnreadableItem(pytest.Item):
         pytest.fail(self.message, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        return self.path, None, f"{self.path.name}::{self.name} "
+        path = _shown(self.path)
+        return path, None, f"{path.name}::{self.name} "
 
 
 def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:

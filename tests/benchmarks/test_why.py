@@ -11,7 +11,7 @@ import pytest
 from kept_rows import keep_row
 from parts_results import BUSY, QUIET
 from results import Result
-from why import Told, asked_for, expectations, read_reasons, words_of_change
+from why import Told, asked_for, expectations, read_reasons, tables, words_of_change
 
 from tests.docs.test_evidence import result_of
 from tests.support.small_models import parse
@@ -73,8 +73,17 @@ def test_larger_layers_agree_within_a_limit() -> None:
         ("quiet", "a", 1.0), ("quiet", "b", 1.0), ("quiet", "tiny", 0.01),
         ("both busy", "a", 1.1), ("both busy", "b", 1.3), ("both busy", "tiny", 9.0),
     )  # fmt: skip
+    *_, agreeing, _ = expectations(found)
+    assert (agreeing.found, agreeing.is_met) == ("1 of 2", False)
+
+
+def test_a_quantized_layer_agrees_with_the_engine_within_a_limit() -> None:
+    layers = (("a", 1.0, 1.1), ("b", 1.0, 1.3), ("tiny", 0.01, 9.0))
+    rows = [{"model": "m", "id": key, "own_ms": own, "ms": ms} for key, own, ms in layers]
+    found = result_of({"comparisons": [], "layers": [], "quantized": rows}, "why")
     *_, agreeing = expectations(found)
     assert (agreeing.found, agreeing.is_met) == ("1 of 2", False)
+    assert "1 of 2" in tables(found)["why quantized"]
 
 
 def test_rows_of_earlier_runs_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:

@@ -627,11 +627,18 @@ def test_a_process_with_bad_input_shows_no_traceback(name: str) -> None:
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["external", "outside", "absolute"])
 @pytest.mark.usefixtures("broken")
-def test_external_data_does_not_matter_where_no_weight_is_read(name: str) -> None:
-    (case,) = profiled(f"{name}.onnx", "--dim", "seq=4")["cases"]
+def test_missing_external_data_do_not_matter_where_no_weight_is_read() -> None:
+    (case,) = profiled("external.onnx", "--dim", "seq=4")["cases"]
     assert (case["static"]["macs"], case["static"]["params"]) == (4 * 15, 15)
+
+
+@pytest.mark.parametrize("name", ["outside", "absolute"])
+@pytest.mark.usefixtures("broken")
+def test_external_data_outside_of_the_folder_are_refused_even_unread(name: str) -> None:
+    done = run("profile", f"{name}.onnx", "--dim", "seq=4", "--static")
+    assert done.exit_code == 2
+    assert "beside it" in done.err
 
 
 @pytest.mark.parametrize("arguments", [["--sort", "ms"], ["--columns", "name,ms"]])

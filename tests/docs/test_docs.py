@@ -392,7 +392,7 @@ def test_the_rules_of_sampling_are_those_of_the_code() -> None:
         f"{100 * policy.confidence:g} % interval of the median is within",
         f"is within {100 * policy.precision:g} %; after {policy.max_rounds} rounds; or when",
         f"`--max-seconds` ({policy.max_seconds:g}) are over",
-        f"the median over {SamplingPolicy().min_layer_runs} to {MAX_LAYER_RUNS} runs",
+        f"Each kernel ran {SamplingPolicy().min_layer_runs} to {MAX_LAYER_RUNS} times",
         f"`--timeout` seconds ({DEFAULT_LIMIT_S:g})",
         f"a start or the load of an engine for {LEAST_START_LIMIT_S:g} at least",
         f"took time of its processors | {100 * MAX_STOLEN:g} % |",

@@ -308,9 +308,9 @@ layer         type             ms  to gain  share  bound    GMAC/s   roof  MAC/B
 stem_…lution  Conv          6.037    6.026  0.2 %  compute   0.073  40.00  5.556
 pool          Globa…gePool  0.134    0.133  1.0 %  memory
 classifier    Gemm          0.131    0.131  0.0 %  memory    0.001  10.20  0.204
-flatten       Flatten       0.003    0.003  0.0 %  memory
+flatten       Flatten       0.003    0.000  0.0 %  memory
 
-total                       6.306    6.293  0.2 %
+total                       6.306    6.290  0.2 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
 roof, or, without MACs, of the bandwidth
 """)
@@ -329,7 +329,7 @@ layer             type                  ms  to gain  share  bound    GMAC/s   ro
 stem_convolution  Conv               6.037    6.026  0.2 %  compute   0.073  40.00  5.556  0.013
 pool              GlobalAveragePool  0.134    0.133  1.0 %  memory                         0.489
 
-total                                6.306    6.293  0.2 %
+total                                6.306    6.290  0.2 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the roof, or, without
 MACs, of the bandwidth
 2 more layers: --top 0 shows all

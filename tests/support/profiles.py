@@ -165,6 +165,16 @@ def with_layer_times(
     )
 
 
+def _with_doubts(measurement: Measurement) -> Measurement:
+    """The times of kernels are sure to 0.2 % of the latency."""
+    doubt_ns = 0.002 * measurement.latency.median_ns
+    times = tuple(
+        time if time.kind is RowKind.OVERHEAD else replace(time, doubts_ns=(doubt_ns,))
+        for time in measurement.layer_times or ()
+    )
+    return replace(measurement, layer_times=times)
+
+
 def kernel_time(kernel: str, layer: int | None, *fused: int, **facts: str) -> LayerTime:
     """A kernel at one layer, for others too; of none, it reorders memory."""
     kind = RowKind.LAYOUT if layer is None else RowKind.LAYER
@@ -219,7 +229,7 @@ def static_classifier(batch_sizes: tuple[int, ...] = (1,)) -> Profile:
 def measured_classifier(half_width: float | None = 0.006) -> Profile:
     """One case that ran, with everything that a run tells."""
     profile = static_classifier()
-    measurement = with_layer_times(make_measurement(half_width=half_width), SHARES)
+    measurement = _with_doubts(with_layer_times(make_measurement(half_width=half_width), SHARES))
     return replace(profile, cases=(replace(profile.cases[0], measured=measurement),))
 
 

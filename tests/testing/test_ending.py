@@ -75,9 +75,15 @@ def test_a_run_that_is_interrupted_reports_what_had_ended(models: pytest.Pyteste
 
 @pytest.mark.parametrize("moment", ["writing", "summary"])
 def test_an_interrupt_while_a_run_ends_loses_nothing(
-    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, moment: str
+    models: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    moment: str,
 ) -> None:
     replace = Path.replace
+    # A program that was started in the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def interrupt(self: Path, target: Path) -> Path:
         signal.raise_signal(signal.SIGINT)

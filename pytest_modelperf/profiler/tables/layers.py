@@ -21,8 +21,8 @@ from pytest_modelperf.report.tables import Column, Table
 
 # Operators are told apart by their beginnings: columns are dropped before these are cut.
 _LEAST = {"type": 12}
-# Columns that are shown by default if there is room.
-_SPARE = ("output",)
+# Columns that are shown by default if there is room. Beside times, the rate tells of the MACs.
+_SPARE, _SPARE_WITH_TIMES = ("output",), ("macs", "output")
 
 
 class LayerView(Struct, frozen=True):
@@ -50,6 +50,7 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
     if case.counted is not None and "params" in dict(chosen):
         notes.append(shared_params_line(case.counted))
     is_default = tuple(view.columns) in {DEFAULT_COLUMNS, MEASURED_COLUMNS}
+    spare = _SPARE_WITH_TIMES if has_times else _SPARE
     return Table(
         "by layer, in graph order" if sort is None else f"by layer, sorted by {sort}",
         tuple(
@@ -58,7 +59,7 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
                 column.is_text,
                 column.is_name,
                 _LEAST.get(name),
-                is_spare=is_default and name in _SPARE,
+                is_spare=is_default and name in spare,
             )
             for name, column in chosen
         ),
