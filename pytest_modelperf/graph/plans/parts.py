@@ -22,6 +22,8 @@ LARGEST_SHARE = 1 / 4
 _WEIGHTS_APART = 4
 # So many operators of a part are named.
 _MOST_NAMED = 4
+# Kernels by which an engine changes how a tensor lies in memory.
+_REORDERS = frozenset({"Reorder", "ReorderInput", "ReorderOutput"})
 
 # How long each kernel of a plan took, by its index.
 KernelTimes = Mapping[int, int]
@@ -191,7 +193,7 @@ def _make_part(
     old, new = (
         _name_kernels(plan, side.changed) for plan, side in zip(plans, (before, after), strict=True)
     )
-    return Part(before, after, _describe(old, new))
+    return Part(before, after, describe_change(old, new))
 
 
 def _make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) -> PartSide:
@@ -216,8 +218,17 @@ def _name_kernels(plan: EnginePlan, changed: Sequence[int]) -> Counter[str]:
     return Counter(plan.kernels[index].op_type for index in changed)
 
 
-def _describe(old: Counter[str], new: Counter[str]) -> str:
-    """`1 LayerNormalization became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
+def describe_change(old: Counter[str], new: Counter[str]) -> str:
+    """What became of kernels: `1 Relu became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
+    come, gone = new - old, old - new
+    if old == new:
+        # The same operators, of another size or with other attributes.
+        return f"{_kernels(new)} changed"
+    if {*come, *gone} <= _REORDERS:
+        around = f" around {_kernels(old & new)}" if old & new else ""
+        changes = ((come, "added"), (gone, "removed"))
+        told = ", ".join(f"{_kernels(found)} {how}" for found, how in changes if found)
+        return f"another layout{around}: {told}"
     if not old:
         return f"{_kernels(new)} added"
     if not new:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
+import pytest
 from inline_snapshot import snapshot
 from onnx.reference import ReferenceEvaluator
 
@@ -16,6 +18,7 @@ from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
+    describe_change,
     find_parts,
     write_numbered,
     write_part,
@@ -51,6 +54,21 @@ def test_what_was_only_added_has_the_same_neighbours_before() -> None:
     assert names(before, part.before) == ["Neg", "Abs"]
     assert names(after, part.after) == ["Neg", "Sin", "Abs"]
     assert part.text == "1 Sin added"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("Conv", "Conv", "1 Conv changed"),
+        ("", "ReorderInput ReorderOutput ReorderOutput",
+         "another layout: 3 kernels (2 ReorderOutput, ReorderInput) added"),
+        ("Conv", "Conv ReorderOutput", "another layout around 1 Conv: 1 ReorderOutput added"),
+        ("Conv ReorderInput", "Conv", "another layout around 1 Conv: 1 ReorderInput removed"),
+        ("Conv", "Conv ReorderOutput Max", "1 Conv became 3 kernels (Conv, ReorderOutput, Max)"),
+    ],
+)  # fmt: skip
+def test_a_part_is_told_by_what_became_of_its_kernels(old: str, new: str, text: str) -> None:
+    assert describe_change(Counter(old.split()), Counter(new.split())) == text
 
 
 def test_changes_that_lie_apart_are_parts_of_their_own() -> None:
