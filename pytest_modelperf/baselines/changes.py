@@ -102,6 +102,7 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
         "engine options": None if not case.options else _listed(case.options),
         "inputs": None if case.inputs is None or not case.inputs.specs else str(case.inputs),
         **_fidelity_figures(case),
+        "plan": None if case.plan is None else case.plan.digest[:_SHORT],
     }
 
 

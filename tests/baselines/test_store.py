@@ -26,6 +26,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 import pytest_modelperf
+from pytest_modelperf.baselines.changes import list_changes
 from pytest_modelperf.baselines.document import (
     read_machine,
     read_model,
@@ -1083,6 +1084,18 @@ b1-c2 | MACs        | -            | 1.800 k      | new
       | p95 latency | -            | 2.004 ms     | new
 b8-c2: not measured now, and recorded with another model than the new twin, which cannot stand for it: record these cases too\
 """)  # noqa: E501  # a caption is wrapped where it is shown
+
+
+def test_another_plan_of_the_engine_is_a_change() -> None:
+    """A model whose plan is the recorded one passes without a duet, so a review has to see it."""
+    before = plan_update(None, make_recording()).after
+    assert before is not None
+    (case,) = before.model.cases
+    now = replace(case, plan=StoredPlan("0123456789abcdef", 9, MACHINE.key))
+    after = replace(before, model=replace(before.model, cases=(now,)))
+    assert [
+        (each.case, each.name, each.before, each.after) for each in list_changes(before, after)
+    ] == [("b1-c1", "plan", None, "0123456789ab")]
 
 
 def test_no_name_in_a_plan_can_steer_a_terminal() -> None:
