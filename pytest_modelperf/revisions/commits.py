@@ -1,4 +1,4 @@
-"""An older version from git: the commit, and the model as it was there.
+"""An older version from git: the commit, and the model or the folder as it was there.
 
 Only objects of the repository are read: its work tree, index and refs do not change.
 """
@@ -91,6 +91,30 @@ def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
         for location in _locations_in(commit, model, path):
             _take_file(commit, posixpath.normpath(prefix + location), folder / location)
         yield path
+
+
+@contextmanager
+def folder_taken_from_git(commit: Commit, folder: Path) -> Iterator[Path]:
+    """The files that a folder had in a commit, links as links; they go with the context.
+
+    The folder lies in the one of the commit, and is empty if the commit did not have it.
+    """
+    prefix = _look_at_repository(commit.folder, commit.option).prefix
+    place = posixpath.normpath(prefix + folder.relative_to(commit.folder).as_posix())
+    with working_folder("against") as root:
+        taken = root / "folder"
+        taken.mkdir()
+        links = []
+        for is_link, path in _files_below(commit, place):
+            target = taken / posixpath.relpath(path, place)
+            if is_link:
+                links.append((path, target))
+            else:
+                _write_file(commit, path, target)
+        # After the files, so that none is written through a link.
+        for path, target in links:
+            _write_link(commit, path, target)
+        yield taken
 
 
 def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
@@ -221,9 +245,41 @@ def submodules(root: Path, option: RefOption) -> tuple[Path, ...]:
     return tuple(folder / os.fsdecode(value) for value in values if value)
 
 
+def _files_below(commit: Commit, place: str) -> Iterator[tuple[bool, str]]:
+    """The files and links below a folder of the commit: whether it is a link, and its path."""
+    below = () if place == "." else ("--", place)
+    listed = commit.ask("ls-tree", "-rz", "--full-tree", commit.sha, *below)
+    if listed.code != 0:
+        raise _unread_commit(commit, listed)
+    for entry in listed.output.split(b"\0"):
+        kind, _, name = entry.partition(b"\t")
+        path = os.fsdecode(name)
+        if path == place:
+            raise UsageError(
+                f"in {commit} {printable(place)} was not a folder. Give a commit in which it was."
+            )
+        if kind.startswith(b"100"):
+            yield False, path
+        elif kind.startswith(b"120"):
+            yield True, path
+
+
+def _write_link(commit: Commit, place: str, target: Path) -> None:
+    link = os.fsdecode(commit.ask("cat-file", "blob", f"{commit.sha}:{place}").output)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(link)
+    except OSError as error:
+        raise _unwritten(Path(place), error) from error
+
+
 def _take_file(commit: Commit, place: str, target: Path) -> None:
     """Write the file that was at `place` in the commit, links followed and filters applied."""
-    found = _follow_links(commit, place)
+    _write_file(commit, _follow_links(commit, place), target)
+
+
+def _write_file(commit: Commit, found: str, target: Path) -> None:
+    """Write the file that was at `found` in the commit, filters applied."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
@@ -270,7 +326,7 @@ def _follow_links(commit: Commit, place: str) -> str:
 def _not_there(commit: Commit, place: str, listed: GitAnswer) -> UsageError:
     shown = printable(place)
     if listed.code != 0:
-        return UsageError(f"git cannot read the commit {commit}: {listed.reason}.")
+        return _unread_commit(commit, listed)
     if listed.output:
         return UsageError(
             f"{shown} was not a file in {commit}, but a folder or a submodule. "
@@ -292,6 +348,10 @@ def _not_there(commit: Commit, place: str, listed: GitAnswer) -> UsageError:
         f"{shown} was not in the commit {commit}. {hint} "
         f"`git log --oneline -- {_quoted(f':/{place}')}` lists the commits that changed it."
     )
+
+
+def _unread_commit(commit: Commit, listed: GitAnswer) -> UsageError:
+    return UsageError(f"git cannot read the commit {commit}: {listed.reason}.")
 
 
 def _likeness(one: str, other: str) -> float:
