@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
+from pytest_modelperf.baselines.overview_document import BaselineDiffJson, BaselineListJson
 from pytest_modelperf.bisect.document import BisectJson
 from pytest_modelperf.comparing.document import ComparisonJson
 from pytest_modelperf.environments.document import EnvironmentsJson
@@ -38,6 +39,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-machine": MachineBaselineFile,
     "baseline-model": ModelBaselineFile,
+    "baselines-diff": BaselineDiffJson,
+    "baselines-list": BaselineListJson,
     "bisect": BisectJson,
     "compare": ComparisonJson,
     "doctor": CheckupsJson,

@@ -54,11 +54,15 @@ def plan_table(plan: UpdatePlan) -> Table:
 
 
 def _row(change: BaselineChange, case: str, *, shows_machine: bool) -> tuple[str, ...]:
-    what = printable(_TITLES.get(change.name, change.name))
+    what = figure_title(change.name)
     if shows_machine and change.machine is not None:
         what = f"{what} on {printable(change.machine)}"
     before, after = (_value(change.name, value) for value in (change.before, change.after))
-    return (printable(case), what, before, after, _change(change))
+    return (printable(case), what, before, after, change_text(change))
+
+
+def figure_title(name: str) -> str:
+    return printable(_TITLES.get(name, name))
 
 
 def _value(name: str, value: Value) -> str:
@@ -74,7 +78,8 @@ def _value(name: str, value: Value) -> str:
     return format_bytes(value) if name.endswith(_SIZE) else format_count(value)
 
 
-def _change(change: BaselineChange) -> str:
+def change_text(change: BaselineChange) -> str:
+    """How a figure changed: `+3.2 %`, `new`, `removed`, or `changed` for a text."""
     if change.before is None and change.after is not None:
         return "new"
     if change.after is None and change.before is not None:

@@ -28,11 +28,12 @@ _FAULT = 3
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
-    "bisect", "compare", "doctor", "env", "history", "profile", "profiles", "shapes", "sweep",
-    "trace", "whatif", "worker",
+    "baselines", "bisect", "compare", "doctor", "env", "history", "profile", "profiles", "shapes",
+    "sweep", "trace", "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
+    "baselines": "baselines",
     "bisect": "upgrades",
     "compare": "comparing",
     "doctor": "noise",

@@ -408,8 +408,8 @@ def test_the_module_is_the_command() -> None:
 
 
 COMMANDS = (
-    "profile", "profiles", "compare", "bisect", "sweep", "whatif", "trace", "doctor", "shapes",
-    "history", "env", "worker",
+    "profile", "profiles", "baselines", "compare", "bisect", "sweep", "whatif", "trace", "doctor",
+    "shapes", "history", "env", "worker",
 )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ PAGES = "\n".join(
 SECTIONS = {
     "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
     "baseline-model": ("## `model.json`, schema 7",),
+    "baselines-diff": ("### The changes as JSON",),
+    "baselines-list": ("### The changes as JSON",),
     "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),
@@ -88,7 +90,9 @@ def test_the_page_names_every_key_of_a_document(name: str) -> None:
     assert {key for key in keys_of(name) if f"`{key}`" not in text} == set()
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTS if not name.startswith("profiles-")])
+@pytest.mark.parametrize(
+    "name", [name for name in DOCUMENTS if not name.startswith(("baselines-", "profiles-"))]
+)
 def test_the_page_names_no_key_that_a_document_lacks(name: str) -> None:
     rows = re.findall(r"^\| (`.+?) \|", section(SECTIONS[name][0]), re.MULTILINE)
     named = {key for row in rows for key in re.findall(r"`([^`]+)`", row)}

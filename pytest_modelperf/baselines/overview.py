@@ -1,0 +1,253 @@
+"""All baselines of a folder, and what became of them since an older state of the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.changes import list_changes
+from pytest_modelperf.baselines.records import (
+    Baseline,
+    BaselineChange,
+    ModelBaseline,
+    StoredCase,
+)
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.errors import BaselineError, UsageError
+from pytest_modelperf.profiler.records import ModelFacts
+from pytest_modelperf.revisions.commits import (
+    Commit,
+    RefOption,
+    find_commit,
+    folder_taken_from_git,
+)
+from pytest_modelperf.text.escaping import printable
+
+_OPTION = RefOption("--diff", "modelperf baselines --dir old/baselines", takes_paths=False)
+# Another version of these may count a model differently.
+_COUNTERS = ("pytest-modelperf", "onnx")
+SHORT = 12
+
+
+class ReviewStatus(Enum):
+    """What became of a baseline."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+class BrokenBaseline(Struct, frozen=True):
+    """A baseline that cannot be read, and why; `commit` is None if it lies in the work tree."""
+
+    name: str
+    problem: str
+    commit: Commit | None = None
+
+
+class Overview(Struct, frozen=True):
+    """The baselines of a folder."""
+
+    folder: Path
+    baselines: tuple[Baseline, ...]
+    broken: tuple[BrokenBaseline, ...] = ()
+
+
+class Contradiction(Struct, frozen=True):
+    """Figures that changed although the digest says that the model is the same.
+
+    `case` is None for a figure of the whole model. `versions` are the packages that count, where
+    other versions of them recorded the baseline: `onnx 1.19.0 -> 1.23.2`.
+    """
+
+    case: str | None
+    versions: tuple[str, ...] = ()
+
+
+class ReviewedBaseline(Struct, frozen=True):
+    """A baseline that is not as it was; None on the side that lacks it."""
+
+    name: str
+    before: Baseline | None
+    after: Baseline | None
+
+    @property
+    def status(self) -> ReviewStatus:
+        if self.before is None:
+            return ReviewStatus.NEW
+        return ReviewStatus.REMOVED if self.after is None else ReviewStatus.CHANGED
+
+    @property
+    def is_same_model(self) -> bool | None:
+        """None where one side is missing, or the digest of a model is not known."""
+        if self.before is None or self.after is None:
+            return None
+        known, now = self.before.model.model.sha256, self.after.model.model.sha256
+        return None if known is None or now is None else known == now
+
+    @property
+    def cases_of_older_model(self) -> tuple[str, ...]:
+        """The cases that were not recorded of the model that was recorded last."""
+        if self.after is None:
+            return ()
+        last = self.after.model.model.sha256
+        return tuple(case.id for case in self.after.model.cases if case.model_sha256 != last)
+
+    @property
+    def changes(self) -> tuple[BaselineChange, ...]:
+        """Every figure that changed, and the machines that measured them."""
+        return (*list_changes(self.before, self.after), *self._machine_changes())
+
+    @property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        if self.before is None or self.after is None:
+            return ()
+        return tuple(_find_contradictions(self.before.model, self.after.model))
+
+    def _machine_changes(self) -> Iterator[BaselineChange]:
+        if self.before is None or self.after is None:
+            return
+        known = {machine.key: machine.machine for machine in self.before.machines}
+        now = {machine.key: machine.machine for machine in self.after.machines}
+        for key in sorted({*known, *now}):
+            before, after = known.get(key), now.get(key)
+            if before is None or after is None:
+                sides = (None if before is None else key), (None if after is None else key)
+            else:
+                sides = before.cpu, after.cpu
+            if sides[0] != sides[1]:
+                yield BaselineChange(
+                    case=None, name="machine", before=sides[0], after=sides[1], machine=key
+                )
+
+
+class Review(Struct, frozen=True):
+    """What changed in a folder of baselines since a commit."""
+
+    folder: Path
+    commit: Commit
+    baselines: tuple[ReviewedBaseline, ...]
+    unchanged: int
+    broken: tuple[BrokenBaseline, ...] = ()
+
+
+def list_baselines(folder: Path) -> Overview:
+    """The baselines in a folder; UsageError if there is no such folder."""
+    if not folder.is_dir():
+        raise _no_folder(folder)
+    baselines, broken = _split(_read_all(folder, BaselineStore(folder).names()))
+    return Overview(folder, tuple(baselines.values()), broken)
+
+
+def review_baselines(folder: Path, ref: str) -> Review:
+    """What changed of the baselines in a folder since a commit; its files are read from git."""
+    place = folder.resolve()
+    nearest = next(each for each in (place, *place.parents) if each.is_dir())
+    commit = find_commit(ref, nearest, _OPTION)
+    with folder_taken_from_git(commit, place) as taken:
+        if not folder.is_dir() and not any(taken.iterdir()):
+            raise _no_folder(folder, commit)
+        names = sorted({*BaselineStore(taken).names(), *BaselineStore(folder).names()})
+        before, broken_before = _split(
+            tuple(_as_of(commit, found, taken, folder) for found in _read_all(taken, names))
+        )
+        after, broken_after = _split(_read_all(folder, names))
+    broken = sorted((*broken_before, *broken_after), key=lambda each: each.name)
+    unknown = {each.name for each in broken}
+    whole = [
+        ReviewedBaseline(name, before.get(name), after.get(name))
+        for name in names
+        if name not in unknown
+    ]
+    changed = tuple(each for each in whole if each.before != each.after)
+    return Review(folder, commit, changed, len(whole) - len(changed), tuple(broken))
+
+
+def _read_all(folder: Path, names: Iterable[str]) -> tuple[Baseline | BrokenBaseline, ...]:
+    store = BaselineStore(folder)
+    found = (_read_one(store, name) for name in names)
+    return tuple(each for each in found if each is not None)
+
+
+def _read_one(store: BaselineStore, name: str) -> Baseline | BrokenBaseline | None:
+    try:
+        return store.read(name)
+    except BaselineError as error:
+        return BrokenBaseline(name, str(error))
+
+
+def _split(
+    found: Sequence[Baseline | BrokenBaseline],
+) -> tuple[dict[str, Baseline], tuple[BrokenBaseline, ...]]:
+    whole = {each.name: each for each in found if isinstance(each, Baseline)}
+    return whole, tuple(each for each in found if isinstance(each, BrokenBaseline))
+
+
+def _as_of(
+    commit: Commit, found: Baseline | BrokenBaseline, taken: Path, folder: Path
+) -> Baseline | BrokenBaseline:
+    """What was read of a commit; its problem names the files by their own folder."""
+    if isinstance(found, Baseline):
+        return found
+    problem = found.problem.replace(printable(str(taken)), printable(str(folder)))
+    return BrokenBaseline(found.name, problem, commit)
+
+
+def _no_folder(folder: Path, commit: Commit | None = None) -> UsageError:
+    where = "" if commit is None else f", neither here nor in {commit}"
+    return UsageError(
+        f"there is no folder {printable(str(folder))}{where}. Give the folder of the baselines "
+        "with --dir, or record some with `pytest --modelperf --modelperf-update-baseline`."
+    )
+
+
+def _find_contradictions(before: ModelBaseline, after: ModelBaseline) -> Iterator[Contradiction]:
+    if _is_other_file(before.model, after.model):
+        yield Contradiction(None)
+    for case in after.cases:
+        old = before.case(case.id)
+        if old is not None and _asks_the_same(old, case) and _has_other_counts(old, case):
+            yield Contradiction(case.id, tuple(_other_versions(old, case)))
+
+
+def _is_other_file(known: ModelFacts, now: ModelFacts) -> bool:
+    """Whether the facts of a model differ that its bytes decide, and its digest does not."""
+    if known.sha256 != now.sha256 or known.sha256 is None:
+        return False
+    sizes = {known.total_bytes, now.total_bytes} - {None}
+    return len(sizes) > 1 or (known.size_bytes, known.opsets) != (now.size_bytes, now.opsets)
+
+
+def _asks_the_same(one: StoredCase, other: StoredCase) -> bool:
+    """Whether both were recorded of the same model with the same sizes and inputs."""
+    return one.model_sha256 == other.model_sha256 is not None and all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("batch_size", "dims", "inputs", "generation")
+    )
+
+
+def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:
+    """Whether the counts of the graph alone differ; what an older version left out does not."""
+    known, now = old.static, new.static
+    if known is None or now is None:
+        return False
+    # Notes are words about the counts.
+    left_out: dict[str, Any] = {"notes": ()}
+    if None in {known.scalar_params, now.scalar_params}:
+        left_out["scalar_params"] = None
+    return replace(known, **left_out) != replace(now, **left_out)
+
+
+def _other_versions(old: StoredCase, new: StoredCase) -> Iterator[str]:
+    known, now = (
+        {} if each.provenance is None else each.provenance.packages for each in (old, new)
+    )
+    for package in _COUNTERS:
+        before, after = known.get(package), now.get(package)
+        if before != after:
+            yield f"{package} {before or 'unknown'} -> {after or 'unknown'}"

@@ -1,0 +1,76 @@
+"""`modelperf baselines`: lists the recorded baselines, or what changed of them since a commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pytest_modelperf.cli.history_folder import find_project_root
+from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
+from pytest_modelperf.cli.output import terminal_style, write
+
+_FOLDER = "baselines"
+_TABLE_KEY = "baseline_dir"
+_INCOMPLETE = 2
+
+
+@click.command(short_help="List recorded baselines, and what changed of them.")
+@click.option(
+    "--dir",
+    "folder",
+    metavar="DIR",
+    help="Folder of the baselines.  [default: baseline_dir of [tool.modelperf], or baselines in "
+    "the project's root, which is the nearest folder upward with [tool.modelperf] or .git]",
+)
+@click.option(
+    "--diff",
+    "ref",
+    metavar="REF",
+    help="Show what changed since this git ref: a line for each new, changed or removed baseline.",
+)
+@json_option
+@takes_records(outputs=OutputOptions)
+def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) -> None:
+    """List the baselines that `pytest --modelperf --modelperf-update-baseline` recorded.
+
+    A change is no failure: the exit code is 2 if a baseline is broken, and else 0.
+
+    \b
+    modelperf baselines
+    modelperf baselines --diff main
+    modelperf baselines --diff HEAD^1 --json changes.json
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.baselines.overview import list_baselines, review_baselines
+    from pytest_modelperf.baselines.overview_document import dump_overview, dump_review
+    from pytest_modelperf.baselines.overview_text import render_overview, render_review
+
+    is_shown = outputs.check()
+    place = _find_folder(folder)
+    if ref is None:
+        overview = list_baselines(place)
+        broken = overview.broken
+        text, document = render_overview(overview, terminal_style()), dump_overview(overview)
+    else:
+        review = review_baselines(place, ref)
+        broken = review.broken
+        text, document = render_review(review, terminal_style()), dump_review(review)
+    if outputs.json_file is not None:
+        write(outputs.json_file, document)
+    if is_shown:
+        click.echo(text, nl=False)
+    if broken:
+        raise SystemExit(_INCOMPLETE)
+
+
+def _find_folder(given: str | None) -> Path:
+    """The given folder, or that of the project, relative to the working folder where it can be."""
+    if given is not None:
+        return Path(given)
+    from pytest_modelperf.files.settings_table import read_table
+
+    root = find_project_root()
+    table = read_table(root / "pyproject.toml") or {}
+    folder = root / str(table.get(_TABLE_KEY, _FOLDER))
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
