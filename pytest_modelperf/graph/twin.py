@@ -229,6 +229,16 @@ def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
         yield weight
 
 
+def is_always_kept(tensor: TensorProto) -> bool:
+    """Whether a tensor is so small that a twin has its data, whatever operators use it."""
+    return stored_bytes(tensor) <= _limit(tensor, is_weight=True)
+
+
+def is_left_out(tensor: TensorProto) -> bool:
+    """Whether a tensor of a twin has a note in place of its data."""
+    return bool(_entries(tensor, TWIN_KEY))
+
+
 # -- making
 
 

@@ -8,28 +8,29 @@ digests of all kernels, in no order.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
-import numpy as np
 from msgspec import Struct
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.identities import (
+    Contents,
+    digest_bytes,
+    digest_texts,
+    identify_weight,
+    is_float,
+    stored_size,
+)
 from pytest_modelperf.graph.model_file import dtype_name
-from pytest_modelperf.graph.structure import PlanDigest, byte_size
-from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
+from pytest_modelperf.graph.structure import PlanDigest
+from pytest_modelperf.graph.wire import KEEP_BYTES
 
 # A share of subnormal numbers below this one does not show in the time of a kernel.
 _FEWEST_SUBNORMALS = 1e-6
-# Operators of plain arithmetic: the value of a single factor or term does not change their time.
-_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
-# How the names of operators on quantized numbers begin.
-_QUANTIZED = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "QOrdered")
-_DIGEST_BYTES = 16
 _OUTSIDE = "outside"
 # A kernel that reads a tensor, by its index, and the place of the tensor among its inputs.
 Reader = tuple[int, int]
@@ -131,7 +132,7 @@ class EnginePlan:
             sorted(self._ahead.tensors.get(name, name) for name in self.outputs),
             sorted(self.equal_weights),
         )
-        return PlanDigest(_digest(*map(repr, parts)), len(self.kernels))
+        return PlanDigest(digest_texts(*map(repr, parts)), len(self.kernels))
 
     @property
     def forward(self) -> tuple[str, ...]:
@@ -149,7 +150,7 @@ class EnginePlan:
 
         found = []
         for kernel in self.kernels:
-            own = _digest(
+            own = digest_texts(
                 self._kind(kernel.node, lookup),
                 *(lookup(str(name)) for name in kernel.node.input),
             )
@@ -167,7 +168,7 @@ class EnginePlan:
         found = [""] * len(self.kernels)
         for index in range(len(self.kernels) - 1, -1, -1):
             kernel = self.kernels[index]
-            own = found[index] = _digest(
+            own = found[index] = digest_texts(
                 self.kinds[index],
                 *(repr(sorted(readers[name])) for name in kernel.outputs),
                 *(identities.get(name, _OUTSIDE) for name in kernel.inputs),
@@ -202,7 +203,7 @@ class EnginePlan:
         groups: dict[tuple[int, bytes], list[str]] = defaultdict(list)
         for name, tensor in self.weights.items():
             facts = self._facts_of(tensor)
-            if facts is not None and len(tensor.dims) > 1 and _stored_bytes(tensor) > KEEP_BYTES:
+            if facts is not None and len(tensor.dims) > 1 and stored_size(tensor) > KEEP_BYTES:
                 groups[tensor.data_type, facts.content].append(name)
         return tuple(
             repr((len(names), sorted(f"{self.forward[k]}/{place}" for k, place in readers)))
@@ -221,27 +222,17 @@ class EnginePlan:
         return self._identity_for(tensor, operators)
 
     def _identity_for(self, tensor: TensorProto, operators: set[str]) -> str:
-        """The identity of a weight that these operators read.
-
-        Of a quantized operator's settings only zeros count: retraining changes scales and zero
-        points, which never changes the time.
-        """
-        shown = f"{tensor.data_type} {tuple(tensor.dims)}"
-        is_quantized = bool(operators) and all(map(_is_quantized, operators))
-        is_single = prod(tensor.dims) == 1
-        if not _is_float(tensor):
-            if is_quantized:
-                return f"{shown} {_number_class(tensor)}" if is_single else shown
-            is_known = _stored_bytes(tensor) <= KEEP_INTEGER_BYTES
-            return f"{shown} {self._content(tensor).hex()}" if is_known else shown
-        if is_single:
-            is_plain = bool(operators) and operators <= _ARITHMETIC
-            if is_quantized or is_plain:
-                return f"{shown} {_number_class(tensor)}"
-            return f"{shown} {self._content(tensor).hex()}"
+        """Its identity, with the share of subnormal numbers among the values of a larger one."""
+        shown = identify_weight(tensor, operators, self._contents)
+        if not is_float(tensor) or prod(tensor.dims) == 1:
+            return shown
         facts = self._facts_of(tensor)
         share = 0.0 if facts is None else facts.subnormal_share
         return shown if share < _FEWEST_SUBNORMALS else f"{shown} subnormal {share:.0e}"
+
+    @cached_property
+    def _contents(self) -> Contents:
+        return Contents(numpy_helper.to_array, self._content)
 
     def _content(self, tensor: TensorProto) -> bytes:
         facts = self._facts_of(tensor)
@@ -249,7 +240,7 @@ class EnginePlan:
             return facts.content
         if _offset(tensor) is not None:
             return b""
-        return _hash(tensor.raw_data or tensor.SerializeToString(deterministic=True))
+        return digest_bytes(tensor.raw_data or tensor.SerializeToString(deterministic=True))
 
     # -- kernels with bodies
 
@@ -261,7 +252,7 @@ class EnginePlan:
             for attribute in node.attribute
         ]
         names = [str(attribute.name) for attribute in node.attribute]
-        return _digest(
+        return digest_texts(
             str(node.op_type), str(node.domain), repr(sorted(zip(names, attributes, strict=True)))
         )
 
@@ -282,11 +273,13 @@ class EnginePlan:
 
         digests = []
         for node in body.node:
-            own = _digest(self._kind(node, lookup), *(lookup(str(name)) for name in node.input))
+            own = digest_texts(
+                self._kind(node, lookup), *(lookup(str(name)) for name in node.input)
+            )
             digests.append(own)
             known.update({str(name): f"{own}/{k}" for k, name in enumerate(node.output) if name})
         outputs = [lookup(str(value.name)) for value in body.output]
-        return _digest(repr(sorted(digests)), repr(outputs))
+        return digest_texts(repr(sorted(digests)), repr(outputs))
 
 
 def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
@@ -295,7 +288,7 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
         StoredSpan(
             _external(tensor)["location"],
             offset,
-            _stored_bytes(tensor),
+            stored_size(tensor),
             dtype_name(tensor.data_type) or "",
         )
         for tensor in _initializers(_parse(data).graph)
@@ -403,52 +396,3 @@ def _offset(tensor: TensorProto) -> int | None:
 
 def _external(tensor: TensorProto) -> Mapping[str, str]:
     return {str(entry.key): str(entry.value) for entry in tensor.external_data}
-
-
-def _stored_bytes(tensor: TensorProto) -> int:
-    name = dtype_name(tensor.data_type)
-    return 0 if name is None else byte_size(name, prod(tensor.dims))
-
-
-# -- values
-
-
-def _is_float(tensor: TensorProto) -> bool:
-    name = dtype_name(tensor.data_type) or ""
-    return name.startswith(("float", "bfloat", "complex"))
-
-
-def _is_quantized(operator: str) -> bool:
-    return (
-        operator.startswith(_QUANTIZED)
-        or "quantize" in operator.lower()
-        or "Integer" in operator
-        or "NBits" in operator
-    )
-
-
-def _number_class(tensor: TensorProto) -> str:
-    """`zero`, `subnormal`, `normal` or `no number`: the classes that differ in time."""
-    try:
-        value = np.asarray(numpy_helper.to_array(tensor)).reshape(-1)[0]
-    except (TypeError, ValueError, IndexError):
-        return "unknown"
-    number = float(value)
-    if not np.isfinite(number):
-        return "no number"
-    if number == 0.0:
-        return "zero"
-    if np.issubdtype(value.dtype, np.floating):
-        return "subnormal" if abs(number) < float(np.finfo(value.dtype).tiny) else "normal"
-    return "nonzero"
-
-
-# -- digests
-
-
-def _digest(*parts: str) -> str:
-    return _hash("\n".join(parts).encode("utf-8", "surrogatepass")).hex()
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

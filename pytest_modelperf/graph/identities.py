@@ -1,0 +1,99 @@
+"""The identity of a weight in a digest: its type and shape, and its values where these move time.
+
+A model that was trained again has the same digests as before: its weights have other values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+from onnx import TensorProto
+
+from pytest_modelperf.graph.model_file import dtype_name
+from pytest_modelperf.graph.structure import byte_size
+from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
+
+# Operators of plain arithmetic: the value of a single factor or term does not change their time.
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+# How the names of operators on quantized numbers begin.
+_QUANTIZED = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "QOrdered")
+_DIGEST_BYTES = 16
+
+
+class Contents(Struct, frozen=True):
+    """How the data of a tensor is read: as its values, or as a digest of its bytes."""
+
+    values: Callable[[TensorProto], npt.NDArray[np.generic]]
+    digest: Callable[[TensorProto], bytes]
+
+
+def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: Contents) -> str:
+    """The identity of a weight that these operators read.
+
+    Of a quantized operator's settings only zeros count: retraining changes scales and zero points,
+    which never changes the time.
+    """
+    shown = f"{tensor.data_type} {tuple(tensor.dims)}"
+    is_quantized = bool(operators) and all(map(_is_quantized, operators))
+    is_single = prod(tensor.dims) == 1
+    if not is_float(tensor):
+        if is_quantized:
+            return f"{shown} {_number_class(tensor, contents)}" if is_single else shown
+        is_known = stored_size(tensor) <= KEEP_INTEGER_BYTES
+        return f"{shown} {contents.digest(tensor).hex()}" if is_known else shown
+    if is_single:
+        is_plain = bool(operators) and operators <= _ARITHMETIC
+        if is_quantized or is_plain:
+            return f"{shown} {_number_class(tensor, contents)}"
+        return f"{shown} {contents.digest(tensor).hex()}"
+    return shown
+
+
+def is_float(tensor: TensorProto) -> bool:
+    name = dtype_name(tensor.data_type) or ""
+    return name.startswith(("float", "bfloat", "complex"))
+
+
+def stored_size(tensor: TensorProto) -> int:
+    """The bytes of a tensor's packed elements; 0 for text and for an unknown type."""
+    name = dtype_name(tensor.data_type)
+    return 0 if name is None else byte_size(name, prod(tensor.dims))
+
+
+def _is_quantized(operator: str) -> bool:
+    return (
+        operator.startswith(_QUANTIZED)
+        or "quantize" in operator.lower()
+        or "Integer" in operator
+        or "NBits" in operator
+    )
+
+
+def _number_class(tensor: TensorProto, contents: Contents) -> str:
+    """`zero`, `subnormal`, `normal` or `no number`: the classes that differ in time."""
+    try:
+        value = np.asarray(contents.values(tensor)).reshape(-1)[0]
+    except (TypeError, ValueError, IndexError):
+        return "unknown"
+    number = float(value)
+    if not np.isfinite(number):
+        return "no number"
+    if number == 0.0:
+        return "zero"
+    if np.issubdtype(value.dtype, np.floating):
+        return "subnormal" if abs(number) < float(np.finfo(value.dtype).tiny) else "normal"
+    return "nonzero"
+
+
+def digest_texts(*parts: str) -> str:
+    return digest_bytes("\n".join(parts).encode("utf-8", "surrogatepass")).hex()
+
+
+def digest_bytes(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

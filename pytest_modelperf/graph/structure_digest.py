@@ -1,0 +1,195 @@
+"""The digest of a model's structure, which its twin has too.
+
+The structure is every operator with its attributes, its weights' types and shapes, and what it is
+connected to, from the inputs of the model on. Names do not count, and neither do values that
+training changes; settings such as axes count by value. As in the digest of a plan, the digest of
+each node is made of those of its inputs, and the nodes are compared in no order.
+
+Values count only where a twin has them at any rate (`is_always_kept`), so large weights are never
+read, and a model and its twin have one digest by construction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    ValueInfoProto,
+)
+
+from pytest_modelperf.graph.convert import constant_tensor
+from pytest_modelperf.graph.identities import (
+    Contents,
+    digest_bytes,
+    digest_texts,
+    identify_weight,
+)
+from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.twin import is_always_kept, is_left_out
+from pytest_modelperf.graph.validity import unified_domain
+
+# A tensor that no node, weight or input before it has.
+_OUTSIDE = "outside"
+
+
+def digest_structure(file: ModelFile) -> str:
+    """The digest of a model's structure, or of a twin's, as 32 hexadecimal digits."""
+    proto, structure = file.proto, _Structure(file)
+    opsets = sorted((unified_domain(each.domain), each.version) for each in proto.opset_import)
+    functions = sorted(map(structure.digest_function, proto.functions))
+    return digest_texts(
+        repr(opsets), *functions, structure.digest_graph(proto.graph, lambda _: _OUTSIDE)
+    )
+
+
+class _Weight(Struct, frozen=True):
+    """A stored constant of a graph: an initializer or the value of a Constant."""
+
+    name: str
+    tensor: TensorProto | SparseTensorProto
+
+
+class _Structure:
+    """The digests of the graphs of one model."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self._file = file
+        self._contents = Contents(file.read_tensor, self._content)
+
+    def digest_function(self, function: FunctionProto) -> str:
+        domain = unified_domain(function.domain)
+        known = {str(name): f"input {place}" for place, name in enumerate(function.input)}
+        opsets = sorted(
+            (unified_domain(each.domain), each.version) for each in function.opset_import
+        )
+        return digest_texts(
+            repr((domain, function.name, function.overload, opsets, list(function.attribute))),
+            repr(self._attributes(function.attribute_proto, lambda _: _OUTSIDE)),
+            self._digest_nodes(function.node, (), known, lambda _: _OUTSIDE, function.output),
+        )
+
+    def digest_graph(self, graph: GraphProto, outer: Callable[[str], str]) -> str:
+        """The digest of a graph or body; `outer` has the digests of tensors around a body."""
+        weights = [
+            *(_Weight(str(tensor.name), tensor) for tensor in graph.initializer),
+            *(_Weight(str(sparse.values.name), sparse) for sparse in graph.sparse_initializer),
+        ]
+        stored = {weight.name for weight in weights}
+        # Models of early versions list their weights as inputs too.
+        inputs = [value for value in graph.input if value.name not in stored]
+        known = {
+            str(value.name): f"input {place} {_type(value)}" for place, value in enumerate(inputs)
+        }
+        outputs = [str(value.name) for value in graph.output]
+        return digest_texts(
+            repr([*map(_type, inputs)]),
+            repr([*map(_type, graph.output)]),
+            self._digest_nodes(graph.node, weights, known, outer, outputs),
+        )
+
+    def _digest_nodes(
+        self,
+        nodes: Iterable[NodeProto],
+        stored: Iterable[_Weight],
+        inputs: Mapping[str, str],
+        outer: Callable[[str], str],
+        outputs: Iterable[str],
+    ) -> str:
+        weights, running = [*stored], []
+        operators: dict[str, set[str]] = defaultdict(set)
+        for node in nodes:
+            constant = _constant(node)
+            if constant is not None:
+                weights.append(constant)
+                continue
+            running.append(node)
+            for name in node.input:
+                operators[str(name)].add(str(node.op_type))
+        identities = {w.name: self._identify(w.tensor, operators[w.name]) for w in weights}
+        known: dict[str, str] = {"": "", **inputs, **identities}
+
+        def lookup(name: str) -> str:
+            found = known.get(name)
+            return outer(name) if found is None else found
+
+        digests: list[str] = []
+        readers: dict[str, list[str]] = {weight.name: [] for weight in weights}
+        for node in running:
+            names = [str(name) for name in node.input]
+            own = digest_texts(
+                repr((str(node.op_type), unified_domain(str(node.domain)), str(node.overload))),
+                repr(self._attributes(node.attribute, lookup)),
+                *map(lookup, names),
+            )
+            digests.append(own)
+            known.update({str(name): f"{own}/{k}" for k, name in enumerate(node.output) if name})
+            for place, name in enumerate(names):
+                if name in readers:
+                    readers[name].append(f"{own}/{place}")
+        # One weight for two nodes takes less of a cache than two weights.
+        shared = sorted((identities[name], sorted(found)) for name, found in readers.items())
+        returned = [lookup(str(name)) for name in outputs]
+        return digest_texts(repr(sorted(digests)), repr(shared), repr(returned))
+
+    def _attributes(
+        self, attributes: Iterable[AttributeProto], outer: Callable[[str], str]
+    ) -> list[tuple[str, str]]:
+        return sorted((str(each.name), self._digest_attribute(each, outer)) for each in attributes)
+
+    def _digest_attribute(self, attribute: AttributeProto, outer: Callable[[str], str]) -> str:
+        bodies = [attribute.g] if attribute.HasField("g") else []
+        tensors = [attribute.t] if attribute.HasField("t") else []
+        sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+        parts = [
+            *(self.digest_graph(body, outer) for body in (*bodies, *attribute.graphs)),
+            *(self._identify(each, set()) for each in (*tensors, *attribute.tensors)),
+            *(self._identify(each, set()) for each in (*sparse, *attribute.sparse_tensors)),
+        ]
+        if parts:
+            return repr(parts)
+        if attribute.HasField("doc_string"):
+            # A twin has no such text.
+            plain = AttributeProto()
+            plain.CopyFrom(attribute)
+            plain.ClearField("doc_string")
+            attribute = plain
+        return digest_bytes(attribute.SerializeToString(deterministic=True)).hex()
+
+    def _identify(self, tensor: TensorProto | SparseTensorProto, operators: set[str]) -> str:
+        if isinstance(tensor, TensorProto):
+            return identify_weight(tensor, operators, self._contents)
+        stored = tuple(tensor.values.dims), tuple(tensor.indices.dims)
+        return f"sparse {tensor.values.data_type} {tuple(tensor.dims)} {stored}"
+
+    def _content(self, tensor: TensorProto) -> bytes:
+        if tensor.data_type == TensorProto.STRING or not is_always_kept(tensor):
+            return b""
+        if is_left_out(tensor):
+            return b"left out"
+        return digest_bytes(self._file.read_tensor(tensor).tobytes())
+
+
+def _constant(node: NodeProto) -> _Weight | None:
+    """The stored constant that a Constant node is; None for any other node."""
+    is_constant = node.op_type == "Constant" and not unified_domain(str(node.domain))
+    if not is_constant or len(node.attribute) != 1 or len(node.output) != 1:
+        return None
+    attribute, name = node.attribute[0], str(node.output[0])
+    if attribute.HasField("t"):
+        return _Weight(name, attribute.t)
+    if attribute.HasField("sparse_tensor"):
+        return _Weight(name, attribute.sparse_tensor)
+    tensor = constant_tensor(attribute)
+    return None if tensor is None else _Weight(name, tensor)
+
+
+def _type(value: ValueInfoProto) -> str:
+    return str(value.type.SerializeToString(deterministic=True).hex())
