@@ -166,6 +166,14 @@ def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Base
             before=before and before[:_SHORT],
             after=after and after[:_SHORT],
         )
+    if old.structure != new.structure:
+        before, after = old.structure, new.structure
+        return BaselineChange(
+            case=case_id,
+            name="structure",
+            before=before and before[:_SHORT],
+            after=after and after[:_SHORT],
+        )
     if old.provenance != new.provenance:
         before, after = _day(old), _day(new)
         return BaselineChange(case=case_id, name="recorded", before=before, after=after)

@@ -49,8 +49,9 @@ from pytest_modelperf.stats.records import Ratio
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
+# The digest of a plan or of a structure.
+ShortDigest: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 # A key becomes the name of a file beside `model.json`.
-PlanKey: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 MachineKey: TypeAlias = Annotated[
     str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
 ]
@@ -171,7 +172,7 @@ class FidelityPart(_Part):
 class PlanPart(_Part):
     """The plan that the engine made of the model, on the machine of this key."""
 
-    digest: PlanKey
+    digest: ShortDigest
     kernels: Count
     machine: MachineKey
 
@@ -200,6 +201,7 @@ class CasePart(CountsPart):
     provenance: ProvenancePart | None
     observed: ObservedPart | None
     plan: PlanPart | None
+    structure: ShortDigest | None
 
 
 class ModelBaselineFile(_Part):
@@ -333,6 +335,7 @@ def _read_case(case_id: str, case: CasePart) -> StoredCase:
         inputs=None if case.inputs is None else StoredInputs(**asdict(case.inputs)),
         fidelity=None if case.fidelity is None else _read_fidelity(case.fidelity),
         plan=None if case.plan is None else StoredPlan(**asdict(case.plan)),
+        structure=case.structure,
     )
 
 
@@ -430,6 +433,7 @@ def _case_part(case: StoredCase) -> CasePart:
         provenance=None if case.provenance is None else ProvenancePart(**asdict(case.provenance)),
         observed=observed,
         plan=None if case.plan is None else PlanPart(**asdict(case.plan)),
+        structure=case.structure,
         **({"static": None, "layer_types": None} if case.static is None else _counts(case.static)),
     )
 

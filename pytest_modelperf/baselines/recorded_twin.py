@@ -1,8 +1,9 @@
-"""Whether a twin, or a model of a recorded digest, is what was recorded, by its counts.
+"""Whether a twin, or a model of a recorded digest, is what was recorded.
 
 A twin comes with a pull request. Wider weights would make it a slow reference that lets a slower
 model pass, while every figure that a reviewer looks at stays the same. So a twin is checked before
-it is rebuilt. A digest that was edited would have any model pass as the recorded one.
+it is rebuilt: by its counts, and by its structure, because wider dilations or a slower operator
+change no count. A digest that was edited would have any model pass as the recorded one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline, StoredCase, StoredStatic
-from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.errors import BaselineError, ModelError
+from pytest_modelperf.graph.digests import Tell
+from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.profiler.records import StaticProfile
@@ -43,7 +47,7 @@ _FIGURES = (
 
 
 def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model]) -> None:
-    """BaselineError if the counts of a twin differ from those of its baseline.
+    """BaselineError if the counts or the structure of a twin differ from those of its baseline.
 
     `models` are the twin, bound as for its cases. Cases that it does not stand for are left out.
     """
@@ -71,6 +75,17 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
                 found = next(_differences(stored.static, model.static, _OF_WEIGHTS), None)
             if found is not None:
                 raise _other_twin(baseline, f"at {printable(case.id)} it has {found}")
+    _require_structure(baseline, models[0].file)
+
+
+def _require_structure(baseline: Baseline, twin: ModelFile) -> None:
+    for case in baseline.model.cases:
+        if baseline.model.has_twin_of(case.id) and not has_recorded_structure(case, twin):
+            raise _other_twin(
+                baseline,
+                "its operators, attributes or connections are not those that were recorded at "
+                f"{printable(case.id)}",
+            )
 
 
 def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -> None:
@@ -84,6 +99,31 @@ def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -
             "counts differently, record it anew with "
             "`pytest --modelperf --modelperf-update-baseline`."
         )
+
+
+def require_recorded_structure(name: str, stored: StoredCase, model: ModelFile, tell: Tell) -> None:
+    """BaselineError if a model of the recorded digest does not have the recorded structure."""
+    if has_recorded_structure(stored, model) or not _has_recorded_digest(stored, model, tell):
+        return
+    raise BaselineError(
+        f"model.json of the baseline of {printable(name)} contradicts itself at "
+        f"{printable(stored.id)}: its sha256 is that of the model as it is now, which has other "
+        "operators, attributes or connections than its structure says. Restore the folder from "
+        "version control, or record it anew with `pytest --modelperf --modelperf-update-baseline`."
+    )
+
+
+def has_recorded_structure(stored: StoredCase, model: ModelFile) -> bool:
+    """Whether a model or twin has the structure of a case; True where none is stored."""
+    return stored.structure is None or stored.structure == digest_structure(model)
+
+
+def _has_recorded_digest(stored: StoredCase, model: ModelFile, tell: Tell) -> bool:
+    """Whether a model is the recorded one; False where some of its data is missing."""
+    try:
+        return stored.model_sha256 is not None and stored.model_sha256 == model.sha256(tell)
+    except ModelError:
+        return False
 
 
 def other_counts(stored: StoredStatic, now: StaticProfile) -> str | None:

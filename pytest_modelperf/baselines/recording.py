@@ -23,6 +23,7 @@ from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure import PlanDigest
+from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -121,6 +122,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         inputs=model.given_inputs(),
         generation=generation_of(model.binding),
         plan=_stored_plan(compared, machine.key),
+        structure=digest_structure(model.file),
     )
     latency = store_latency(profiles, facts, date)
     recording = BaselineRecording(
@@ -146,6 +148,7 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
         dims=dict(sorted(model.binding.dims.items())),
         inputs=model.given_inputs(),
         generation=generation_of(model.binding),
+        structure=digest_structure(model.file),
     )
     return BaselineRecording(name=name, model=replace(facts, path=None), cases=(stored,))
 

@@ -112,7 +112,8 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     """One stored case. `engine` is the name of the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: cases may be recorded at different
-    times. `static` are the counts of the graph alone, and `observed` are those that one run
+    times, and `structure` is the digest of its operators and connections; None if an older version
+    recorded it. `static` are the counts of the graph alone, and `observed` are those that one run
     completed; None if there was nothing to complete or nothing ran. Both are None for a Python
     function. `static` alone is None if an older version stored only completed counts. `options` are
     the given options of the engine, and `inputs` the given inputs. These and `provenance` are None
@@ -134,6 +135,7 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     fidelity: Fidelity | None = None
     generation: StoredGeneration | None = None
     plan: StoredPlan | None = None
+    structure: str | None = None
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""

@@ -144,6 +144,12 @@ def _model_6_to_7(root: Part) -> Part:
     return {**root, "schema": 7, "cases": _each(root["cases"], lambda case: {**case, "plan": None})}
 
 
+def _model_7_to_8(root: Part) -> Part:
+    """Nobody stored the digest of a structure yet."""
+    cases = _each(root["cases"], lambda case: {**case, "structure": None})
+    return {**root, "schema": 8, "cases": cases}
+
+
 def _each(cases: Part, upgrade: Any) -> Part:  # noqa: ANN401  # a step for one case
     return {case_id: upgrade(case) for case_id, case in cases.items()}
 
@@ -159,6 +165,7 @@ _MODEL_STEPS = (
     _model_4_to_5,
     _model_5_to_6,
     _model_6_to_7,
+    _model_7_to_8,
 )
-MODEL_SCHEMA = Schema(7, dict(enumerate(_MODEL_STEPS, 1)))
+MODEL_SCHEMA = Schema(8, dict(enumerate(_MODEL_STEPS, 1)))
 MACHINE_SCHEMA = Schema(1)

@@ -6,7 +6,7 @@ import time
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.recorded_twin import other_counts
+from pytest_modelperf.baselines.recorded_twin import has_recorded_structure, other_counts
 from pytest_modelperf.baselines.records import StoredCase, StoredPlan
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
@@ -39,7 +39,7 @@ def settle_by_plan(
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
     if stored is None or stored.plan is None or not gate.trusts_plans or before.setup != setup:
         return None
-    if not (_is_recorded_alike(stored, before, setup) and _counts_alike(stored, after)):
+    if not (_is_recorded_alike(stored, before, setup) and _is_built_alike(stored, after)):
         return None
     begun = time.monotonic()
     try:
@@ -84,9 +84,15 @@ def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
     )
 
 
-def _counts_alike(stored: StoredCase, now: Model) -> bool:
-    """Whether the graph counts as the recorded one, by layer types too: else its plan differs."""
-    return stored.static is not None and other_counts(stored.static, now.static.from_graph) is None
+def _is_built_alike(stored: StoredCase, now: Model) -> bool:
+    """Whether the graph has the counts and the structure of the recorded one.
+
+    Otherwise only the twin can tell whether the engine makes the same plan of both: a digest of
+    another model's plan may stand in the file.
+    """
+    if stored.static is None or other_counts(stored.static, now.static.from_graph) is not None:
+        return False
+    return has_recorded_structure(stored, now.file)
 
 
 def judge_same_plan(

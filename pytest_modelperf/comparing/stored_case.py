@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.recorded_twin import require_recorded_counts
+from pytest_modelperf.baselines.recorded_twin import (
+    require_recorded_counts,
+    require_recorded_structure,
+)
 from pytest_modelperf.baselines.records import StoredCase
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
@@ -30,7 +33,7 @@ def settle(
     """What a baseline alone says of a model as it is now; None where its twin is needed.
 
     Rebuilding a twin takes longer than all the rest, so this works without it. BaselineError where
-    the digest is that of the model, and the counts are not.
+    the digest is that of the model, and the structure or the counts are not.
     """
     if before.baseline is None:
         return None
@@ -38,6 +41,7 @@ def settle(
     missing = find_missing(place.case, stored, after)
     if stored is None or missing is not None:
         return missing
+    require_recorded_structure(before.baseline.model.name, stored, after.file, place.tell)
     is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
     if not is_same or not stored.is_counted:
         return None

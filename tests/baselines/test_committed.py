@@ -8,12 +8,15 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.document import write_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.records import BaselineRecording, Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.machine.describe import find_versions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.support.checkout import ROOT
@@ -26,13 +29,18 @@ PACKAGES = ("pytest-modelperf", "onnx")
 
 def current(name: str) -> BaselineRecording:
     """What is kept of a model: the totals and the layer types of two batch sizes."""
-    profile = profile_model(light_model(name), ProfileRequest(batch_sizes=(1, 8)))
+    path = light_model(name)
+    profile = profile_model(path, ProfileRequest(batch_sizes=(1, 8)))
+    structure = digest_structure(open_model(path))
     today = dt.datetime.now(dt.timezone.utc).date()
     provenance = Provenance(date=today, packages=find_versions(PACKAGES))
     return BaselineRecording(
         name=f"light_{name}",
         model=profile.model,
-        cases=tuple(store_case(case, profile.model, provenance) for case in profile.cases),
+        cases=tuple(
+            replace(store_case(case, profile.model, provenance), structure=structure)
+            for case in profile.cases
+        ),
     )
 
 

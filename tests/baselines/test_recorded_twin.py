@@ -17,6 +17,7 @@ from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
@@ -52,7 +53,11 @@ def recorded(model: onnx.ModelProto) -> Baseline:
     profile = profile_model(model, REQUEST)
     facts = replace(profile.model, sha256="a" * 64)
     origin = Provenance(date=dt.date(2026, 1, 31))
-    cases = tuple(store_case(case, facts, origin, TRUSTED) for case in profile.cases)
+    structure = digest_structure(open_model(model))
+    cases = tuple(
+        replace(store_case(case, facts, origin, TRUSTED), structure=structure)
+        for case in profile.cases
+    )
     twin = make_twin(open_model(model))
     recording = BaselineRecording(
         name="dense",
@@ -66,9 +71,9 @@ def recorded(model: onnx.ModelProto) -> Baseline:
     return stored
 
 
-def rebuilt(stored: Baseline) -> Path:
+def rebuilt(stored: Baseline, model: onnx.ModelProto | None = None) -> Path:
     """The folder that the twin was rebuilt in, which is gone by now."""
-    now = Side(dense(), Setup())
+    now = Side(model or dense(), Setup())
     with baseline_side(stored, "a-machine", now, REQUEST, Extensions()) as side:
         assert isinstance(side.source, Path)
         assert side.source.exists()
@@ -117,6 +122,47 @@ def test_a_twin_with_another_operator_of_the_same_cost_is_refused() -> None:
     stored = with_twin_of(recorded(activated("Relu")), activated("Sign"))
     with pytest.raises(BaselineError, match=r"it has 0 layers of Relu, and model\.json says 1"):
         rebuilt(stored)
+
+
+DILATED = """g (float[N,8,32,32] x) => (float[N,8,32,32] y) {{
+    y = Conv <dilations = [{by},{by}], pads = [{by},{by},{by},{by}]> (x, w)
+}}"""
+
+
+def dilated(by: int) -> onnx.ModelProto:
+    """A convolution of 3x3 whose pads make up for its dilations, so that its counts are one."""
+    return parse(DILATED.format(by=by), weights={"w": ones(8, 8, 3, 3)})
+
+
+def swapped(first: str, second: str) -> onnx.ModelProto:
+    """Two activations, either of which may be the first."""
+    text = "g (float[N,64] x) => (float[N,32] y) { p = MatMul(x, w) q = %s(p) y = %s(q) }"
+    return parse(text % (first, second), weights={"w": ones(64, 32)})
+
+
+STRUCTURES: Mapping[str, tuple[onnx.ModelProto, onnx.ModelProto]] = {
+    "dilations and pads": (dilated(1), dilated(4)),
+    "the order of operators": (swapped("Relu", "Erf"), swapped("Erf", "Relu")),
+}
+
+
+@pytest.mark.parametrize(("model", "other"), STRUCTURES.values(), ids=STRUCTURES)
+def test_a_twin_of_the_same_counts_and_another_structure_is_refused(
+    model: onnx.ModelProto, other: onnx.ModelProto
+) -> None:
+    stored = recorded(model)
+    assert not rebuilt(stored, model).exists()
+    with pytest.raises(BaselineError, match="its operators, attributes or connections") as raised:
+        rebuilt(with_twin_of(stored, other), model)
+    assert str(raised.value).startswith("twin.onnx of the baseline dense is not the twin of ")
+    assert "Restore the folder from version control" in str(raised.value)
+
+
+def test_a_baseline_of_an_older_version_has_no_structure_to_hold_a_twin_against() -> None:
+    stored = recorded(dilated(1))
+    older = tuple(replace(case, structure=None) for case in stored.model.cases)
+    edited = with_twin_of(stored, dilated(4))
+    rebuilt(replace(edited, model=replace(edited.model, cases=older)), dilated(1))
 
 
 def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:

@@ -269,6 +269,7 @@ _CASE = st.builds(
         kernels=_COUNT,
         machine=_KEY,
     ),
+    structure=st.none() | st.text("0123456789abcdef", min_size=32, max_size=32),
 )
 
 
@@ -355,7 +356,7 @@ def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = write_model(stored)
     assert read_model(data, _MODEL) == stored
     assert write_model(read_model(data, _MODEL)) == data
-    assert json.loads(data)["schema"] == 7
+    assert json.loads(data)["schema"] == 8
 
 
 @given(_MACHINES)
@@ -411,7 +412,8 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
     "scalar_params": null,
     "uncounted_ops": {"my.ops::Blend": 1},
     "weight_bytes": 280
-   }
+   },
+   "structure": null
   }
  },
  "model": {
@@ -422,7 +424,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
   "total_bytes": null
  },
- "schema": 7,
+ "schema": 8,
  "twin": {"bytes": 68, "left_out_bytes": null, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
@@ -621,9 +623,9 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', '"macs": -1,\n'), r"\[...\].static.macs: expected int >= 0"),
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), f"expected int <= {2**63 - 1}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
-        (_replace('"schema": 7', '"schema": 8'), "schema: this file has schema 8.*pip install"),
-        (_replace('"schema": 7', '"schema": "6"'), "schema: expected a whole number"),
-        (_replace('"schema": 7', '"scheme": 4'), 'the key "schema" is missing'),
+        (_replace('"schema": 8', '"schema": 9'), "schema: this file has schema 9.*pip install"),
+        (_replace('"schema": 8', '"schema": "6"'), "schema: expected a whole number"),
+        (_replace('"schema": 8', '"scheme": 4'), 'the key "schema" is missing'),
         (_replace("a note", "?").replace(b"?", b"\xff"), "line 38: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "provenance.date: invalid RFC3339 encoded date"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
@@ -735,6 +737,13 @@ def test_schema_5_knew_no_phases_of_a_generation_and_says_the_rest() -> None:
     document = json.loads(MODEL_BYTES)
     document["schema"] = 5
     del document["cases"]["b1-c1"]["generation"]
+    assert read_model(json.dumps(document).encode(), _MODEL) == read_model(MODEL_BYTES, _MODEL)
+
+
+def test_schema_7_knew_no_structure_and_says_the_rest() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 7
+    del document["cases"]["b1-c1"]["structure"]
     assert read_model(json.dumps(document).encode(), _MODEL) == read_model(MODEL_BYTES, _MODEL)
 
 

@@ -26,6 +26,7 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import settle
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.binding import parse_input_spec
+from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import CasePlace, Model
@@ -65,6 +66,7 @@ def run_case(model: Model, way: Way) -> StoredCase:
         engine="onnxruntime",
         options=dict(way.options),
         inputs=model.given_inputs(),
+        structure=digest_structure(model.file),
     )
 
 
@@ -158,6 +160,24 @@ def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
         settled(edited, USUAL.bind(path), USUAL)
     assert str(raised.value).startswith("model.json of the baseline of top.onnx ")
     assert "--modelperf-update-baseline" in str(raised.value)
+
+
+def test_the_digest_of_a_model_with_another_structure_is_a_broken_baseline(path: Path) -> None:
+    """Whatever engine recorded it."""
+    stored = replace(run_case(USUAL.bind(path), USUAL), structure="0" * 32)
+    for edited in (stored, replace(stored, engine="openvino")):
+        with pytest.raises(BaselineError, match="than its structure says") as raised:
+            settled(edited, USUAL.bind(path), USUAL)
+        assert str(raised.value).startswith("model.json of the baseline of top.onnx ")
+        assert "--modelperf-update-baseline" in str(raised.value)
+
+
+def test_a_model_of_another_digest_may_have_another_structure(path: Path) -> None:
+    assert verdict(USUAL, USUAL, path, structure="0" * 32, model_sha256="0" * 64) is None
+
+
+def test_a_baseline_of_an_older_version_has_no_structure(path: Path) -> None:
+    assert verdict(USUAL, USUAL, path, structure=None) is Verdict.UNCHANGED
 
 
 @pytest.mark.parametrize("unknown", ["inputs", "options", "provenance"])

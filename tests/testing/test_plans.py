@@ -24,16 +24,27 @@ WIDE = "p50=200 %"
 LIMITS = ("--modelperf-max-seconds", "3", "--modelperf-tolerance", WIDE)
 
 
-def stack(activation: str = "Relu", seed: int = 0, *, product: str = "MatMul") -> onnx.ModelProto:
-    """Products one after the other, each with an activation."""
+def stack(
+    activation: str = "Relu",
+    seed: int = 0,
+    *,
+    product: str = "MatMul",
+    activates_first: bool = False,
+) -> onnx.ModelProto:
+    """Products one after the other, each with an activation after or before it."""
     random = np.random.default_rng(seed)
     weights: dict[str, Any] = {}
     lines, source = [], "x"
     for layer in range(LAYERS):
         weights[f"w{layer}"] = random.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 14
-        lines.append(f"[product{layer}] m{layer} = {product} ({source}, w{layer})")
-        source = "y" if layer == LAYERS - 1 else f"a{layer}"
-        lines.append(f"{source} = {activation} (m{layer})")
+        target = "y" if layer == LAYERS - 1 else f"a{layer}"
+        if activates_first:
+            lines.append(f"m{layer} = {activation} ({source})")
+            lines.append(f"[product{layer}] {target} = {product} (m{layer}, w{layer})")
+        else:
+            lines.append(f"[product{layer}] m{layer} = {product} ({source}, w{layer})")
+            lines.append(f"{target} = {activation} (m{layer})")
+        source = target
     graph = f"g (float[64,{WIDTH}] x) => (float[64,{WIDTH}] y) {{ {' '.join(lines)} }}"
     return parse(graph, weights=weights)
 
@@ -128,12 +139,15 @@ def test_a_baseline_without_the_digest_of_a_plan_has_its_twin_asked(
     assert (case["verdict"], case["how"]) == ("passed", "plan")
 
 
-def test_the_plan_of_another_operator_of_the_same_counts_is_not_believed(
-    recorded: pytest.Pytester,
+@pytest.mark.parametrize(
+    "other", [stack("Sign"), stack(activates_first=True)], ids=["operator", "order"]
+)
+def test_the_plan_of_another_model_of_the_same_counts_is_not_believed(
+    other: onnx.ModelProto, recorded: pytest.Pytester
 ) -> None:
     folder = recorded.path / "baselines/m"
     shutil.copytree(folder, recorded.path / "kept")
-    write(recorded, stack("Sign"))
+    write(recorded, other)
     update = ("--modelperf", "--modelperf-update-baseline", *LIMITS, "m.onnx")
     recorded.runpytest_inprocess(*update).assert_outcomes(passed=1)
     plan = stored_case(recorded)["plan"]
