@@ -18,6 +18,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from pytest_modelperf.baselines.records import (
+    FIDELITY,
     Fidelity,
     MachineBaseline,
     ModelBaseline,
@@ -31,7 +32,7 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     StoredTwin,
 )
-from pytest_modelperf.baselines.upgrades import MACHINE_SCHEMA, MODEL_SCHEMA
+from pytest_modelperf.baselines.upgrades import COUNT_AGAIN, MACHINE_SCHEMA, MODEL_SCHEMA
 from pytest_modelperf.files.documents import (
     Count,
     Digest,
@@ -167,6 +168,18 @@ class FidelityPart(_Part):
                 raise ValueError("there are rounds or an interval, but no ratio")
         elif self.interval and not self.interval[0] <= self.ratio <= self.interval[1]:
             raise ValueError("the ratio is outside of its interval")
+        if not self.is_trusted and self._has_no_doubt and self.reason != COUNT_AGAIN:
+            raise ValueError("the twin is not trusted, but was shown to run like the model")
+
+    @property
+    def _has_no_doubt(self) -> bool:
+        """Whether a recording would trust the twin: by the plans alone, or by the whole interval.
+
+        Bounds are stored rounded, so one that is the limit itself may have been beyond it.
+        """
+        if self.ratio is None or self.interval is None:
+            return self.ratio is None and self.has_same_plan is True
+        return all(abs(bound - 1.0) < FIDELITY for bound in self.interval)
 
 
 class PlanPart(_Part):

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.records import Fidelity
+from pytest_modelperf.baselines.records import FIDELITY, Fidelity
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio
 
-# How much a twin may differ from its model, and the confidence of the intervals that decide.
-FIDELITY = 0.02
+# The confidence of the intervals that decide.
 _FIDELITY_CONFIDENCE = 0.95
 
 

@@ -23,6 +23,9 @@ from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None
 
+# How much a twin may differ from its model.
+FIDELITY = 0.02
+
 
 class Provenance(Struct, frozen=True, kw_only=True):
     """When the content of a case was last recorded, with which versions, and on which machine.

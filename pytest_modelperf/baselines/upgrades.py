@@ -21,7 +21,7 @@ _RECORD_AGAIN = (
 )
 # How the note begins that schema 3 has on figures which a run completed.
 _COMPLETED = "only a run could tell"
-_COUNT_AGAIN = (
+COUNT_AGAIN = (
     "an older version recorded the baseline and did not store what its graph alone tells: record "
     "it again"
 )
@@ -119,7 +119,7 @@ def _case_3_to_4(case: Part) -> Part:
         return {**upgraded, "static": static}
     fidelity = case["fidelity"]
     if fidelity is not None and fidelity["is_trusted"]:
-        fidelity = {**fidelity, "is_trusted": False, "reason": _COUNT_AGAIN}
+        fidelity = {**fidelity, "is_trusted": False, "reason": COUNT_AGAIN}
     observed = {"static": static, "layer_types": case["layer_types"]}
     nothing = {"static": None, "layer_types": None}
     return {**upgraded, **nothing, "observed": observed, "fidelity": fidelity}

@@ -30,6 +30,7 @@ from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from tests.support.command import Result, run
+from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse, save_beside
@@ -302,12 +303,11 @@ def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> 
     assert len(latency.processes) == PROCESSES
 
 
-def trusted(recording: BaselineRecording, *, is_trusted: bool = True) -> BaselineRecording:
+def trusted(recording: BaselineRecording) -> BaselineRecording:
     """The recording with a fidelity that does not hang on the noise of this machine."""
     (case,) = recording.cases
     assert case.fidelity is not None
-    reason = None if is_trusted else "the twin runs otherwise"
-    fidelity = replace(case.fidelity, is_trusted=is_trusted, reason=reason)
+    fidelity = replace(case.fidelity, is_trusted=True, reason=None)
     return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 
@@ -357,7 +357,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
     recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disturb(monkeypatch)
-    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
+    baseline = store(doubted(steady(recording)), tmp_path)
     result, document = compared(baseline, "slow_400us.onnx")
     found = metric(document, "latency_p50")
     assert "not run as a duet: the twin runs otherwise" in document["cases"][0]["notes"][0]
@@ -377,7 +377,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
 def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
     option: str, recording: BaselineRecording, tmp_path: Path
 ) -> None:
-    baseline = store(trusted(recording, is_trusted=False), tmp_path)
+    baseline = store(doubted(recording), tmp_path)
     result = run("compare", *TIMED, baseline, "equal_200us.onnx", option, sys.executable)
     assert (result.exit_code, result.out) == (2, "")
     assert "b1-c1 cannot run in a Python of its own: the twin runs otherwise" in result.err
@@ -395,7 +395,7 @@ def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturb
     recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disturb(monkeypatch, "other processes took 40 % of its processors")
-    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
+    baseline = store(doubted(steady(recording)), tmp_path)
     result, document = compared(baseline, "slow_400us.onnx")
     assert metric(document, "latency_p50")["verdict"] == "inconclusive"
     assert "other processes took 40 %" in document["cases"][0]["notes"][0]
@@ -406,7 +406,7 @@ def test_the_command_that_records_again_has_the_engine_and_the_folder_that_were_
     recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disturb(monkeypatch, "other processes took 40 % of its processors")
-    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
+    baseline = store(doubted(steady(recording)), tmp_path)
     shown = run("compare", *TIMED, baseline, "slow_400us.onnx").out
     typed = f"--modelperf-baseline-dir={tmp_path} --modelperf-engine=timed"
     command = f"pytest --modelperf --modelperf-update-baseline {typed}"

@@ -14,8 +14,8 @@ import click
 import onnx
 import pytest
 
-from pytest_modelperf.baselines.fidelity import FIDELITY
 from pytest_modelperf.baselines.recording import PROCESSES
+from pytest_modelperf.baselines.records import FIDELITY
 from pytest_modelperf.cli import main
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE

@@ -20,6 +20,7 @@ from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.testing.history_ratio import ratio_to_baseline
 from pytest_modelperf.testing.linking import LinkGate
 from tests.support.comparisons import GRAPH, SLOWER
+from tests.support.doubted_twin import doubted
 from tests.support.profiles import make_round
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 from tests.support.repository import git, needs_git
@@ -153,13 +154,6 @@ def test_a_link_is_measured_until_it_is_precise_whatever_it_is(ratio: float) -> 
     assert gate.is_decided([make_pair(index, ratio, spread=0.001) for index in range(6)])
 
 
-def without_trust(recording: BaselineRecording) -> BaselineRecording:
-    (case,) = recording.cases
-    assert case.fidelity is not None
-    fidelity = replace(case.fidelity, is_trusted=False, reason="the twin is slower")
-    return replace(recording, cases=(replace(case, fidelity=fidelity),))
-
-
 def with_other_dims(recording: BaselineRecording) -> BaselineRecording:
     (case,) = recording.cases
     return replace(recording, cases=(replace(case, dims={"N": 7}),))
@@ -168,7 +162,7 @@ def with_other_dims(recording: BaselineRecording) -> BaselineRecording:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (without_trust, "the twin is slower"),
+        (doubted, "the twin runs otherwise"),
         (with_other_dims, "recorded at other dimensions"),
     ],
 )

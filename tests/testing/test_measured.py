@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 import onnx
 import pytest
-from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.project import assert_says_no_internals, write_table
 from tests.support.small_models import ones, parse, save_beside
@@ -640,10 +640,7 @@ def test_a_baseline_without_a_trusted_twin_cannot_run_in_a_python_of_its_own(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     """Its stored times are of another engine than the one that was asked for."""
-    (case,) = recording.cases
-    assert case.fidelity is not None
-    doubted = replace(case.fidelity, is_trusted=False, reason="the twin runs otherwise")
-    store(replace(recording, cases=(replace(case, fidelity=doubted),)), models.path / "baselines")
+    store(doubted(recording), models.path / "baselines")
     option = f"--modelperf-baseline-python={sys.executable}"
     result = measured(models, test_of("equal_200us.onnx"), option)
     result.assert_outcomes(failed=1)

@@ -20,6 +20,7 @@ from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.store import environments_folder
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.stats.looks import share_level
+from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.installers import FakeInstaller
 from tests.support.project import assert_says_no_internals, write_table
@@ -250,14 +251,6 @@ def store_anew(recording: BaselineRecording, folder: Path) -> None:
     """An update alone keeps what a figure was first recorded with."""
     shutil.rmtree(folder)
     store(recording, folder)
-
-
-def doubted(recording: BaselineRecording) -> BaselineRecording:
-    """The same without a twin that is trusted."""
-    (case,) = recording.cases
-    assert case.fidelity is not None
-    fidelity = replace(case.fidelity, is_trusted=False, reason="the twin runs otherwise")
-    return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 
 @pytest.mark.usefixtures("slower")
