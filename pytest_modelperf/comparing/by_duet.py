@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.changed_parts import (
     part_changes,
 )
 from pytest_modelperf.comparing.differences import summing_to
-from pytest_modelperf.comparing.duet_notes import describe_duet
+from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.limits import MEMORY
@@ -256,6 +256,7 @@ def _compare_in_turn(
         ),
         rounds=len(ran.rounds),
         how=find_how(ran.rounds, gate),
+        baseline_factor=find_baseline_factor(before, ran.rounds, place.case),
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))

@@ -63,14 +63,21 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
 
 
 def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> list[str]:
+    stored = None if before.machine is None else before.machine.case(case.id)
+    factor = find_baseline_factor(before, rounds, case)
+    if stored is None or factor is None:
+        return []
+    date = max(process.date for process in stored.processes)
+    return [f"the baseline takes {describe_factor(factor)} when it was recorded ({date})"]
+
+
+def find_baseline_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> float | None:
     """How long the baseline takes on this machine, compared with when it was recorded."""
     stored = None if before.machine is None else before.machine.case(case.id)
     if stored is None:
-        return []
+        return None
     now = summarize([each.before.times_ns for each in rounds], 1).median_ns
-    factor = now / stored.percentile_ns(50.0)
-    date = max(process.date for process in stored.processes)
-    return [f"the baseline takes {describe_factor(factor)} when it was recorded ({date})"]
+    return now / stored.percentile_ns(50.0)
 
 
 def describe_factor(factor: float) -> str:

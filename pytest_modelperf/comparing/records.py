@@ -221,7 +221,8 @@ class CaseComparison(Struct, frozen=True):
     counts alone. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
     one ran. `before` and `after` are the measurements of the sides; None for a side that did not
     run. `parts` are the kernels that differ, if their times were measured, and `elsewhere` is what
-    the whole model shows beyond them.
+    the whole model shows beyond them. `baseline_factor` is how long a baseline took compared
+    with when it was recorded on this kind of machine; None if it was not, or did not run.
     """
 
     case: Case
@@ -240,6 +241,7 @@ class CaseComparison(Struct, frozen=True):
     after: SideRun | None = None
     parts: tuple[PartChange, ...] = ()
     elsewhere: TimeChange | None = None
+    baseline_factor: float | None = None
 
     @property
     def id(self) -> str:

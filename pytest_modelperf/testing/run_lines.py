@@ -30,6 +30,8 @@ from pytest_modelperf.text.words import list_names
 FALSE_ALARMS = 0.01
 # The chance that a case at its tolerance passes; each case has its own.
 FALSE_PASSES = 0.05
+# A baseline that takes so much longer than when it was recorded is told.
+_SLOW_FACTOR = 1.25
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 
 
@@ -112,6 +114,7 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(wording)}{strictly}"
     yield from _hidden_tails(report.outcomes)
     yield from _unjudged_upgrades(report.outcomes)
+    yield from _slow_baselines(report.outcomes)
     if Verdict.NEW.value in words:
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
@@ -130,6 +133,30 @@ def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, s
         both = f"both sides ran on {printable(change.installed)}"
         judging = "--modelperf-judge-upgrades judges the upgrade"
         yield "engine", f"{printable(str(change))} since {cases}, and {both}; {judging}"
+
+
+def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
+    """How much longer baselines take than when they were recorded, where that is much."""
+    factors = [
+        factor
+        for outcome in outcomes
+        if (factor := outcome.comparison.baseline_factor) is not None and factor > _SLOW_FACTOR
+    ]
+    if factors:
+        low, high = (f"{100 * (factor - 1):.0f}" for factor in (min(factors), max(factors)))
+        span = low if low == high else f"{low} to {high}"
+        baselines, takes = _counted(len(factors), "baseline"), "take"
+        were = "they were"
+        if len(factors) == 1:
+            takes, were = "takes", "it was"
+        yield (
+            "machine",
+            (
+                f"{baselines} {takes} {span} % longer than when {were} recorded on such a machine. "
+                "Ratios hold, because both sides ran in turn; times and budgets are of the slower "
+                "machine. `modelperf doctor` looks for a cause"
+            ),
+        )
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:

@@ -534,6 +534,25 @@ def test_colour_is_written_only_where_it_is_asked_for() -> None:
 # -- the summary
 
 
+@pytest.mark.parametrize(
+    ("factors", "told"),
+    [
+        ((1.4,), "1 baseline takes 40 % longer than when it was recorded on such a machine."),
+        ((1.4, 1.0, 1.54, None), "2 baselines take 40 to 54 % longer than when they were recorded"),
+        ((1.25, 0.5, None), None),
+    ],
+)
+def test_a_machine_that_is_much_slower_than_at_the_recording_is_told(
+    factors: Sequence[float | None], told: str | None
+) -> None:
+    outcomes = [
+        outcome(replace(CALM, baseline_factor=factor), f"m{place}.onnx::b16-c1")
+        for place, factor in enumerate(factors)
+    ]
+    shown = " ".join(render_summary(run(*outcomes), TextStyle(200)).split())
+    assert (f"machine: {told}" in shown) if told else ("machine:" not in shown)
+
+
 def test_a_summary_of_every_verdict_at_80_columns() -> None:
     assert summary(*ALL[:7], CALM) == snapshot("""\
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
