@@ -121,6 +121,20 @@ class BaselineStore(Struct, frozen=True):
                 "writable, or give another with --modelperf-baseline-dir."
             ) from error
 
+    def tidy(self) -> None:
+        """Finishes or reverts what killed writers left, unless one is at work.
+
+        What cannot be written, such as a checkout of somebody else, stays as it is.
+        """
+        with contextlib.suppress(OSError, BaselineError, OutputError):
+            found = [path for path in self.root.iterdir() if is_safe_name(path.name)]
+            folders = [path for path in found if path.is_dir() and not path.is_symlink()]
+            if any(_has_leftovers(self.root, folder) for folder in folders):
+                with locked(self.root, seconds=0.0):
+                    self._remove_remains()
+                    for folder in folders:
+                        _settle(folder)
+
     def _apply(self, plan: UpdatePlan, folder: Path) -> UpdatePlan:
         self._remove_remains()
         _settle(folder)

@@ -131,6 +131,7 @@ class RunEnding(Struct):
             written = [*self._write(updates, lost), *self._write(removals, {})]
             outcomes = self._without_lost(outcomes, lost)
             self._write_history(outcomes, plans, started)
+            self._store.tidy()
             notes += _untrusted(outcomes)
             notes += _unlinked(outcomes)
         elif any(outcome.recording is not None for outcome in outcomes):

@@ -1236,6 +1236,30 @@ def test_a_writer_that_is_killed_at_any_system_call_leaves_old_or_new_files(tmp_
     assert [attempt for attempt in attempts if attempt["problem"]] == []
 
 
+def test_what_a_killed_writer_left_is_gone_after_the_next_run(tmp_path: Path) -> None:
+    store_recording(tmp_path, make_recording(("b1-c1",)))
+    stored = BaselineStore(tmp_path).read(NAME)
+    for left in (".lock", f"{NAME}/.model.json.0123abcd.tmp", f"{NAME}/.twin.onnx.89abcdef.tmp"):
+        (tmp_path / left).write_bytes(b"half")
+    BaselineStore(tmp_path).tidy()
+    assert not list(tmp_path.rglob(".*"))
+    assert BaselineStore(tmp_path).read(NAME) == stored
+
+
+def test_what_a_writer_is_at_work_on_is_left_to_it(tmp_path: Path) -> None:
+    store_recording(tmp_path, make_recording(("b1-c1",)))
+    unfinished = tmp_path / NAME / ".model.json.0123abcd.tmp"
+    unfinished.write_bytes(b"half")
+    with files.locked(tmp_path):
+        BaselineStore(tmp_path).tidy()
+        assert unfinished.exists()
+
+
+def test_a_folder_without_baselines_is_not_made_by_tidying(tmp_path: Path) -> None:
+    BaselineStore(tmp_path / "none").tidy()
+    assert not (tmp_path / "none").exists()
+
+
 def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -> None:
     children = [spawn("update", str(tmp_path), str(worker), "8") for worker in range(1, 5)]
     assert [child.communicate(timeout=_SECONDS)[0] for child in children] == [""] * 4

@@ -131,6 +131,7 @@ def test_a_run_killed_at_any_system_call_of_its_writing_leaves_what_the_next_one
         where = f"--modelperf-baseline-dir={state}"
         checked = recorded.runpytest_inprocess(*STATIC, where)
         assert_says_no_internals(checked)
+        assert not [*state.rglob(".*"), *state.rglob("twin.next.onnx")]
         outcomes = checked.parseoutcomes()
         verdicts += outcomes
         # Six columns are more than the old baseline has, and what the new one has.
