@@ -84,11 +84,13 @@ modelperf.layers = (() => {
   function rowOf(layer) {
     const names = namesOf(layer);
     const isPair = layer.names.length === 2;
+    // A layer that runs in the kernel of another one is found there, too.
+    const fused = layer.fused.flatMap((others) => (others ?? []).map(({ name }) => name));
     return {
       layer,
       names,
       isPair,
-      searched: names.join("\n").toLowerCase(),
+      searched: [...names, ...fused].join("\n").toLowerCase(),
       places: layer.is_layer ? layer.names.map((_, side) => placeOf(layer, side)) : [],
       delta: isPair ? deltaOf(layer) : null,
       ratio: isPair ? ratioOf(layer) : null,

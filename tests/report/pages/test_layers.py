@@ -302,6 +302,15 @@ def test_a_name_is_searched_on_both_sides(open_data: OpenData) -> None:
     assert page.get_by_text("No layer is like that.").is_visible()
 
 
+def test_a_layer_is_found_where_its_kernel_is(open_data: OpenData) -> None:
+    """On the side that fuses it, it has no row with a time of its own."""
+    data = mixed()
+    layers_of(data)[4]["fused"] = [None, [{"name": "bn.of.the.STEM", "type": "Relu"}]]
+    page = open_data(data, draws=False)
+    page.get_by_label("name contains").fill("of.the.stem")
+    assert shown_depths(page) == [4]
+
+
 def choose(page: Page, title: str, *values: str) -> None:
     pick = page.locator("#kernels .pick").filter(has=page.locator("summary", has_text=title))
     pick.locator("summary").click()
@@ -391,10 +400,13 @@ def test_filters_hold_together_and_are_cleared_together(open_data: OpenData) -> 
     page = open_data(data, draws=False)
     choose(page, "type", "Conv")
     page.get_by_label("name contains").fill("block1")
-    expected = depths_where(
-        layers_of(data), lambda layer: layer["type"] == "Conv" and "block1" in first_name(layer)
-    )
-    assert set(shown_depths(page)) == expected
+
+    def is_expected(layer: Data) -> bool:
+        fused = [other["name"] for others in layer["fused"] for other in others]
+        names = [first_name(layer), *fused]
+        return layer["type"] == "Conv" and any("block1" in name for name in names)
+
+    assert set(shown_depths(page)) == depths_where(layers_of(data), is_expected)
     page.get_by_role("button", name="clear all").click()
     assert len(shown_depths(page)) == len(layers_of(data))
     assert page.get_by_label("name contains").input_value() == ""
