@@ -180,7 +180,7 @@ class DocumentFile(Struct, frozen=True):
             found = "a merge conflict was not resolved"
             return self.error(found, f"line {line}", self.advice.conflict)
         if _is_cut(text, error):
-            found = "the end of the file too early"
+            found = "the file ends too early"
         else:
             found = f"no valid JSON, column {error.colno}: {error.msg}"
         return self.error(found, f"line {error.lineno}")

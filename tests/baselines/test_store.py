@@ -599,7 +599,7 @@ def test_a_file_cut_at_any_byte_is_an_error_with_its_line(data: bytes) -> None:
     assert _decode(data[:-1], data) == whole
     for length in range(len(data) - 1):
         line = data[:length].count(b"\n") + 1
-        with pytest.raises(BaselineError, match=rf", line {line}: the end of the file too early"):
+        with pytest.raises(BaselineError, match=rf", line {line}: the file ends too early"):
             _decode(data[:length], data)
 
 
@@ -623,7 +623,7 @@ def _replace(old: str, new: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "line 1: the end of the file too early"),
+        (b"", "line 1: the file ends too early"),
         (_replace('"macs": 900,\n', '"macs": 9,\n"macs": 9,\n'), 'found the key "macs" twice'),
         (_replace('"macs": 900,\n', '"macs": NaN,\n'), "found NaN, which is no JSON"),
         (_replace('"ratio": 0.998', '"ratio": Infinity'), "found Infinity, which is no JSON"),
@@ -1412,7 +1412,7 @@ def test_nothing_is_written_over_a_broken_file(tmp_path: Path) -> None:
     path = tmp_path / NAME / "model.json"
     path.write_bytes(path.read_bytes()[:-9])
     before = snapshot_files(tmp_path)
-    with pytest.raises(BaselineError, match="the end of the file too early"):
+    with pytest.raises(BaselineError, match="the file ends too early"):
         BaselineStore(tmp_path).apply(plan)
     assert snapshot_files(tmp_path) == before
 

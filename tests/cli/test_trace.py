@@ -220,7 +220,7 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
             "nothing ran in it (the end of the file is missing",
         ),
         ('{"schema": 1, "sides": []}', "it is no profile: it is a sweep"),
-        ("{", "the end of the file too early"),
+        ("{", "the file ends too early"),
     ],
 )
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said: str) -> None:

@@ -593,7 +593,7 @@ def test_a_kept_profile_cut_at_any_byte_is_refused_with_its_line() -> None:
     assert read_named(data[:-1], KEPT).name == "baseline"
     for length in range(len(data) - 1):
         line = data[:length].count(b"\n") + 1
-        with pytest.raises(BaselineError, match=f"line {line}: the end of the file too early"):
+        with pytest.raises(BaselineError, match=f"line {line}: the file ends too early"):
             read_named(data[:length], KEPT)
 
 

@@ -740,7 +740,7 @@ MEASURED: dict[str, object] = {"latency": {}, "layers": [], "raw": []}
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("{", "line 1: the end of the file too early"),
+        ("{", "line 1: the file ends too early"),
         ('{"displayTimeUnit": "ms", "traceEvents": []}', "it is a trace"),
         ('{"schema": 1, "verdict": "passed", "before": {}}', "it is a comparison"),
         ('{"schema": 1, "sides": []}', "it is a sweep"),
