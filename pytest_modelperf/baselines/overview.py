@@ -191,7 +191,7 @@ def _split(
 def _as_of(
     commit: Commit, found: Baseline | BrokenBaseline, taken: Path, folder: Path
 ) -> Baseline | BrokenBaseline:
-    """What was read of a commit; its problem names the files by their own folder."""
+    """The baseline as it was in a commit, or its problem, told of the folder that was asked for."""
     if isinstance(found, Baseline):
         return found
     problem = found.problem.replace(printable(str(taken)), printable(str(folder)))

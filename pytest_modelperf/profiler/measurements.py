@@ -294,7 +294,10 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def announcement(self) -> str | None:
-        """What is said even if no progress is shown, because silence would look like a hang."""
+        """The words for a long wait, or None; they are shown where progress is not, too.
+
+        Without them a run that waits would look like one that hangs.
+        """
         if self.is_waiting:
             return self.step
         least, most = self.least_seconds, self.seconds_left

@@ -1,10 +1,11 @@
 """The time that something takes while nothing disturbs it, and how sure that is.
 
-Another process can hold up most runs of a slow kernel, and then their median is that of its waits.
-What is not held up takes about the same time in each run. So the median of the runs that are not
-much longer than the shortest ones counts. Beside busy processes it was within 6 % of the quiet
-median for all kernels of four models, where the median of all runs was up to 2.6 times as long and
-quantiles were too long or, on a quiet machine, too short.
+Another process can hold up most runs of a slow kernel, and then their median tells how long it
+waited. A kernel that nobody holds up takes about the same time in each run. So the time of a kernel
+is the median of its shorter runs: those that take little more than the shortest ones. Beside busy
+processes it was within 6 % of the quiet median for the larger kernels of four models
+(docs/measuring.md, "Layer times"). The median of all runs was up to 2.4 times as long, and fixed
+quantiles were too long there or too short on a quiet machine.
 """
 
 from __future__ import annotations

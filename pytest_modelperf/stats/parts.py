@@ -75,8 +75,9 @@ def calm_ns(rounds: Sequence[PartRound]) -> float:
     """The time of the whole model before the change, without disturbances."""
     before = [each.whole[0] for each in rounds]
     if any(turns.unstalled_ns for turns in before):
-        # Of a slow model all turns are disturbed: the unstalled time is the nearer. Of a fast model
-        # some turns are not, and the unstalled time lacks waits that began before the turn.
+        # All turns of a slow model are disturbed, and the unstalled time is near the true one. Some
+        # turns of a fast model are not, and its unstalled time can be too short, by waits that
+        # began before the turn.
         unstalled = np.median(np.concatenate([_own(turns) for turns in before]))
         fast = np.quantile(np.concatenate([turns.times_ns for turns in before]), _FAST_SHARE)
         return max(min(float(unstalled), float(fast)), _SHORTEST_NS)

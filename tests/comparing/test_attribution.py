@@ -262,7 +262,7 @@ def profile(
     """A case that ran. Its runs took by so much more than the rows say."""
 
     def doubts(ms: float) -> tuple[float, ...]:
-        """Those of the mean of the runs."""
+        """How sure the mean of the runs is."""
         left = [(sum(runs) - more) / (len(runs) - 1) for more in runs]
         replicates = tuple((ms + ms * more) * NS_PER_MS for more in left)
         return CalmTime(ms * NS_PER_MS, replicates).doubts(CONFIDENCE)

@@ -29,7 +29,7 @@ _ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # Lines of a crash report about the worker's own code, which help nobody.
 _OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
 
-# What is wrong with the place of a worker, by the kind of its error.
+# The messages of errors that come from the machine and not from the model, by kind.
 _PLACE_PROBLEMS = {
     "processors": (
         "processors were taken away {step}: {message}. Measure again when nothing changes which "
