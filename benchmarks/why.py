@@ -165,15 +165,19 @@ def quantize_once(bench: Bench, model: str) -> None:
     level = next(level for level in case["levels"] if level["kind"] == "quantized")
     for layer in case["layers"]:
         ms = level["layers"].get(layer["id"])
-        times = [ns for name, ns in own.items() if _is_form_of(name, layer["name"])]
+        times = [ns for name, ns in own.items() if is_form_of(name, layer["name"])]
         if ms is not None and times:
             row = {"model": model, "id": layer["id"], "ms": ms, "own_ms": sum(times) / 1e6}
             keep_row(bench.folder, "quantized", row)
 
 
-def _is_form_of(kernel: str, layer: str) -> bool:
-    """Whether a kernel is a layer, or what a quantizer made of it."""
-    return kernel == layer or kernel.startswith(f"{layer}_")
+def is_form_of(kernel: str, layer: str) -> bool:
+    """Whether a kernel is a layer, or what a quantizer made of it.
+
+    A number after the name is that of another layer.
+    """
+    rest = kernel.removeprefix(layer)
+    return rest != kernel and (not rest or re.match(r"[_/][A-Za-z]", rest) is not None)
 
 
 def kernel_times(model: Path, folder: Path) -> Mapping[str, float]:

@@ -11,7 +11,15 @@ import pytest
 from kept_rows import keep_row
 from parts_results import BUSY, QUIET
 from results import Result
-from why import Told, asked_for, expectations, read_reasons, tables, words_of_change
+from why import (
+    Told,
+    asked_for,
+    expectations,
+    is_form_of,
+    read_reasons,
+    tables,
+    words_of_change,
+)
 
 from tests.docs.test_evidence import result_of
 from tests.support.small_models import parse
@@ -75,6 +83,19 @@ def test_larger_layers_agree_within_a_limit() -> None:
     )  # fmt: skip
     *_, agreeing, _ = expectations(found)
     assert (agreeing.found, agreeing.is_met) == ("1 of 2", False)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "is_form"),
+    [
+        ("gelu", True), ("gelu_quant", True), ("gelu/MatMulAddFusion_MatMul_quant", True),
+        ("gelu_1", False), ("gelu_1_quant", False), ("gelus", False), ("other", False),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_a_form_of_the_layer_whose_name_it_continues(
+    kernel: str, *, is_form: bool
+) -> None:
+    assert is_form_of(kernel, "gelu") is is_form
 
 
 def test_a_quantized_layer_agrees_with_the_engine_within_a_limit() -> None:
