@@ -158,22 +158,18 @@ def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Base
             before=None if old is None else there,
             after=None if new is None else there,
         )
-    if old.model_sha256 != new.model_sha256:
-        before, after = old.model_sha256, new.model_sha256
-        return BaselineChange(
-            case=case_id,
-            name="model",
-            before=before and before[:_SHORT],
-            after=after and after[:_SHORT],
-        )
-    if old.structure != new.structure:
-        before, after = old.structure, new.structure
-        return BaselineChange(
-            case=case_id,
-            name="structure",
-            before=before and before[:_SHORT],
-            after=after and after[:_SHORT],
-        )
+    digests = {
+        "model": (old.model_sha256, new.model_sha256),
+        "structure": (old.structure, new.structure),
+    }
+    for name, (before, after) in digests.items():
+        if before != after:
+            return BaselineChange(
+                case=case_id,
+                name=name,
+                before=before and before[:_SHORT],
+                after=after and after[:_SHORT],
+            )
     if old.provenance != new.provenance:
         before, after = _day(old), _day(new)
         return BaselineChange(case=case_id, name="recorded", before=before, after=after)
