@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from math import prod
@@ -93,7 +93,7 @@ class ModelFile(Struct, frozen=True, eq=False):
     data: Buffer
     seen: SeenFile | None = None
     # Each is empty until it is needed.
-    _digest: list[str] = field(default_factory=list)
+    _digests: dict[str, str] = field(default_factory=dict)
     _beside: list[Mapping[str, SeenFile]] = field(default_factory=list)
 
     @property
@@ -123,13 +123,19 @@ class ModelFile(Struct, frozen=True, eq=False):
 
         Raises ModelError if external data cannot be read. A long step is reported.
         """
-        if not self._digest:
-            beside = self.beside()
-            if self.seen is None:
-                self._digest.append(hashlib.sha256(self.data).hexdigest())
-            else:
-                self._digest.append(digest_model(self.seen, beside, tell))
-        return self._digest[0]
+        return self.digest_once("bytes", lambda: self._digest_bytes(tell))
+
+    def _digest_bytes(self, tell: Tell) -> str:
+        beside = self.beside()
+        if self.seen is None:
+            return hashlib.sha256(self.data).hexdigest()
+        return digest_model(self.seen, beside, tell)
+
+    def digest_once(self, subject: str, compute: Callable[[], str]) -> str:
+        """The digest of this subject, computed when it is first asked for."""
+        if subject not in self._digests:
+            self._digests[subject] = compute()
+        return self._digests[subject]
 
     def beside(self) -> Mapping[str, SeenFile]:
         """The files with external data as they were when first used, by their names in the model.

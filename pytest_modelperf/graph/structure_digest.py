@@ -41,7 +41,14 @@ _OUTSIDE = "outside"
 
 
 def digest_structure(file: ModelFile) -> str:
-    """The digest of a model's structure, or of a twin's, as 32 hexadecimal digits."""
+    """The digest of a model's structure, or of a twin's, as 32 hexadecimal digits.
+
+    It is computed once for each opened file: every case of a model asks for it.
+    """
+    return file.digest_once("structure", lambda: _digest_structure(file))
+
+
+def _digest_structure(file: ModelFile) -> str:
     proto, structure = file.proto, _Structure(file)
     opsets = sorted((unified_domain(each.domain), each.version) for each in proto.opset_import)
     functions = sorted(map(structure.digest_function, proto.functions))

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import AttributeProto
 
+from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure_digest import digest_structure
@@ -70,6 +71,18 @@ def test_large_weights_are_not_read(tmp_path: Path) -> None:
     )
     save_beside(model, path).unlink()
     assert digest_structure(open_model(path)) == digest(model)
+
+
+def test_an_opened_file_is_digested_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    text = "g (float[9,2] x) => (float[64,2] y) { y = Gather (x, i) }"
+    data = save_beside(parse(text, {"i": np.arange(64) % 9}), path)
+    file = open_model(path)
+    known = digest_structure(file)
+    data.unlink()
+    with pytest.raises(ModelError, match="'weights', which is not there"):
+        digest_structure(open_model(path))
+    assert digest_structure(file) == known
 
 
 CONV = """g (float[1,8,32,32] x) => (float[1,8,32,32] y) {{
