@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
+from pytest_modelperf.baselines.copied_samples import require_own_samples
 from pytest_modelperf.baselines.records import (
     FIDELITY,
     Fidelity,
@@ -34,6 +35,7 @@ from pytest_modelperf.baselines.records import (
 )
 from pytest_modelperf.baselines.upgrades import COUNT_AGAIN, MACHINE_SCHEMA, MODEL_SCHEMA
 from pytest_modelperf.files.documents import (
+    ContradictionError,
     Count,
     Digest,
     DocumentFile,
@@ -324,11 +326,12 @@ def read_machine(data: bytes, path: Path) -> MachineBaseline:
             f"A file belongs to one kind of machine: name it {key}.json.",
         )
     facts = {name: getattr(found.machine, name) for name in MachineFacts.__struct_fields__}
-    return MachineBaseline(
-        key=key,
-        machine=MachineFacts(**facts),
-        cases=tuple(_read_latency(case_id, case) for case_id, case in sorted(found.cases.items())),
-    )
+    cases = tuple(_read_latency(case_id, case) for case_id, case in sorted(found.cases.items()))
+    try:
+        require_own_samples(cases)
+    except ContradictionError as error:
+        raise file.error(error.problem, error.place) from None
+    return MachineBaseline(key=key, machine=MachineFacts(**facts), cases=cases)
 
 
 def _read_case(case_id: str, case: CasePart) -> StoredCase:

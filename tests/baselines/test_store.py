@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -505,6 +505,71 @@ def test_a_machine_file_has_a_line_for_the_samples_of_a_round() -> None:
  "schema": 1
 }
 """)
+
+
+def machine_file(*processes: Sequence[Sequence[int]], also: Sequence[Sequence[int]] = ()) -> bytes:
+    """A machine's file with the samples of the processes of a case, and those of another case."""
+
+    def part(times_ns: Sequence[Sequence[int]]) -> dict[str, Any]:
+        rounds = len(times_ns)
+        return {
+            "date": "2026-01-31",
+            "first_ns": [1] * rounds,
+            "layer_type_ns": None,
+            "load_ns": [1] * rounds,
+            "peak_rss_bytes": None,
+            "samples": [200] * rounds,
+            "times_ns": times_ns,
+        }
+
+    document = json.loads(MACHINE_BYTES)
+    case = document["cases"]["b1-c1"]
+    document["cases"] = {"b1-c1": {**case, "processes": [*map(part, processes)]}}
+    if also:
+        document["cases"]["b8-c1"] = {**case, "processes": [part(also)]}
+    return json.dumps(document).encode()
+
+
+RUN = [[1_000_000 + 977 * step for step in range(6)], [1_100_000 + 977 * step for step in range(6)]]
+LONG = [1_000_000 + 977 * step for step in range(12)]
+OTHER = [1_200_000 + 977 * step for step in range(12)]
+
+
+FIRST, SECOND, EIGHT = (
+    f'cases["{case}"].processes[{number}].times_ns'
+    for case, number in (("b1-c1", 0), ("b1-c1", 1), ("b8-c1", 0))
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "copy", "first"),
+    [
+        (machine_file(RUN, RUN, [OTHER]), SECOND, FIRST),
+        (machine_file([OTHER], also=[OTHER]), EIGHT, FIRST),
+        (machine_file([OTHER, LONG], [LONG, RUN[0]]), f"{SECOND}[0]", f"{FIRST}[1]"),
+        (machine_file([LONG, OTHER, LONG]), f"{FIRST}[2]", f"{FIRST}[0]"),
+    ],
+    ids=["a process", "a process of another case", "a round", "a round of the same process"],
+)
+def test_copied_samples_are_a_broken_baseline(data: bytes, copy: str, first: str) -> None:
+    path = Path("baselines/m") / f"{MACHINE.key}.json"
+    told = re.escape(f"{path}, {copy}: the samples are those of {first}, which no two runs have")
+    with pytest.raises(BaselineError, match=f"^{told}.*--modelperf-update-baseline"):
+        read_machine(data, path)
+
+
+@pytest.mark.parametrize(
+    "times_ns",
+    [
+        [[500_000] * 40] * 3,
+        [[15_625_000 * (1 + step % 11) for step in range(200)]],
+        [LONG[:4], LONG[4:8], LONG[8:11]],
+    ],
+    ids=["one value", "a coarse clock", "a few samples"],
+)
+def test_samples_that_can_be_equal_by_chance_are_read(times_ns: list[list[int]]) -> None:
+    data = machine_file(times_ns, times_ns, also=times_ns)
+    assert len(read_machine(data, Path(f"{MACHINE.key}.json")).cases) == 2
 
 
 def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:

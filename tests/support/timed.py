@@ -30,7 +30,8 @@ class _Time(threading.local):
 
     def __init__(self) -> None:
         self.now_ns = _BEGUN_NS
-        self.random = random.Random(0)
+        # No two workers have the same samples.
+        self.random = random.Random(_BEGUN_NS)
 
 
 _BEGUN_NS = time.perf_counter_ns()
