@@ -146,6 +146,16 @@ class ChangedModelError(MeasureError):
 class TooFewCoresError(MeasureError):
     """A worker cannot have as many cores as its case needs: give fewer."""
 
+    @classmethod
+    def of(cls, wanted: int, available: int, reason: str) -> TooFewCoresError:
+        """The error of a case that wants so many cores; `reason` says why it cannot have them."""
+        return cls(
+            f"{wanted} cores are wanted, but {reason}.",
+            Remedy(
+                f"Give at most {available} for {{cores}}, or use a machine with {wanted} cores."
+            ),
+        )
+
 
 class EngineError(ModelPerfError):
     """An engine cannot run any case: install it, or choose another."""

@@ -287,7 +287,7 @@ def check_cores(cores: int, setup: Setup) -> None:
     if is_local(setup.spec):
         limit = cores_available()
         if limit.cores is not None and cores > limit.cores:
-            raise TooFewCoresError(f"{cores} cores are wanted, but {limit.reason}")
+            raise TooFewCoresError.of(cores, limit.cores, limit.reason)
 
 
 @contextmanager

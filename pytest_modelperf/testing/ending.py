@@ -44,7 +44,8 @@ class KnownTests(Struct):
     """The tests of a run and their cases, whether they ran or not.
 
     `tests` are those with a case, and `failed` are all that failed. `open` are tests that may name
-    cases while they run; `passed` are tests that came to their end.
+    cases while they run; `passed` are tests that came to their end, and `skipped` those that never
+    began.
     With `deselected` tests, among which are those of files that could not be collected, more cases
     may be in use than are known. `projects` are the pyproject.toml that were seen below the root.
     """
@@ -54,6 +55,7 @@ class KnownTests(Struct):
     failed: set[str] = field(default_factory=set)
     open: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
     deselected: int = 0
     projects: set[str] = field(default_factory=set)
 
@@ -144,6 +146,8 @@ class RunEnding(Struct):
         notes += left_out
         notes += _without_result(outcomes, known)
         notes += _functions_left_out(outcomes)
+        if settings.strict:
+            notes += _skipped(known)
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
@@ -319,6 +323,15 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
         yield f"no result of {named}: failed before there was one"
+
+
+def _skipped(known: KnownTests) -> Iterator[str]:
+    """A note of the tests with cases that the project itself skipped."""
+    tests = sorted(known.skipped & (known.tests | known.open))
+    if tests:
+        were = "1 test was" if len(tests) == 1 else f"{len(tests):,} tests were"
+        named = shorten_list([*map(printable, tests)], _MOST_NAMED)
+        yield f"{were} skipped by the project's own markers or fixtures, and not judged: {named}"
 
 
 def _functions_left_out(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:

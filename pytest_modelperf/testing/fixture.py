@@ -248,7 +248,7 @@ def _or_fail(run: Run, work: Callable[[], _T]) -> _T:
         return work()
     except ModelPerfError as error:
         is_skipped = run.skips(error)
-        message = str(error) if is_skipped else in_python(error)
+        message = error.message if is_skipped else in_python(run.with_way_out(error, run.current))
     except PerfFailure as error:
         message = str(error)
     # Outside of the except block, or pytest would show both errors.

@@ -319,6 +319,8 @@ class RunHooks:
             self.known.passed.add(report.nodeid)
         if report.failed:
             self.known.failed.add(report.nodeid)
+        if report.when == "setup" and report.skipped:
+            self.known.skipped.add(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(

@@ -116,8 +116,8 @@ def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
         checked = run.check(item, run.case_check(item, case))
     except ModelPerfError as error:
         if not run.skips(error):
-            raise
-        reason = str(error)
+            raise run.with_way_out(error, item) from None
+        reason = error.message
     else:
         run.checked = checked.profile
         run.require_passed(checked)

@@ -28,6 +28,7 @@ from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.options import Option, UpdateMode
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.engine_change import EngineChange
@@ -310,6 +311,17 @@ class Run(Struct):
     def skips(self, error: ModelPerfError) -> bool:
         """Whether a case that met this error is skipped: under strict it fails, as any other."""
         return isinstance(error, TooFewCoresError) and not self.settings.strict
+
+    def with_way_out(self, error: ModelPerfError, item: pytest.Item | None) -> ModelPerfError:
+        """The error of a failed test; where only strict fails it, with the way out of that."""
+        if isinstance(error, TooFewCoresError) and item is not None:
+            test = shlex.quote(printable(str(item.nodeid)))
+            way_out = (
+                f"{options.STRICT.flag} fails a case that cannot run here: leave it out of strict "
+                f"runs with --deselect {test}, or skip its test there by a marker."
+            )
+            error.details = (*error.details, way_out)
+        return error
 
     def require_passed(self, checked: Checked, margin: int = 0) -> None:
         """PerfFailure with all that fails the test."""

@@ -336,6 +336,35 @@ def test_without_the_option_a_test_case_is_skipped(run: pytest.Pytester) -> None
     run.runpytest_inprocess().assert_outcomes(skipped=1)
 
 
+SKIPPED = """
+@pytest.mark.skipif(True, reason="only on the large machine")
+@pytest.mark.perf_case(model="dense.onnx")
+def test_marked():
+    pass
+
+
+@pytest.mark.skip
+def test_called(modelperf):
+    pass
+
+
+@pytest.mark.skip
+def test_of_something_else():
+    pass
+"""
+
+
+def test_a_skip_of_the_project_passes_a_strict_run_which_says_so(run: pytest.Pytester) -> None:
+    note = (
+        "note: 2 tests were skipped by the project's own markers or fixtures, and not judged: "
+        "test_file.py::test_called, test_file.py::test_marked[b1-c1]"
+    )
+    strict = run_static(run, SKIPPED, "--modelperf-strict")
+    strict.assert_outcomes(skipped=3)
+    assert note in " ".join(strict.stdout.str().split())
+    assert "own markers" not in run_static(run, SKIPPED).stdout.str()
+
+
 def test_strict_markers_know_ours(run: pytest.Pytester) -> None:
     source = """
         @pytest.mark.perf_case(model="dense.onnx")

@@ -328,9 +328,7 @@ class ProcessWorker:
             self.machine = MachineFacts(**begun["platform"])
         allowed = begun["processors_allowed"]
         if allowed is not None and allowed < self._request.cores:
-            raise TooFewCoresError(
-                f"{self._request.cores} cores are wanted, but the worker may use {allowed}"
-            )
+            raise TooFewCoresError.of(self._request.cores, allowed, f"the worker may use {allowed}")
 
     def _open_channel(self) -> Any:  # noqa: ANN401  # execnet's own
         # Names in brackets mark lines of our code in a traceback.
