@@ -8,10 +8,9 @@ change no count. A digest that was edited would have any model pass as the recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline, StoredCase, StoredStatic
 from pytest_modelperf.errors import BaselineError, ModelError
@@ -23,6 +22,7 @@ from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
+from pytest_modelperf.text.words import count_of, shorten_list
 
 
 class _Figure(Struct, frozen=True):
@@ -44,6 +44,18 @@ _FIGURES = (
     _Figure("elementwise operations", lambda static: static.elementwise_ops),
     _Figure("of activations", lambda static: static.activation_bytes, format_bytes),
 )
+# What `model.json` says of a layer type, by its keys there.
+_OF_LAYERS: Mapping[str, str] = {
+    "macs": "MACs",
+    "elementwise_ops": "elementwise operations",
+    "backward_macs": "backward MACs",
+    "params": "params",
+    "weight_bytes": "bytes of weights",
+    "output_bytes": "bytes of outputs",
+    "domain": "as the domain",
+}
+# A message names at most so many figures.
+_MOST_NAMED = 8
 
 
 def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model]) -> None:
@@ -72,7 +84,7 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
             if same_inputs:
                 found = other_counts(stored.static, model.static)
             else:
-                found = next(_differences(stored.static, model.static, _OF_WEIGHTS), None)
+                found = _describe([*_differences(stored.static, model.static, _OF_WEIGHTS)])
             if found is not None:
                 raise _other_twin(baseline, f"at {printable(case.id)} it has {found}")
     _require_structure(baseline, models[0].file)
@@ -127,29 +139,58 @@ def _has_recorded_digest(stored: StoredCase, model: ModelFile, tell: Tell) -> bo
 
 
 def other_counts(stored: StoredStatic, now: StaticProfile) -> str | None:
-    """The first total or layer type that is not as it was recorded; None where all are."""
-    return next(_differences(stored, now, _FIGURES), None) or _other_layers(stored, now)
+    """The totals and layer types that are not as they were recorded; None where all are."""
+    return _describe([*_differences(stored, now, _FIGURES), *_other_layers(stored, now)])
 
 
-def _other_layers(stored: StoredStatic, now: StaticProfile) -> str | None:
+class _Difference(Struct, frozen=True):
+    """A figure as it is counted now, in words, and as it was recorded."""
+
+    now: str
+    recorded: str
+
+
+def _describe(differences: Sequence[_Difference]) -> str | None:
+    """`3.072 k MACs (model.json says 2.048 k), 1 layer of Sign (0)`; None if there are none."""
+    if not differences:
+        return None
+    first, *others = differences
+    told = [
+        f"{first.now} (model.json says {first.recorded})",
+        *(f"{other.now} ({other.recorded})" for other in others),
+    ]
+    return shorten_list(told, _MOST_NAMED)
+
+
+def _other_layers(stored: StoredStatic, now: StaticProfile) -> Iterator[_Difference]:
     found, known = now.layer_types, stored.layer_types
     for op in sorted({*found, *known}):
+        shown = printable(op)
         counts = [0 if op not in side else side[op].count for side in (found, known)]
         if counts[0] != counts[1]:
-            return f"{counts[0]:,} layers of {printable(op)}, and model.json says {counts[1]:,}"
-        if found[op] != replace(known[op], ns=None, share=None):
-            return f"other counts of its {printable(op)} layers than model.json says"
-    return None
+            yield _Difference(f"{count_of(counts[0], 'layer')} of {shown}", f"{counts[1]:,}")
+            continue
+        for name, unit in _OF_LAYERS.items():
+            values = getattr(found[op], name), getattr(known[op], name)
+            if values[0] != values[1]:
+                told = [_shown(value) for value in values]
+                yield _Difference(f"{told[0]} {unit} in {shown}", told[1])
+
+
+def _shown(value: int | str | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:,}" if isinstance(value, int) else printable(value) or "no"
 
 
 def _differences(
     stored: StoredStatic, twin: StaticProfile, figures: Sequence[_Figure]
-) -> Iterator[str]:
+) -> Iterator[_Difference]:
     """Every figure that is not as it was recorded."""
     for figure in figures:
         found, known = figure.read(twin), figure.read(stored)
         if found != known:
-            yield f"{figure.show(found)} {figure.name}, and model.json says {figure.show(known)}"
+            yield _Difference(f"{figure.show(found)} {figure.name}", figure.show(known))
 
 
 def _other_twin(baseline: Baseline, found: str) -> BaselineError:

@@ -144,10 +144,11 @@ def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> Non
 @pytest.mark.parametrize(
     ("figures", "told"),
     [
-        ({"macs": 7}, "has 0 MACs, and model.json says 7"),
-        ({"params": 7}, "has 0 params, and model.json says 7"),
-        ({"elementwise_ops": 7}, "elementwise operations, and model.json says 7"),
-        ({"layer_types": {}}, "has 1 layers of TopK, and model.json says 0"),
+        ({"macs": 7}, "has 0 MACs (model.json says 7). Restore"),
+        ({"params": 7}, "has 0 params (model.json says 7). Restore"),
+        ({"elementwise_ops": 7}, "elementwise operations (model.json says 7). Restore"),
+        ({"layer_types": {}}, "has 1 layer of TopK (model.json says 0). Restore"),
+        ({"macs": 7, "params": 8}, "has 0 MACs (model.json says 7), 0 params (8). Restore"),
     ],
 )
 def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
@@ -160,6 +161,24 @@ def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
         settled(edited, USUAL.bind(path), USUAL)
     assert str(raised.value).startswith("model.json of the baseline of top.onnx ")
     assert "--modelperf-update-baseline" in str(raised.value)
+
+
+def test_all_counts_that_differ_are_told_by_layer_type_too(path: Path) -> None:
+    stored = run_case(USUAL.bind(path), USUAL)
+    assert stored.static is not None
+    top = stored.static.layer_types["TopK"]
+    kinds = {
+        **stored.static.layer_types,
+        "Sin": replace(top, op_type="Sin", count=9),
+        "TopK": replace(top, params=1234, macs=None),
+    }
+    edited = replace(stored, static=replace(stored.static, macs=7, layer_types=kinds))
+    with pytest.raises(BaselineError) as raised:
+        settled(edited, USUAL.bind(path), USUAL)
+    assert (
+        "now, which has 0 MACs (model.json says 7), 0 layers of Sin (9), "
+        "0 MACs in TopK (unknown), 0 params in TopK (1,234). Restore"
+    ) in str(raised.value)
 
 
 def test_the_digest_of_a_model_with_another_structure_is_a_broken_baseline(path: Path) -> None:
