@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import rebuilt_twin
 from pytest_modelperf.graph.model_file import open_model
@@ -90,6 +93,39 @@ def test_a_part_runs_on_the_tensors_that_it_has_in_its_model() -> None:
             rig.open_part(own[0])
             (block,) = rig.blocks([own[0].name], 3, 10**9)
             assert len(block.times_ns) == 3
+
+
+class DisturbedWorker:
+    """A worker in whose first runs of a plan the Sin waits for a processor for a second."""
+
+    def __init__(self, side: SavedPlan, runs: int) -> None:
+        self._worker, self._kernels, self._runs = side.rig.worker, side.plan.kernels, runs
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as the worker's
+        return getattr(self._worker, name)
+
+    def ask(self, command: str, step: str, **arguments: Any) -> Any:  # noqa: ANN401  # as a worker's
+        answer = self._worker.ask(command, step, **arguments)
+        if command == "shapes":
+            self._runs -= 1
+            for kernel in answer:
+                is_sin = self._kernels[int(kernel["name"])].op_type == "Sin"
+                kernel["spent_ns"] = 10**9 if is_sin and self._runs >= 0 else 10**6
+        return answer
+
+
+def disturbed(side: SavedPlan, runs: int) -> SavedPlan:
+    worker: Any = DisturbedWorker(side, runs)
+    return replace(side, rig=replace(side.rig, worker=worker))
+
+
+@pytest.mark.parametrize(("runs", "parts"), [(0, 1), (1, 1), (2, 0)])
+def test_a_kernel_that_waited_in_one_of_two_runs_is_not_large(runs: int, parts: int) -> None:
+    with plans(network(), network("Sin (right)")) as (before, after):
+        placed = place_parts(before, disturbed(after, runs))
+        assert len(placed.parts) == parts
+        told = None if parts else "kernels that take 99 % of it changed"
+        assert placed.reason == told
 
 
 def times(side: SavedPlan) -> KernelTimes:
