@@ -1,5 +1,6 @@
-"""The private members of execnet that ending a worker needs, for which execnet has nothing public.
+"""The private members of execnet that starting and ending a worker needs, where nothing is public.
 
+- `ThreadExecModel.subprocess`: the module that execnet starts processes with.
 - `Group._cleanup_atexit`: each group registers it with `atexit`, so execnet keeps every group until
   this process ends.
 - `Gateway._io`: the pipes or the socket of a gateway. `Gateway.exit` waits for whoever reads or
@@ -12,11 +13,33 @@ from __future__ import annotations
 
 import atexit
 import socket
+import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import execnet
+import execnet
+from execnet.gateway_base import ThreadExecModel
+
+
+class _InOwnSession:
+    """Starts a process that gets no Ctrl-C of the terminal, of which it would print a traceback."""
+
+    PIPE = subprocess.PIPE
+
+    @staticmethod
+    def Popen(command: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:  # noqa: N802  # as the standard library has it
+        return subprocess.Popen(command, stdin=stdin, stdout=stdout, start_new_session=True)  # noqa: S603  # the user's gateway
+
+
+class _Threads(ThreadExecModel):
+    subprocess = _InOwnSession
+
+
+def group_in_own_sessions() -> execnet.Group:
+    """A group whose processes on this machine begin in a session of their own."""
+    group = execnet.Group()
+    group.set_execmodel(_Threads(), "thread")  # type: ignore[arg-type]  # it takes a model as well
+    return group
 
 
 def forget_group(group: execnet.Group) -> None:

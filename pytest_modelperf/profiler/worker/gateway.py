@@ -42,6 +42,7 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     close_connection,
     cut_off,
     forget_group,
+    group_in_own_sessions,
 )
 from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable
@@ -139,12 +140,13 @@ class ProcessWorker:
 
     def __init__(self, request: WorkerRequest) -> None:
         self._request = request
-        self._group = execnet.Group()
+        self.is_local = is_local(request.spec)
+        # The program of another way, such as ssh, may ask the user for a password.
+        self._group = group_in_own_sessions() if self.is_local else execnet.Group()
         self._channel: Any = None
         self._pid: int | None = None
         self._is_over = False
         self._folder = WorkingFolder("worker")
-        self.is_local = is_local(request.spec)
         self.processors: tuple[int, ...] | None = None
         self.unpinned_because: str | None = None
         self.executable = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     close_connection,
     cut_off,
     forget_group,
+    group_in_own_sessions,
 )
 
 
@@ -44,3 +46,13 @@ def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:
     del group
     gc.collect()
     assert freed() is None
+
+
+def test_a_process_of_execnet_begins_in_a_session_of_its_own() -> None:
+    """Ctrl-C of a terminal ends all processes of the session, each with a traceback."""
+    group = group_in_own_sessions()
+    opened = group.makegateway(f"popen//python={sys.executable}")
+    told = "import os; channel.send((os.getpid(), os.getsid(0)))"
+    pid, session = opened.remote_exec(told).receive(60.0)
+    group.terminate(timeout=60.0)
+    assert pid == session
