@@ -1,5 +1,17 @@
 """Records what a program runs: its labels, sessions, inferences and their operators."""
 
-from pytest_modelperf.tracing.profiling import TraceWarning, profile
+# As `typing` has it; every Python of a traced program loads this module as it starts.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pytest_modelperf.tracing.profiling import TraceWarning, profile
 
 __all__ = ["TraceWarning", "profile"]
+
+
+def __getattr__(name: str) -> object:
+    # Imported when it is asked for: most of these Pythons record nothing.
+    if name in __all__:
+        from pytest_modelperf.tracing import profiling
+
+        return getattr(profiling, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,7 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -182,11 +183,34 @@ def _end(profiling: Profiling) -> None:
         return
     from pytest_modelperf.files.interrupts import interrupt_held
 
-    with interrupt_held() as held:
-        for problem in _write(profiling):
-            _say(problem)
+    was_interrupted = _is_ended_by_interrupt()
+    try:
+        with interrupt_held() as held:
+            for problem in _write(profiling):
+                _say(problem)
+    except KeyboardInterrupt:
+        _say("interrupted again, so this process writes no trace.")
+        _end_by_interrupt()
     if held.has_come:
         _end_by_interrupt()
+    if was_interrupted:
+        _keep_exit_status()
+
+
+def _is_ended_by_interrupt() -> bool:
+    """Whether Python printed an interrupt that nobody caught, and ends because of it."""
+    # An interactive session goes on after one.
+    return getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
+
+
+def _keep_exit_status() -> None:
+    """Let this process end by SIGINT as it would have without a trace.
+
+    CPython notes whether the last code that it ran from a text was interrupted, and by that it
+    chooses the exit status; modules that were imported for the trace ran such code.
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")  # noqa: S102  # our own text
 
 
 def _write(profiling: Profiling) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,17 +27,17 @@ def describe_traces(traces: Sequence[Path], file: str) -> str:
 
 def explain_no_trace(launch: Launch) -> str:
     """Why no trace was written, and what to type."""
+    if launch.pythons and all(python.problem for python in launch.pythons):
+        return _lacks_package(launch.pythons[0])
+    number = launch.exit_code - _SIGNAL_BASE
+    if number in signal.valid_signals():
+        return f"no trace was written: signal {number} ended the program before it could write."
     if not launch.pythons:
         return (
             "no trace was written: the program started no Python, or one with -I, -E or -S, which "
             "have it ignore PYTHONPATH. Leave these options out. With -I and -E the hook works: "
             "type `modelperf trace --hook install` in that environment once, then this again."
         )
-    if all(python.problem for python in launch.pythons):
-        return _lacks_package(launch.pythons[0])
-    if launch.exit_code > _SIGNAL_BASE:
-        number = launch.exit_code - _SIGNAL_BASE
-        return f"no trace was written: signal {number} ended the program before it could write."
     return (
         "no trace was written: the program did not import onnxruntime, or it ended without "
         "Python's own exit, as with os._exit."

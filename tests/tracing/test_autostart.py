@@ -133,3 +133,17 @@ def test_without_the_hook_a_run_of_pytest_is_recorded(plain_python: Python, mode
     assert done.returncode == 0, done.stdout
     trace = read_valid_trace((model.parent / "trace.json").read_text(encoding="ascii"))
     assert len(trace.of("inference")) == 1
+
+
+def test_a_python_that_uses_no_runtime_loads_no_more_than_it_needs(
+    tmp_path: Path, hooked_python: Python
+) -> None:
+    (tmp_path / "look.py").write_text(
+        "import sys\nprint(*(name for name in sys.modules if 'modelperf' in name))\n"
+    )
+    done = hooked_python.run(tmp_path, "look.py", MODELPERF_TRACE="trace.json")
+    assert done.stdout.split() == [
+        "pytest_modelperf.tracing",
+        "pytest_modelperf.tracing.autostart",
+        "pytest_modelperf",
+    ]

@@ -226,6 +226,61 @@ def test_a_program_that_is_interrupted_as_it_ends_has_its_trace(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("default_signals")
+def test_a_program_that_an_interrupt_ends_has_its_trace_and_ends_as_without_it(
+    folder: Path, plain_python: Python
+) -> None:
+    (folder / "ended.py").write_text(
+        f"import atexit, signal\natexit.register(print, 'at the end')\n{PROGRAM}"
+        "signal.raise_signal(signal.SIGINT)\n"
+    )
+    done = trace(folder, "--", plain_python.executable, "ended.py")
+    assert (done.returncode, done.stdout) == (130, "at the end\n")
+    assert inferences(folder / "trace.json") == 1
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_a_program_that_is_interrupted_twice_as_it_ends_has_no_trace(
+    folder: Path, plain_python: Python
+) -> None:
+    twice = INTERRUPTED_AT_ITS_END.replace("    return", "    signal.raise_signal(2)\n    return")
+    (folder / "ending.py").write_text(twice)
+    done = trace(folder, "--", plain_python.executable, "ending.py")
+    assert (done.returncode, done.stdout) == (130, "done\n")
+    assert done.stderr.splitlines() == [
+        "MODELPERF_TRACE: interrupted again, so this process writes no trace.",
+        "modelperf trace: no trace was written: signal 2 ended the program before it could write.",
+    ]
+    assert [path.name for path in folder.iterdir() if "trace" in path.name] == []
+
+
+# Interrupts the import that begins the tracing.
+AT_ITS_START = """\
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "pytest_modelperf.tracing.autostart":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+if os.environ.get('MODELPERF_TRACE'):
+    sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_a_program_that_is_interrupted_as_it_starts_ends_by_the_signal(
+    folder: Path, plain_python: Python
+) -> None:
+    (folder / "own").mkdir()
+    (folder / "own" / "sitecustomize.py").write_text(AT_ITS_START)
+    path = os.pathsep.join([str(folder / "own"), environment()["PYTHONPATH"]])
+    done = trace(folder, "--", plain_python.executable, "program.py", PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == (
+        "modelperf trace: no trace was written: signal 2 ended the program before it could write.\n"
+    )
+
+
 def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(
     folder: Path, plain_python: Python
 ) -> None:
