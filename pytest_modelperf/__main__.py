@@ -1,17 +1,20 @@
-"""The `modelperf` command as a process, also as `python -m pytest_modelperf`."""
+"""The `modelperf` command as a process, also as `python -m pytest_modelperf`.
+
+An interrupt can come at any moment. So this file imports next to nothing before it can tell one.
+"""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import os
 import sys
-
-from pytest_modelperf.cli import main
+from typing import NoReturn
 
 # Importing makes hundreds of thousands of objects that stay, so looking for garbage finds none.
 _OBJECTS_BEFORE_COLLECTION = 50_000
+# The exit code that a shell gives to a program ended by SIGINT.
+_INTERRUPTED = 130
 
 
 def run() -> None:
@@ -21,20 +24,46 @@ def run() -> None:
     """
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     try:
+        _end(_exit_code())
+    except KeyboardInterrupt:
+        # A second one, which does not wait for what is registered for the end.
+        os._exit(_tell_interrupt())
+
+
+def _exit_code() -> int:
+    try:
+        from pytest_modelperf.cli import main
+
         main(prog_name="modelperf")
     except SystemExit as ended:
-        code = ended.code
-        if not isinstance(code, int):
-            raise
-        with contextlib.suppress(OSError, ValueError):
+        if isinstance(ended.code, int):
+            return ended.code
+        # A stream that cannot be flushed is reported by the interpreter.
+        raise
+    except KeyboardInterrupt:
+        return _tell_interrupt()
+    return 0
+
+
+def _end(code: int) -> NoReturn:
+    """Run what others registered for the end: a recording of this program, a temporary folder."""
+    from contextlib import suppress
+
+    from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
+
+    with lost_interrupts_raised(), interrupt_held() as held:
+        with suppress(OSError, ValueError):
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
                     stream.flush()
-            # What others registered still runs: a recording of this program, a temporary folder.
-            atexit._run_exitfuncs()  # noqa: SLF001  # no public name, unchanged since Python 3.0
-            os._exit(code)
-        # A stream that cannot be flushed is reported by the interpreter.
-        raise
+        atexit._run_exitfuncs()  # noqa: SLF001  # no public name, unchanged since Python 3.0
+    os._exit(_tell_interrupt() if held.has_come else code)
+
+
+def _tell_interrupt() -> int:
+    if sys.stderr is not None:
+        sys.stderr.write("interrupted\n")
+    return _INTERRUPTED
 
 
 if __name__ == "__main__":

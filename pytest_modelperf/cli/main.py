@@ -17,6 +17,7 @@ import click
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import MeasureError, ModelPerfError, OutputError, UsageError
+from pytest_modelperf.files.interrupts import lost_interrupts_raised
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.site import SITE, page_url
 from pytest_modelperf.text.version import __version__
@@ -78,6 +79,17 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """Turns an interrupt into a line and its exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Click's status would be 1, which means a worse model here.
+        click.echo("interrupted", err=True)
+        raise SystemExit(_INTERRUPTED) from None
 
 
 def _settle_streams() -> None:
@@ -164,10 +176,18 @@ class _Commands(Mapping[str, click.Command]):
 class _Group(click.Group):
     """Shows our errors the way click shows its own: one message, the exit code, no traceback."""
 
+    def make_context(self, *arguments: Any, **named: Any) -> click.Context:  # noqa: ANN401  # likewise
+        with _ended_by_interrupt():
+            return super().make_context(*arguments, **named)
+
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
+        with _ended_by_interrupt():
+            return self._invoke(context)
+
+    def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # likewise
         try:
             _settle_streams()
-            with _ended_by_sigterm():
+            with _ended_by_sigterm(), lost_interrupts_raised():
                 return super().invoke(context)
         except ModelPerfError as error:
             raise _Failure(error) from error
@@ -176,10 +196,6 @@ class _Group(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             # Click shows all of these itself.
             raise
-        except KeyboardInterrupt:
-            # Click's status would be 1, which means a worse model here.
-            click.echo("interrupted", err=True)
-            raise SystemExit(_INTERRUPTED) from None
         except Exception as error:  # no exception is a verdict
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _Failure(_no_room(error)) from error

@@ -1,14 +1,22 @@
-"""Holds an interrupt back while something is finished that would be lost otherwise."""
+"""Interrupts: held back while something is finished, and raised again if they would be lost."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+# A callback ends within this time.
+_CALLBACK_S = 0.01
 
 
 class HeldInterrupt(Struct):
@@ -40,3 +48,28 @@ def interrupt_held() -> Iterator[HeldInterrupt]:
         yield held
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def lost_interrupts_raised() -> Iterator[None]:
+    """Raise each interrupt again that came in a callback of the interpreter, as a finalizer is.
+
+    Such a callback has no caller that an exception could reach: Python prints it and goes on.
+    """
+    before = sys.unraisablehook
+
+    def raise_again(lost: UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        # A real signal also wakes a main thread that waits.
+        main = threading.main_thread().ident
+        again = threading.Timer(_CALLBACK_S, signal.pthread_kill, (main, signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = raise_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.files.interrupts import interrupt_held
+from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
 from pytest_modelperf.files.open_files import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.config import Settings
@@ -230,6 +230,7 @@ class RunHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         with ExitStack() as stack:
+            stack.enter_context(lost_interrupts_raised())
             if runs_tests(session):
                 try:
                     self._find_machines(session.items, stack)

@@ -114,14 +114,6 @@ def nothing_is_left(
         pass
 
 
-@pytest.fixture
-def heard_interrupts() -> Iterator[None]:
-    """A shell starts what runs in its background deaf to SIGINT, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 GiveSign = Callable[..., tuple[str, ...]]
 
 

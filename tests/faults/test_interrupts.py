@@ -1,0 +1,125 @@
+"""Interrupts at moments where Python itself would print a traceback, or lose them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from pytest_modelperf.files.interrupts import lost_interrupts_raised
+from tests.support.command import environment, run
+from tests.support.project import write_dense
+
+COMMAND = """\
+import atexit, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+{before}
+sys.argv = ["modelperf", "--version"]
+from pytest_modelperf.__main__ import run
+run()
+"""
+# Interrupts the import of click, which the command begins with.
+AT_IMPORT = """\
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+# They run from the last to the first.
+AT_EXIT = """\
+atexit.register(print, "at the end")
+atexit.register(signal.raise_signal, signal.SIGINT)
+"""
+
+
+def command(before: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND.format(before=before)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+
+
+def test_an_interrupt_as_the_command_is_imported_is_one_line() -> None:
+    done = command(AT_IMPORT)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interrupt_as_the_command_ends_is_one_line() -> None:
+    done = command(AT_EXIT)
+    version, end = done.stdout.splitlines()
+    assert version.startswith("modelperf, version")
+    assert (done.returncode, end, done.stderr) == (130, "at the end", "interrupted\n")
+
+
+def test_a_second_interrupt_as_the_command_ends_is_the_same_line() -> None:
+    done = command(AT_EXIT + "atexit.register(signal.raise_signal, signal.SIGINT)\n")
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+class Dying:
+    """An interrupt comes as it is freed, where nobody would catch it."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def be_interrupted_unheard(*_: object, **__: object) -> NoReturn:
+    Dying()
+    threading.Event().wait(60.0)
+    raise AssertionError("nobody heard it")
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+def test_an_interrupt_in_a_callback_is_raised_after_it() -> None:
+    with pytest.raises(KeyboardInterrupt), lost_interrupts_raised():
+        be_interrupted_unheard()
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+def test_a_command_ends_by_an_interrupt_in_a_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dense(tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    assert run("sweep", "m.onnx", core=be_interrupted_unheard) == (130, "", "interrupted\n")
+
+
+RUN = """\
+import signal, threading
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def test_unheard():
+    Dying()
+    assert threading.Event().wait(60)
+"""
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+def test_a_run_of_tests_ends_by_an_interrupt_in_a_callback(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(RUN)
+    result = pytester.runpytest_inprocess("--modelperf", no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_another_error_in_a_callback_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[sys.UnraisableHookArgs] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError
+
+    with lost_interrupts_raised():
+        Failing()
+    assert [each.exc_type for each in told] == [ValueError]
