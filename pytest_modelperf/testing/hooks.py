@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -40,7 +40,12 @@ from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE,
 from pytest_modelperf.testing.options import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
-from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed, runs_tests
+from pytest_modelperf.testing.pytest_internals import (
+    JunitEntries,
+    distributes,
+    list_as_failed,
+    runs_tests,
+)
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
@@ -51,7 +56,7 @@ from pytest_modelperf.testing.run import (
 from pytest_modelperf.testing.settings import read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
-from pytest_modelperf.text.escaping import encoding_of, printable
+from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.testing.on_cluster import ClusterRun
@@ -97,6 +102,15 @@ def start(config: pytest.Config) -> None:
         hooks = RunHooks(config, settings)
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)
+        if distributes(config) and not hasattr(config, "workerinput"):
+            check_sendable(
+                [
+                    *config.invocation_params.args,
+                    config.rootpath,
+                    config.invocation_params.dir,
+                    *map(str, hooks.find_reached()),
+                ]
+            )
     except ModelPerfError as error:
         message = in_table(error)
     else:
@@ -224,6 +238,13 @@ class RunHooks:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:
             self.known.deselected += 1
+
+    def find_reached(self) -> Iterator[Path]:
+        """The models of the tables that this run collects, or may collect."""
+        for table in self.settings.models:
+            for path in self.settings.root.glob(table.pattern):
+                if not self.named.isdisjoint((path, *path.parents)):
+                    yield path
 
     # -- tests
 
@@ -443,6 +464,16 @@ def find_models(settings: Settings, skipped: Sequence[str] = ()) -> Iterator[Pat
                 f"{printable(str(settings.root))}: is the path right, and is the model there?"
             )
         yield from found
+
+
+def check_sendable(sent: Iterable[object]) -> None:
+    """UsageError for a text that pytest-xdist cannot send to its workers."""
+    for text in map(str, sent):
+        if not is_utf8(text):
+            raise UsageError(
+                f"pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
+                f"{printable(text)}: give the file or the folder another name, or leave out -n."
+            )
 
 
 def _is_left_out(path: Path, pattern: str, settings: Settings, skipped: Sequence[str]) -> bool:

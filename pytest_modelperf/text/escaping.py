@@ -58,6 +58,15 @@ def encoding_of(stream: TextIO) -> str:
     return getattr(stream, "encoding", None) or "utf-8"
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be encoded; a path of other bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @cache
 def _runner_command() -> re.Pattern[str]:
     """Compiled when it is first needed, for every command imports this module."""

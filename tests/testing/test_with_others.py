@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
+from tests.support.project import write_table
 from tests.support.timed_models import (
     JSON,
     TIMED,
@@ -114,6 +116,27 @@ def test_under_xdist_a_failure_is_as_wide_as_the_terminal(
     shown = result.outlines[begin:end]
     assert max(map(len, shown)) <= 60
     assert any(line.startswith("accept: ") for line in shown)
+
+
+@pytest.mark.parametrize(
+    "named", [("mod\udce9l.onnx",), (), (".",)], ids=["model", "table", "folder"]
+)
+def test_under_xdist_a_path_that_is_no_utf8_is_refused_before_a_worker_starts(
+    models: pytest.Pytester, named: tuple[str, ...]
+) -> None:
+    shutil.copy(models.path / "base.onnx", models.path / "mod\udce9l.onnx")
+    if named != ("mod\udce9l.onnx",):
+        write_table(models, '[tool.modelperf.models."mod*.onnx"]')
+    result = models.runpytest_subprocess("-p", "xdist", "-n", "2", "--modelperf", *named)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = (line for line in result.errlines if line)
+    assert line.startswith(
+        "ERROR: pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
+    )
+    assert line.endswith(
+        "mod\\udce9l.onnx: give the file or the folder another name, or leave out -n."
+    )
+    assert "bringing up nodes" not in result.stdout.str()
 
 
 def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(

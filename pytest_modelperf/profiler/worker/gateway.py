@@ -45,7 +45,7 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     group_in_own_sessions,
 )
 from pytest_modelperf.profiler.working_folder import WorkingFolder
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import is_utf8, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -188,7 +188,7 @@ class ProcessWorker:
                 # None is a heartbeat: the worker is still busy.
                 answer = self._channel.receive(limit_s)
         except execnet.DumpError:
-            texts = (printable(text) for text in _texts(arguments) if not _is_utf8(text))
+            texts = (printable(text) for text in _texts(arguments) if not is_utf8(text))
             raise MeasureError(
                 f"a worker takes no text with bytes that are no UTF-8, such as {next(texts)}: "
                 "give the file or the folder another name."
@@ -512,11 +512,3 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _texts(each)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
