@@ -188,12 +188,17 @@ def _unsteady(cases: Sequence[_Measured]) -> list[str]:
 
 def _noise_line(case: _Measured) -> str | None:
     """The disturbances of a case that matter, and what to do about them."""
-    processors = len(case.measurement.processors or ()) or 1
-    found = find_noise([r.block.noise for r in case.measurement.rounds], processors)
+    found = noise_of(case.measurement)
     if not found:
         return None
     remedies = ", ".join(dict.fromkeys(found.values()))
     return f"noise: {printable(case.id)}: {', '.join(found)}; {remedies}"
+
+
+def noise_of(measured: Measurement) -> dict[str, str]:
+    """The disturbances of a measurement that matter, and what to do about each."""
+    processors = len(measured.processors or ()) or 1
+    return find_noise([made.block.noise for made in measured.rounds], processors)
 
 
 def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, Remedy, TooFewCoresError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.conditions import find_noise
 from pytest_modelperf.profiler.given_inputs import make_arguments
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Measurement
@@ -136,9 +135,7 @@ def _time_layers(
         return model, replace(measured, notes=(*measured.notes, note))
     if run is None:
         return model, measured
-    noises = [made.block.noise for made in measured.rounds]
-    waits = bool(find_noise(noises, len(measured.processors or ()) or 1))
-    return model, add_layer_times(model, measured, run, waits=waits)
+    return model, add_layer_times(model, measured, run, undisturbed=True)
 
 
 # -- functions

@@ -138,13 +138,16 @@ class Wanted(Struct, frozen=True):
     several providers are always wanted, for one of them may have been left to another provider.
     `outputs` are read whatever `details` says, if so. With `plans` the parts in which the plans
     differ run beside the whole. With `trusts_plans` no duet runs where the plans are the same: the
-    second side runs alone, for as long as its figures take.
+    second side runs alone, for as long as its figures take. With `undisturbed`, the layers of a
+    duet that other processes disturbed keep the times that they take without them, as those of a
+    profile do.
     """
 
     details: WantsDetails
     outputs: bool = False
     plans: bool = False
     trusts_plans: bool = False
+    undisturbed: bool = False
 
     def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:
         has_details = self.details(rounds)
@@ -180,7 +183,7 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
         if wants_details and planned is not None and plans is not None and plans.parts:
             runs = _time_plans(planned, place)
         if wants_details and runs is None:
-            before, after = _tell(sides, rounds, place)
+            before, after = _tell(sides, rounds, place, wanted)
         else:
             reads_outputs = wanted.outputs or wants_details
             before, after = (
@@ -310,7 +313,7 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
             if is_detailed:
-                told += _tell([(model, rig)], rounds, place)
+                told += _tell([(model, rig)], rounds, place, wanted)
             else:
                 told.append(_tell_latency(model, rig, rounds, place, reads_outputs=wanted.outputs))
     before, after = told
@@ -415,7 +418,10 @@ def _take_rounds(
 
 
 def _tell(
-    sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: CasePlace
+    sides: Sequence[tuple[Model, Rig]],
+    rounds: Sequence[DuetRound],
+    place: CasePlace,
+    wanted: Wanted,
 ) -> list[RanSide]:
     """The results of the sides of one worker: latency, layers and outputs."""
     rigs = [rig for _, rig in sides]
@@ -442,7 +448,7 @@ def _tell(
     for model, figures, run, seen in zip(models, measured, runs, outputs, strict=True):
         known = replace(figures, notes=(*figures.notes, note)) if note else figures
         if run is not None:
-            known = add_layer_times(model, known, run)
+            known = add_layer_times(model, known, run, undisturbed=wanted.undisturbed)
         plan = None if run is None or run.plan is None else read_plan(run.plan)
         told.append(RanSide(model, CaseProfile(place.case, model.static, known), plan, seen))
     return told

@@ -27,6 +27,7 @@ from pytest_modelperf.graph.model_file import (
 from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.graph.seen_file import SeenFile
+from pytest_modelperf.profiler.conditions import noise_of
 from pytest_modelperf.profiler.given_inputs import describe_given
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import make_inputs
@@ -231,12 +232,14 @@ def name_nodes(model: Model, rig: Rig) -> Path | None:
 
 
 def add_layer_times(
-    model: Model, measured: Measurement, run: KernelRun, *, waits: bool = False
+    model: Model, measured: Measurement, run: KernelRun, *, undisturbed: bool = False
 ) -> Measurement:
     """The measurement with the layer times that the kernels of profiled sessions give.
 
-    `waits` says that other processes disturbed what was measured.
+    With `undisturbed`, they are those without other processes even if these disturbed what was
+    measured: what the latency waited for a processor is a row of its own then.
     """
+    waits = undisturbed and bool(noise_of(measured))
     plan = None if run.plan is None else read_plan(run.plan)
     median_ns = measured.latency.median_ns
     names = nodes_by_name(model.bound)

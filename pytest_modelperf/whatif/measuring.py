@@ -57,6 +57,7 @@ from pytest_modelperf.whatif.speedups import (
     VariantResult,
     check_variants,
     describe_precisions,
+    describe_waiting,
     describe_zeros,
     make_levels,
 )
@@ -218,7 +219,7 @@ class _Trial(Struct):
         pair = Pair(base.model, made.model, self.setup, setup)
         place = self._place(case, variant)
         try:
-            ran = run_pair(pair, self.gate, place, Wanted(lambda _: True))
+            ran = run_pair(pair, self.gate, place, Wanted(lambda _: True, undisturbed=True))
         except MeasureError as error:
             return VariantResult(variant=variant, failure=_in_words(error, self.setup.wording))
         return self._result(variant, made, ran)
@@ -269,6 +270,8 @@ class _Trial(Struct):
         measured = found.baseline.measured
         notes = [*base.notes, *found.baseline.static.notes]
         if measured is not None:
+            waited = describe_waiting(found.baseline)
+            notes += [waited] if waited is not None else []
             notes += measured.notes
             zeros = describe_zeros(found.levels, measured.engine)
             notes += [zeros] if zeros is not None else []

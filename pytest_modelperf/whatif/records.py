@@ -14,11 +14,13 @@ from msgspec import Struct, field
 
 from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.stats.records import Ratio
 
 BASELINE = "Baseline"
+# The row of layer types with the time that a disturbed model waited.
+WAITING = RowKind.WAITING.value
 # One nanosecond, in ms. A shorter time is a remainder of a subtraction, not a measurement.
 SHORTEST_MS = 1e-6
 
@@ -65,7 +67,8 @@ class Level(Struct, frozen=True, kw_only=True):
 
     `ms` is the median for a batch. `speedup` compares it with the unchanged model. `layer_types`
     and `layers` are milliseconds, by operator and by the id of the unchanged model's layer, and
-    `half_widths` is how sure the latter are: half the interval of each that is known.
+    `half_widths` is how sure the latter are: half the interval of each that is known. They are
+    undisturbed times; where other processes disturbed the model, `WAITING` has the rest of `ms`.
     `outside` are the layers that ran outside the accelerated engine. `zeros` is the share of zero
     weights. `judged_outputs` is the largest difference of outputs with its verdict; None if a
     tolerance does not judge it. `failure` says why there is no time.

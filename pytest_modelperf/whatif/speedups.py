@@ -11,10 +11,18 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.conditions import noise_of
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.whatif.records import BASELINE, Level, Variant, VariantKind
+from pytest_modelperf.whatif.records import (
+    BASELINE,
+    SHORTEST_MS,
+    WAITING,
+    Level,
+    Variant,
+    VariantKind,
+)
 
 _NS_PER_MS = 1e6
 # A speedup that would not justify pruning a model.
@@ -22,6 +30,7 @@ _NO_GAIN = 1.1
 # The names of precisions in options, and as layers have them.
 _PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _OVERHEAD = RowKind.OVERHEAD.value
+_OUTSIDE_KERNELS = frozenset(kind.value for kind in RowKind if kind.is_outside_kernels)
 
 
 class VariantResult(Struct, frozen=True, kw_only=True):
@@ -145,10 +154,14 @@ def _level_as_it_is(
     )
     if ms is None:
         return level
-    scale = ms / _median_ms(profile)
+    scale = _scale_of(profile, ms)
+    types = _times_by_type(profile, scale)
+    if types.pop(WAITING, None) is not None:
+        waited = ms - sum(types.values())
+        types |= {WAITING: waited} if waited >= SHORTEST_MS else {}
     return replace(
         level,
-        layer_types=_times_by_type(profile, scale),
+        layer_types=types,
         layers={
             row.static.id: row.ms * scale
             for row in profile.layers
@@ -161,6 +174,17 @@ def _level_as_it_is(
         },
         outside=tuple(_ran_outside(profile)),
     )
+
+
+def _scale_of(profile: CaseProfile, ms: float) -> float:
+    """The factor from the times of a duet to those of the levels.
+
+    If other processes disturbed the duet, its layers keep the times that they take without them.
+    """
+    types = _times_by_type(profile, 1.0)
+    if types.pop(WAITING, None) is None:
+        return ms / _median_ms(profile)
+    return min(1.0, ms / sum(types.values()))
 
 
 def _level_of(each: VariantResult, first: Level) -> Level:
@@ -222,19 +246,21 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
 
     The layers of both sides were timed in turn, so the gain of a layer is the ratio of its two
     times in the duet. A layer that only the variant has is scaled like all kernels together. The
-    overhead of the runtime is the remainder.
+    remainder is the overhead of the runtime, or what was waited for a processor if `first` has such
+    a time: then the overhead is scaled like the kernels.
     """
     before = _kernel_times(differences.before.profile)
     after = differences.after.profile
     own = {row.static.id: row.ms for row in differences.before.rows if row.static is not None}
-    total = sum(spent for op, spent in first.layer_types.items() if op != _OVERHEAD)
+    total = sum(spent for op, spent in first.layer_types.items() if op not in _OUTSIDE_KERNELS)
     usual = total / sum(before) if any(before) else 1.0
+    rest = WAITING if WAITING in first.layer_types else _OVERHEAD
     owners = _owners(differences)
     types: dict[str, float] = {}
     layers: dict[str, float] = {}
     half_widths: dict[str, float] = {}
     for row in after.layers:
-        if row.ms is None or row.qualified_op == _OVERHEAD:
+        if row.ms is None or row.qualified_op in {rest, WAITING}:
             continue
         owner = None if row.static is None else owners.get(row.static.id)
         spent = row.ms * usual
@@ -249,16 +275,18 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
                 half_widths[shown] = half_widths.get(shown, 0.0) + spent * row.half_width
         types[row.qualified_op] = types.get(row.qualified_op, 0.0) + spent
     spent = sum(types.values())
-    if _OVERHEAD in after.layer_types and spent <= ms:
-        return _Times({**types, _OVERHEAD: ms - spent}, layers, half_widths)
+    if (rest == WAITING or rest in after.layer_types) and spent <= ms:
+        return _Times({**types, rest: ms - spent}, layers, half_widths)
     shrunk = ms / spent if spent else 1.0
     return _Times(*(_scaled(times, shrunk) for times in (types, layers, half_widths)))
 
 
 def _kernel_times(profile: CaseProfile) -> list[float]:
-    """The times of all rows except the overhead of the runtime."""
+    """The times of all rows that are those of kernels."""
     return [
-        row.ms for row in profile.layers if row.ms is not None and row.qualified_op != _OVERHEAD
+        row.ms
+        for row in profile.layers
+        if row.ms is not None and row.qualified_op not in _OUTSIDE_KERNELS
     ]
 
 
@@ -363,6 +391,21 @@ class _Between(Struct, frozen=True):
 
 def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
     return {name: spent * scale for name, spent in times.items()}
+
+
+# -- what disturbed the times
+
+
+def describe_waiting(baseline: CaseProfile) -> str | None:
+    """A note if other processes disturbed the unchanged model; None if its layers never waited."""
+    if WAITING not in baseline.layer_types or baseline.measured is None:
+        return None
+    found = noise_of(baseline.measured)
+    remedies = ", ".join(dict.fromkeys(found.values()))
+    return (
+        f"{', '.join(found)}: layers have the times that they take undisturbed, and the rest of "
+        f'each level is "{WAITING}"; {remedies}'
+    )
 
 
 # -- the gain from zeros

@@ -23,7 +23,7 @@ from pytest_modelperf.text.units import (
     ms_decimals,
     percent,
 )
-from pytest_modelperf.whatif.records import Level, WhatIfCase, times_as_fast
+from pytest_modelperf.whatif.records import WAITING, Level, WhatIfCase, times_as_fast
 
 _NS_PER_MS = 1e6
 _NOTHING = "-"
@@ -252,7 +252,7 @@ class _Grid(Struct, frozen=True):
     head: tuple[Column, ...]
     levels: tuple[Level, ...]
     rows: tuple[_Row, ...]
-    rest: _Row | None
+    beside: tuple[_Row, ...]
     caption: str
 
     def without_last_head(self) -> _Grid:
@@ -261,8 +261,12 @@ class _Grid(Struct, frozen=True):
         def less(row: _Row) -> _Row:
             return replace(row, head=row.head[:-1])
 
-        rest = None if self.rest is None else less(self.rest)
-        return replace(self, head=self.head[:-1], rows=tuple(map(less, self.rows)), rest=rest)
+        return replace(
+            self,
+            head=self.head[:-1],
+            rows=tuple(map(less, self.rows)),
+            beside=tuple(map(less, self.beside)),
+        )
 
     def table(self, chosen: Sequence[int], view: View) -> Table:
         """The table of the unchanged model and the levels at these places."""
@@ -278,7 +282,7 @@ class _Grid(Struct, frozen=True):
             doubt = (row.doubt_at(places),) if is_sure else ()
             return (*row.head, *(show(row, at, whole, decimals) for at in places), *doubt)
 
-        rows = [cells(row) for row in (*shown, *([self.rest] if self.rest else []))]
+        rows = [cells(row) for row in (*shown, *self.beside)]
         blank = ("",) * (len(self.head) - 1)
         total = _Row(
             ("total", *blank), tuple(level.ms for level in self.levels), (False,) * len(self.levels)
@@ -353,7 +357,7 @@ def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Ta
         rows.append(_Row((printable(op), count), times, (False,) * len(levels)))
     rows.sort(key=lambda row: (-(row.base or 0.0), -max(time or 0.0 for time in row.times)))
     head = (Column("layer type", is_text=True, is_name=True, least=_LEAST_NAME), Column("count"))
-    return _parted(_Grid("by layer type", head, levels, tuple(rows), None, ""), view, width)
+    return _parted(_Grid("by layer type", head, levels, tuple(rows), (), ""), view, width)
 
 
 def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None) -> list[Table]:
@@ -371,14 +375,14 @@ def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None
     rows.sort(key=lambda row: -row.gain)
     shown = rows if top is None else rows[:top]
     hidden = len(rows) - len(shown)
-    rest = _rest(shown, levels)
+    beside = _beside(shown, levels)
     more = f"{hidden} more layer{'s' if hidden > 1 else ''}: --top 0 shows all" if hidden else ""
     head = (
         Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
         Column("type", is_text=True, is_name=True),
         Column("weight", is_text=True, is_name=True, least=_LEAST_NAME),
     )
-    whole = _Grid("by layer, what gains most first", head, levels, tuple(shown), rest, more)
+    whole = _Grid("by layer, what gains most first", head, levels, tuple(shown), beside, more)
     usual = _parted(whole.without_last_head(), view, width)
     named = _parted(whole, view, width)
     has_weights = any(row.head[-1] for row in shown)
@@ -403,13 +407,21 @@ def _half_width(level: Level, layer_id: str) -> float | None:
     return None if not ms or half_width is None else half_width / ms
 
 
-def _rest(shown: Sequence[_Row], levels: Sequence[Level]) -> _Row:
-    """The time of all other layers, of layers that only a variant has, and of the runtime."""
+def _beside(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:
+    """The time of all other layers, of layers that only a variant has, and of the runtime.
+
+    What was waited for a processor has a row of its own.
+    """
+    waited = tuple(level.layer_types.get(WAITING) for level in levels)
     times = []
     for at, level in enumerate(levels):
-        spent = sum(row.times[at] or 0.0 for row in shown)
+        spent = sum(row.times[at] or 0.0 for row in shown) + (waited[at] or 0.0)
         times.append(None if level.ms is None else max(0.0, level.ms - spent))
-    return _Row(("(all else)", "", ""), tuple(times), (False,) * len(levels))
+    outside = (False,) * len(levels)
+    rest = _Row(("(all else)", "", ""), tuple(times), outside)
+    if all(ms is None for ms in waited):
+        return (rest,)
+    return rest, _Row((f"({WAITING})", "", ""), waited, outside)
 
 
 def _with_times(

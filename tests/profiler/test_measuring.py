@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import Kernel, KernelRun, Noise, RowKind
 from pytest_modelperf.profiler.measuring import measure_case, measure_model
 from pytest_modelperf.profiler.pair_run import Pair, Wanted, run_pair
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.preparation import CasePlace, Model, add_layer_times
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from tests.support.profiles import make_measurement
 from tests.support.small_models import parse
 
 SETUP = Setup(policy=SamplingPolicy(max_seconds=0.2))
@@ -60,6 +63,24 @@ def test_both_sides_of_a_pair_are_returned_complete(model: Model, *, is_detailed
     assert model.static.graph_alone is None
     for side in (ran.before, ran.after):
         assert side.model.static.coverage == side.profile.static.coverage == 1.0
+
+
+@pytest.mark.parametrize(
+    ("undisturbed", "others_ns", "waits"),
+    [(True, 600_000_000, True), (True, 0, False), (False, 600_000_000, False)],
+)
+def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
+    model: Model, *, undisturbed: bool, others_ns: int, waits: bool
+) -> None:
+    measured = make_measurement(8.0)
+    noise = Noise(wall_ns=1_000_000_000, others_ns=others_ns)
+    rounds = tuple(replace(r, block=replace(r.block, noise=noise)) for r in measured.rounds)
+    measured = replace(measured, rounds=rounds)
+    kernel = Kernel(name="inserted", op_type="Inserted", self_ns=(3e6,) * 20)
+    run = KernelRun(kernels=(kernel,), run_ns=(4e6,) * 20)
+    found = add_layer_times(model, measured, run, undisturbed=undisturbed)
+    first, *_, last = found.layer_times or ()
+    assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
 
 def test_what_one_run_tells_holds_for_every_number_of_cores() -> None:

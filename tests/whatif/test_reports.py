@@ -18,7 +18,7 @@ from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.whatif.csv import WHATIF_COLUMNS, render_whatif_csv
 from pytest_modelperf.whatif.document import WhatIfJson, dump_whatif, whatif_to_json
-from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import WAITING, Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.tables import View
 from pytest_modelperf.whatif.text import SPEED_ONLY, WhatIfView, failed_lines, render_whatif
 from tests.support.checkout import ROOT
@@ -275,6 +275,28 @@ def test_the_times_of_a_column_add_up_to_its_level() -> None:
             totals, abs=0.01
         )
         assert totals[0] == pytest.approx(case.levels[0].ms, abs=0.001)
+
+
+def test_what_was_waited_is_a_row_beside_the_layers_and_not_among_all_else() -> None:
+    case = make_case()
+    levels = tuple(
+        replace(level, ms=level.ms + 2.0, layer_types={**level.layer_types, WAITING: 2.0})
+        if level.ms is not None
+        else level
+        for level in case.levels
+    )
+    whatif = make_whatif(replace(case, levels=levels))
+    text = render_whatif(whatif, WhatIfView(), TextStyle(200))
+    quiet = render_whatif(make_whatif(), WhatIfView(), TextStyle(200))
+    (waited,) = [line for line in text.splitlines() if line.startswith(f"({WAITING})")]
+    assert waited.split()[-5:] == ["2.000"] * 5
+    by_type = [line for line in text.splitlines() if line.startswith(WAITING)]
+    assert [line.split()[-5:] for line in by_type] == [["2.000"] * 5]
+    rest, same = (
+        next(line.split() for line in shown.splitlines() if line.startswith("(all else)"))
+        for shown in (text, quiet)
+    )
+    assert rest == same
 
 
 def test_colour_adds_nothing_but_colour() -> None:

@@ -8,20 +8,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, Noise, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.whatif.records import Level, Variant, VariantKind
+from pytest_modelperf.whatif.records import WAITING, Level, Variant, VariantKind
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
     check_variants,
     describe_precisions,
+    describe_waiting,
     describe_zeros,
     estimate_level,
     inverted,
     make_levels,
 )
-from tests.support.profiles import ENGINE
+from tests.support.profiles import ENGINE, make_measurement
 from tests.support.whatifs import OVERHEAD, make_baseline, make_layer, make_layers, make_speedup
 
 CASE = Case(4, 1)
@@ -250,6 +251,86 @@ def test_kernels_that_seem_to_take_longer_than_all_are_made_to_fit() -> None:
     assert level.ms == pytest.approx((first.ms or 0) / 2)
     assert sum(level.layer_types.values()) == pytest.approx(level.ms)
     assert OVERHEAD not in level.layer_types
+
+
+# -- beside busy processes
+
+BUSY = Noise(wall_ns=1_000_000_000, others_ns=600_000_000)
+
+
+def disturbed(undisturbed: CaseProfile, ms: float) -> CaseProfile:
+    """The profile of the same layers whose latency waited for a processor."""
+    slow = make_measurement(ms, CASE.batch_size)
+    assert undisturbed.measured is not None
+    times = undisturbed.measured.layer_times or ()
+    waited = slow.latency.median_ns - sum(time.ns for time in times)
+    row = LayerTime(kind=RowKind.WAITING, kernel="", ns=waited)
+    rounds = tuple(replace(r, block=replace(r.block, noise=BUSY)) for r in slow.rounds)
+    measured = replace(slow, rounds=rounds, layer_times=(*times, row))
+    return replace(undisturbed, measured=measured)
+
+
+@few
+@given(
+    st.lists(st.tuples(RATIOS, st.floats(1.5, 4.0), st.floats(1.5, 4.0)), min_size=1, max_size=3)
+)
+def test_layers_keep_their_undisturbed_times_and_the_wait_is_a_row_of_each_level(
+    duets: list[tuple[float, float, float]],
+) -> None:
+    made = [
+        result_of(
+            Variant(INT8, form=str(i)),
+            before=disturbed(profile(6.0), 6.0 * before),
+            after=disturbed(profile(6.0 * ratio), 6.0 * ratio * after),
+            ratio=Ratio(ratio, ratio * 0.99, ratio * 1.02),
+        )
+        for i, (ratio, before, after) in enumerate(duets)
+    ]
+    first, *others = levels_of(*made)
+    alone, *others_alone = levels_of(
+        *(result_of(Variant(INT8, form=str(i)), 6.0, ratio) for i, (ratio, *_) in enumerate(duets))
+    )
+    for level, quiet in ((first, alone), *zip(others, others_alone, strict=True)):
+        assert level.ms is not None
+        assert level.layers == pytest.approx(dict(quiet.layers), rel=1e-3)
+        assert level.layer_types[OVERHEAD] == pytest.approx(quiet.layer_types[OVERHEAD], rel=1e-2)
+        assert level.layer_types[WAITING] > 0.3 * level.ms
+        assert sum(level.layer_types.values()) == pytest.approx(level.ms, rel=1e-4)
+
+
+def test_a_duet_that_was_not_disturbed_is_shown_on_the_scale_of_one_that_was() -> None:
+    quiet = result_of(pruned(0.5), 6.0, 0.5)
+    busy = [
+        result_of(
+            Variant(INT8, form=form), before=disturbed(profile(6.0), 12.0), after=profile(6.0)
+        )
+        for form in ("dynamic", "static")
+    ]
+    first, level, *_ = levels_of(quiet, *busy)
+    assert level.title == "Pruned 0.5"
+    assert first.ms == pytest.approx(12.0, rel=1e-2)
+    assert level.layers == pytest.approx({name: ms / 2 for name, ms in first.layers.items()}, 1e-2)
+    assert level.layer_types[WAITING] == pytest.approx(first.layer_types[WAITING] / 2, rel=1e-2)
+
+
+def test_layers_of_a_disturbed_duet_fill_the_time_of_the_model_if_others_were_shorter() -> None:
+    """The median of two duets that took 6 and 8 ms is 7 ms, and its layers take 6.5 of the 8."""
+    made = [
+        result_of(pruned(0.5), 6.0),
+        result_of(pruned(0.9), before=disturbed(profile(7.5), 8.0), after=profile(7.5)),
+    ]
+    for level in levels_of(*made):
+        assert sum(level.layer_types.values()) == pytest.approx(level.ms, rel=1e-4)
+        assert level.layer_types.get(WAITING, 1.0) > 0.0
+
+
+def test_what_disturbed_the_model_is_said_where_its_layers_waited() -> None:
+    assert describe_waiting(profile(6.0)) is None
+    assert describe_waiting(disturbed(profile(6.0), 12.0)) == (
+        "other processes took 60 % of its processors: layers have the times that they take "
+        'undisturbed, and the rest of each level is "waiting for a processor"; stop what else runs '
+        "here"
+    )
 
 
 # -- estimates
