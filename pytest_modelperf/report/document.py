@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
+
+S = TypeVar("S", bound=Struct)
 
 # A struct is written as the object of its fields, a date as ISO 8601 has it.
 Json: TypeAlias = (
@@ -30,9 +32,23 @@ _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> str:
     """The text of a document in ASCII, so that no name in it can steer a terminal or a CI job."""
-    text = json.dumps(document, indent=2, allow_nan=False, default=msgspec.to_builtins)
+    text = json.dumps(to_json(document), indent=2, allow_nan=False)
     text = _RUNNER_COMMAND.sub(r"\\u0023", text)
     return _SAMPLES.sub(_on_one_line, text) + "\n"
+
+
+def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401
+    """The plain values of a document: keys as its types name them, NaN and infinity as null."""
+    return _finite(msgspec.to_builtins(document))
+
+
+def copy_fields(kind: type[S], source: object, **others: Any) -> S:  # noqa: ANN401
+    """An instance of `kind` with `others`, and the values that `source` has by the same names.
+
+    It makes a part of a document of a record, or a record of a part. Properties are values too.
+    """
+    names = (name for name in kind.__struct_fields__ if name not in others)
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def _on_one_line(match: re.Match[str]) -> str:
@@ -46,3 +62,13 @@ def ms(ns: float | None) -> float | None:
 def number(value: float | None) -> float | None:
     """The value; None for infinity and NaN, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401  # any value of JSON
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
