@@ -23,7 +23,6 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
-from pytest_modelperf import extensions, operators
 from pytest_modelperf.profiler.request import MAX_HASHED_BYTES
 from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from tests.support.command import Result, environment, run, spawn
@@ -327,13 +326,6 @@ from pytest_modelperf.profiler.static.cost import Cost
 def modelperf_register_operators(operators):
     operators.register("my.ops::Blend", count=lambda node: Cost(elementwise_ops=1234))
 """
-
-
-def test_extensions_may_import_by_the_former_name() -> None:
-    names = extensions.__all__
-    assert [getattr(operators, name) for name in names] == [
-        getattr(extensions, name) for name in names
-    ]
 
 
 def test_a_plugin_counts_an_operator_of_its_own() -> None:
