@@ -118,6 +118,7 @@ def simulate_series(random: np.random.Generator, kind: Kind, step: float) -> Ite
             load_ms=None,
             peak_rss_bytes=None,
             seconds=None,
+            how="duet",
         )
         if kind.links and index % kind.links == kind.links - 1:
             baseline, baseline_level = model, level

@@ -77,6 +77,7 @@ def make_lines(model: int, runs: range) -> Iterator[HistoryLine]:
                 load_ms=21.3,
                 peak_rss_bytes=10**8,
                 seconds=1.2,
+                how="duet",
             )
 
 

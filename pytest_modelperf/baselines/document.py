@@ -33,7 +33,6 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     StoredTwin,
 )
-from pytest_modelperf.baselines.upgrades import COUNT_AGAIN, MACHINE_SCHEMA, MODEL_SCHEMA
 from pytest_modelperf.files.documents import (
     ContradictionError,
     Count,
@@ -48,6 +47,7 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.stats.records import Ratio
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -170,7 +170,7 @@ class FidelityPart(_Part):
                 raise ValueError("there are rounds or an interval, but no ratio")
         elif self.interval and not self.interval[0] <= self.ratio <= self.interval[1]:
             raise ValueError("the ratio is outside of its interval")
-        if not self.is_trusted and self._has_no_doubt and self.reason != COUNT_AGAIN:
+        if not self.is_trusted and self._has_no_doubt:
             raise ValueError("the twin is not trusted, but was shown to run like the model")
 
     @property
@@ -301,7 +301,7 @@ def is_machine_key(text: str) -> bool:
 def read_model(data: bytes, path: Path) -> ModelBaseline:
     """The content of a `model.json`; BaselineError with file and place where it is not valid."""
     file = DocumentFile(path)
-    found = file.read(data, ModelBaselineFile, MODEL_SCHEMA)
+    found = file.read(data, ModelBaselineFile, SCHEMA)
     for case_id, case in found.cases.items():
         expected = f"b{case.batch_size}-c{case.cores}"
         if case_id != expected and not case_id.startswith(f"{expected}-"):
@@ -317,7 +317,7 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
 def read_machine(data: bytes, path: Path) -> MachineBaseline:
     """The content of a machine's file, which is named by the machine's key."""
     file = DocumentFile(path)
-    found = file.read(data, MachineBaselineFile, MACHINE_SCHEMA)
+    found = file.read(data, MachineBaselineFile, SCHEMA)
     key = found.machine.stored_key
     if key != path.stem:
         raise file.error(
@@ -405,7 +405,7 @@ def write_model(stored: ModelBaseline) -> bytes:
     model, twin = stored.model, stored.twin
     return _to_bytes(
         ModelBaselineFile(
-            schema=MODEL_SCHEMA.newest,
+            schema=SCHEMA,
             model=ModelPart(
                 name=model.name,
                 sha256=model.sha256,
@@ -426,7 +426,7 @@ def write_machine(stored: MachineBaseline) -> bytes:
     facts = {**asdict(stored.machine), "quota_cores": None if quota is None else rounded(quota)}
     return _to_bytes(
         MachineBaselineFile(
-            schema=MACHINE_SCHEMA.newest,
+            schema=SCHEMA,
             machine=MachinePart(stored_key=stored.key, **facts),
             cases={case.id: _latency_part(case) for case in stored.cases},
         )

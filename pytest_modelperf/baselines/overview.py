@@ -232,7 +232,7 @@ def _asks_the_same(one: StoredCase, other: StoredCase) -> bool:
 
 
 def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:
-    """Whether the counts of the graph alone differ; what an older version left out does not."""
+    """Whether the counts of the graph alone differ; what one side did not count does not."""
     known, now = old.static, new.static
     if known is None or now is None:
         return False

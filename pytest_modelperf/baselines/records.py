@@ -42,7 +42,7 @@ class StoredStatic(Struct, frozen=True, kw_only=True):
     """The totals of a static profile, and its layer types by their qualified operator.
 
     `uncounted_ops` is the number of uncounted layers of each qualified operator. `scalar_params` is
-    None if an older version recorded it.
+    None if they were not counted.
     """
 
     macs: int
@@ -115,13 +115,11 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     """One stored case. `engine` is the name of the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: cases may be recorded at different
-    times, and `structure` is the digest of its operators and connections; None if an older version
-    recorded it. `static` are the counts of the graph alone, and `observed` are those that one run
-    completed; None if there was nothing to complete or nothing ran. Both are None for a Python
-    function. `static` alone is None if an older version stored only completed counts. `options` are
-    the given options of the engine, and `inputs` the given inputs. These and `provenance` are None
-    if an older version recorded the case. `generation` is None for a plain case, and
-    `plan` if the engine told none.
+    times, and `structure` is the digest of its operators and connections. `static` are the counts
+    of the graph alone; None for a Python function. `observed` are those that one run completed;
+    None if there was nothing to complete or nothing ran. `options` are the given options of the
+    engine, and `inputs` the given inputs; None if nothing ran. `generation` is None for a plain
+    case, and `plan` if the engine told none.
     """
 
     id: str
@@ -160,11 +158,6 @@ class StoredCase(Struct, frozen=True, kw_only=True):
             "it anew"
         )
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether the case has counts; a Python function has none."""
-        return self.static is not None or self.observed is not None
-
 
 def _describe_dims(dims: Mapping[str, int]) -> str:
     """`seq=64, width=4`."""
@@ -174,8 +167,7 @@ def _describe_dims(dims: Mapping[str, int]) -> str:
 class StoredTwin(Struct, frozen=True, kw_only=True):
     """The file of the twin, and the model that it stands for.
 
-    `left_out_bytes` is the size of the weights that it leaves out; None if an older version stored
-    it.
+    `left_out_bytes` is the size of the weights that it leaves out.
     """
 
     sha256: str

@@ -9,12 +9,12 @@ exporters write an epsilon or an exponent where others do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import ModelBaseline, StoredCase
+from pytest_modelperf.baselines.records import ModelBaseline, StoredStatic
 from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.reasons import lower_bounds, reasons_of_counts
@@ -34,37 +34,17 @@ from pytest_modelperf.profiler.records import (
     StoredInputs,
 )
 
-
-class CountTotals(Protocol):
-    """The totals of a static profile, fresh or stored."""
-
-    @property
-    def macs(self) -> int: ...
-    @property
-    def params(self) -> int: ...
-    @property
-    def scalar_params(self) -> int | None: ...
-    @property
-    def elementwise_ops(self) -> int: ...
-    @property
-    def weight_bytes(self) -> int: ...
-    @property
-    def activation_bytes(self) -> int: ...
-    @property
-    def peak_activation_bytes(self) -> int | None: ...
-    @property
-    def coverage(self) -> float: ...
-    @property
-    def knows_activations(self) -> bool: ...
+# The totals of a graph, fresh or stored.
+CountTotals: TypeAlias = StoredStatic | StaticProfile
 
 
 class SideCounts(Struct, frozen=True):
     """Both kinds of counts of one side: from its graph alone, and completed by a run.
 
-    Only counts of the same kind are compared. `graph` is None where an older version stored none.
+    Only counts of the same kind are compared.
     """
 
-    graph: CountTotals | None
+    graph: CountTotals
     observed: CountTotals | None
 
     @classmethod
@@ -120,9 +100,8 @@ def static_metrics(
 
 def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
     """Whether the parameters differ only in tensors of a single value."""
-    kinds = [(old.graph, new.graph), (old.observed, new.observed)]
-    before, after = next(((b, a) for b, a in kinds if b and a), (None, None))
-    if before is None or after is None or before.params == after.params:
+    before, after = old.graph, new.graph
+    if before.params == after.params:
         return False
     if before.scalar_params is None or after.scalar_params is None:
         return False
@@ -140,14 +119,15 @@ def compare_with_baseline(
     for now in after.cases:
         stored = before.case(now.case.id)
         note = f"there is no baseline of {now.case.id}"
-        if stored is not None and stored.is_counted:
+        if stored is not None and stored.static is not None:
             dims = dict(now.case.given_dims or ())
             note = stored.other_dims(dims) or stored.other_inputs(given) or ""
-        if stored is None or note:
+        if stored is None or stored.static is None or note:
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
             continue
         is_same = stored.inputs == given and stored.model_sha256 == after.model.sha256 is not None
-        found = compare_with_stored(now.case, stored, now.static, tolerances, is_same=is_same)
+        known = SideCounts(stored.static, stored.observed)
+        found = compare_with_stored(now.case, known, now.static, tolerances, is_same=is_same)
         sizes = before.size_of(stored.id), after.model.total_bytes
         cases.append(with_size(found, *sizes, tolerances))
     return Comparison(before.model, after.model, tuple(cases))
@@ -155,7 +135,7 @@ def compare_with_baseline(
 
 def compare_with_stored(
     case: Case,
-    stored: StoredCase,
+    known: SideCounts,
     now: StaticProfile,
     tolerances: Tolerances = EXACT,
     *,
@@ -166,19 +146,16 @@ def compare_with_stored(
     `is_same` claims that exactly this case was recorded. Counts that a run completed then still
     hold.
     """
-    old, new = SideCounts(stored.static, stored.observed), SideCounts.of(now)
-    if is_same and stored.observed is not None:
-        new = replace(new, observed=stored.observed)
-    changes: list[LayerTypeChange] = []
-    if stored.static is not None or now.observed is not None:
-        before = (stored.static or stored.observed or now).layer_types
-        after = (now if stored.static is None else now.from_graph).layer_types
-        changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
+    new = SideCounts.of(now)
+    if is_same and known.observed is not None:
+        new = replace(new, observed=known.observed)
+    before, after = known.graph.layer_types, new.graph.layer_types
+    changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
     types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
-    metrics = static_metrics(old, new, tolerances)
-    reasons = (*reasons_of_counts(types), *_doubts(metrics, old, new))
-    if stored.static is not None and not _are_whole(old.observed, new.observed):
-        reasons += lower_bounds(stored.static.uncounted_ops, now.from_graph.uncounted_ops)
+    metrics = static_metrics(known, new, tolerances)
+    reasons = (*reasons_of_counts(types), *_doubts(metrics, known, new))
+    if not _are_whole(known.observed, new.observed):
+        reasons += lower_bounds(known.graph.uncounted_ops, new.graph.uncounted_ops)
     return CaseComparison(case, metrics, types, reasons)
 
 
@@ -200,8 +177,10 @@ def _metric(
     """A figure on both sides; it is only shown where `allowed` is None."""
     share = allowed or 0.0
     by_graph = _change(name, read, old.graph, new.graph, share)
-    by_run = _change(name, read, old.observed, new.observed, share)
-    found = _judge(by_graph, by_run) or _unlike(read, old, new)
+    by_run = None
+    if old.observed is not None and new.observed is not None:
+        by_run = _change(name, read, old.observed, new.observed, share)
+    found = by_graph if by_run is None else _judge(by_graph, by_run)
     return Metric(
         name,
         found.before,
@@ -212,23 +191,8 @@ def _metric(
     )
 
 
-def _unlike(read: _Reader, old: SideCounts, new: SideCounts) -> _Change:
-    """An inconclusive change of a figure that the two sides count in different ways."""
-    before, after = (side.graph or side.observed for side in (old, new))
-    return _Change(
-        None if before is None else read(before),
-        None if after is None else read(after),
-        Verdict.INCONCLUSIVE,
-        is_same_part=False,
-    )
-
-
-def _change(
-    name: str, read: _Reader, old: CountTotals | None, new: CountTotals | None, share: float
-) -> _Change | None:
-    """How a figure changed by one kind of counts; None where a side lacks these counts."""
-    if old is None or new is None:
-        return None
+def _change(name: str, read: _Reader, old: CountTotals, new: CountTotals, share: float) -> _Change:
+    """How a figure changed by one kind of counts."""
     before, after = read(old), read(new)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
     if name == "activation_bytes":
@@ -242,15 +206,13 @@ def _change(
     return _Change(before, after, verdict, before == after and old.coverage == new.coverage)
 
 
-def _judge(by_graph: _Change | None, by_run: _Change | None) -> _Change | None:
+def _judge(by_graph: _Change, by_run: _Change) -> _Change:
     """The change that both kinds of counts lead to.
 
     The graphs decide, for they hold for all inputs. Where they leave the verdict open, the runs
     decide, unless the counts of the graphs are equal: then the values of the inputs made the
     difference.
     """
-    if by_graph is None or by_run is None:
-        return by_graph or by_run
     if by_run.verdict is Verdict.INCONCLUSIVE:
         return by_graph
     if by_graph.verdict is Verdict.INCONCLUSIVE:
@@ -265,14 +227,8 @@ def _judge(by_graph: _Change | None, by_run: _Change | None) -> _Change | None:
 
 def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iterator[str]:
     """Why known counts do not decide."""
-    if not any(metric.gated and metric.is_open for metric in metrics):
-        return
-    if old.graph is None:
-        yield (
-            "an older version recorded only the counts that a run completed, not those of the "
-            "graph alone: record the baseline anew"
-        )
-    elif _are_whole(old.observed, new.observed):
+    is_open = any(metric.gated and metric.is_open for metric in metrics)
+    if is_open and _are_whole(old.observed, new.observed):
         yield (
             "the counts of the runs differ, but those of the graphs do not: values decide a "
             "branch, a trip count or a shape"

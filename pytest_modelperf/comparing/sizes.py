@@ -52,8 +52,8 @@ def judge_size(before: int, after: int, tolerances: Tolerances) -> Metric:
 def _why_unknown(before: int | None) -> str:
     if before is None:
         return (
-            "the file size is not judged: the size before is not known. A baseline lacks it if an "
-            "older version recorded it, or if other cases were recorded with another model since: "
-            "record it again"
+            "the file size is not judged: the size before is not known. A baseline lacks it if "
+            "external data was missing when it was recorded, or if other cases were recorded with "
+            "another model since: record it again"
         )
     return "the file size is not judged: a file of external data is missing"

@@ -9,7 +9,7 @@ from pytest_modelperf.baselines.recorded_twin import (
     require_recorded_structure,
 )
 from pytest_modelperf.baselines.records import StoredCase
-from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
@@ -43,10 +43,11 @@ def settle(
         return missing
     require_recorded_structure(before.baseline.model.name, stored, after.file, place.tell)
     is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
-    if not is_same or not stored.is_counted:
+    if not is_same or stored.static is None:
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
-    static = compare_with_stored(place.case, stored, after.static, gate.tolerances, is_same=True)
+    known = SideCounts(stored.static, stored.observed)
+    static = compare_with_stored(place.case, known, after.static, gate.tolerances, is_same=True)
     sizes = before.baseline.size_of(stored.id), size_on_disk(after.file)
     static = with_size(static, *sizes, gate.tolerances)
     return JudgedCase(as_unchanged(static), observed=stored.observed)
@@ -120,11 +121,11 @@ def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlac
 def compare_counts(pair: Pair, before: Side, gate: Gate, place: CasePlace) -> CaseComparison:
     """The counts of both sides, as far as they are known by now; a baseline has them stored."""
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
-    if stored is not None and stored.is_counted:
-        if stored.inputs is not None and not is_same_input(stored, pair.after):
-            # Other values may give other shapes.
-            stored = replace(stored, observed=None)
-        return compare_with_stored(place.case, stored, pair.after.static, gate.tolerances)
+    if stored is not None and stored.static is not None:
+        # Other values may give other shapes.
+        is_other = stored.inputs is not None and not is_same_input(stored, pair.after)
+        known = SideCounts(stored.static, None if is_other else stored.observed)
+        return compare_with_stored(place.case, known, pair.after.static, gate.tolerances)
     then = CaseProfile(place.case, pair.before.static)
     now = CaseProfile(place.case, pair.after.static)
     return compare_cases(then, now, gate.tolerances)

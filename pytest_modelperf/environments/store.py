@@ -28,7 +28,7 @@ from pytest_modelperf.environments.records import Environment, Kept, KeptEnviron
 from pytest_modelperf.environments.requirements import Wanted, read_requirements
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
-from pytest_modelperf.files.documents import DocumentFile, FileAdvice, Schema
+from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.writing import read_file, sync_folder, write_file
 from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.text.escaping import printable
@@ -44,7 +44,6 @@ _ADVICE = FileAdvice(
     broken="Remove it with `modelperf env --prune all`.",
     conflict="Remove it with `modelperf env --prune all`.",
 )
-_SCHEMA = Schema(STORED_SCHEMA)
 
 
 def environments_folder() -> Path:
@@ -234,7 +233,7 @@ def _read_kept(place: Path) -> KeptEnvironment | Unreadable:
         data = read_file(path, _MOST_BYTES, _ADVICE.broken)
         if data is None:
             return Unreadable(place, f"it has no {NOTE}")
-        stored = DocumentFile(path, _ADVICE).read(data, StoredEnvironment, _SCHEMA)
+        stored = DocumentFile(path, _ADVICE).read(data, StoredEnvironment, STORED_SCHEMA)
         used = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
     except (BaselineError, OSError) as error:
         return Unreadable(place, str(error))

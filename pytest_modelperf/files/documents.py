@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 
@@ -42,9 +42,6 @@ _MOST_FIGURE = 1e30
 Figure: TypeAlias = Annotated[float, Meta(ge=-_MOST_FIGURE, le=_MOST_FIGURE)]
 # Closer to 0 or 1, a normal distribution has no quantile that a float can hold.
 Confidence: TypeAlias = Annotated[float, Meta(ge=0.5, le=1 - 1e-12)]
-
-# An upgrade takes a document of its schema to the next one.
-Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 # Git's conflict markers start a line; a JSON string holds no line break.
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
@@ -80,13 +77,6 @@ _NEWER = (
 )
 
 
-class Schema(Struct, frozen=True):
-    """The newest schema of a kind of document, and how older documents become that."""
-
-    newest: int
-    upgrades: Mapping[int, Upgrade] = {}
-
-
 class ContradictionError(ValueError):
     """Two values of a document do not fit together; `place` is where one of them stands."""
 
@@ -115,11 +105,11 @@ class DocumentFile(Struct, frozen=True):
         told = self.advice.broken if advice is None else advice
         return self.error_type(f"{printable(str(self.path))}{where}: {problem}. {told}")
 
-    def read(self, data: bytes, kind: type[T], schema: Schema) -> T:
-        """The document in `data`; an error if it is not valid."""
+    def read(self, data: bytes, kind: type[T], newest: int) -> T:
+        """The document in `data`; an error if it is not valid, or of a newer schema."""
         document = self.parse(data)
-        version = self.check_schema(document, schema.newest)
-        return self.convert(self._upgraded(document, schema, version), kind)
+        self.check_schema(document, newest)
+        return self.convert(document, kind)
 
     def parse(self, data: bytes) -> dict[str, Any]:
         """The plain values of the document. Duplicate keys, NaN and huge numbers are refused."""
@@ -128,8 +118,8 @@ class DocumentFile(Struct, frozen=True):
             raise self.error(f"expected an object, found {_name_of(document)}")
         return document
 
-    def check_schema(self, document: Mapping[str, Any], newest: int, place: str = "") -> int:
-        """The schema of the document at `place`; an error if this version cannot read it."""
+    def check_schema(self, document: Mapping[str, Any], newest: int, place: str = "") -> None:
+        """Raise an error if this version cannot read the schema of the document at `place`."""
         if "schema" not in document:
             raise self.error('the key "schema" is missing', place)
         version = document["schema"]
@@ -139,7 +129,6 @@ class DocumentFile(Struct, frozen=True):
         if version > newest:
             problem = f"this file has schema {version}, and this version reads up to {newest}"
             raise self.error(problem, where, _NEWER)
-        return version
 
     def convert(self, value: object, kind: type[T], place: str = "") -> T:
         """The plain values at `place` as an instance of a type; an error if they do not fit."""
@@ -184,16 +173,6 @@ class DocumentFile(Struct, frozen=True):
         else:
             found = f"no valid JSON, column {error.colno}: {error.msg}"
         return self.error(found, f"line {error.lineno}")
-
-    def _upgraded(self, document: dict[str, Any], schema: Schema, version: int) -> dict[str, Any]:
-        """The document in the newest schema."""
-        try:
-            for step in range(version, schema.newest):
-                document = schema.upgrades[step](document)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = f"it does not hold what schema {version} has: {printable(str(error))}"
-            raise self.error(problem) from None
-        return document
 
     def _refuse(self, told: str, outer: str) -> NoReturn:
         """Raise msgspec's complaint with our place and advice."""

@@ -251,8 +251,6 @@ def _round(value: float) -> float:
 # -- as text
 
 _DISTRIBUTION = ("mean", "std", "min", "max")
-# What earlier versions kept too. A twin without it runs as fast on a dense engine.
-_NO_LONGER_USED = ("nan", "inf", "-inf", "blocks")
 _Lists: TypeAlias = tuple[Annotated[tuple[Any, ...], Meta(min_length=1)], ...]
 
 
@@ -285,14 +283,6 @@ def parse_note(text: str, number: NumberType, dims: tuple[int, ...]) -> Note:
 def _parse_statistics(
     fields: dict[str, Any], number: NumberType, dims: tuple[int, ...]
 ) -> Statistics:
-    if fields and fields.keys().isdisjoint(_DISTRIBUTION):
-        # Earlier versions wrote none where every element was counted.
-        fields = dict.fromkeys(_DISTRIBUTION, 0) | fields
-    if fields.pop("zero", 0):
-        # Earlier versions counted the zero point of a quantized weight.
-        fields.pop("zeros", None)
-    for key in _NO_LONGER_USED:
-        fields.pop(key, None)
     found = msgspec.convert(fields, Statistics)
     shape = number.shape(dims)
     size = math.prod(shape)

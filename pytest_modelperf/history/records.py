@@ -112,8 +112,7 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
 
     `model` is the folder of the baseline. `recorded` claims that the run made the checked model the
     new baseline of this case. `p50` and `p95` are None if the case was not compared in time. `how`
-    says by what the latency was judged: `plan`, `parts`, `duet` or `stored`; None if it was not, or
-    if an older version wrote the line.
+    says by what the latency was judged: `plan`, `parts`, `duet` or `stored`; None if it was not.
     """
 
     p50: StoredRatio | None
@@ -127,7 +126,7 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     load_ms: Number | None
     peak_rss_bytes: Count | None
     seconds: Number | None
-    how: str | None = None
+    how: str | None
 
 
 # The part of a line that each metric is read from.

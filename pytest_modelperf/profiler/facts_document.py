@@ -56,8 +56,7 @@ class ModelJson(Struct, frozen=True, kw_only=True):
     size_bytes: Count | None = field(name="bytes")
     opsets: Mapping[str, Count]
     producer: str
-    # Null in a profile kept by a version that did not record it.
-    total_bytes: Count | None = None
+    total_bytes: Count | None
 
 
 class MachineJson(MachineFacts, frozen=True):

@@ -29,8 +29,7 @@ Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
 class ModelFacts(Struct, frozen=True):
     """Which file a profile is of; a Python function has no size.
 
-    `total_bytes` is the size with external data; None if that is missing, or if an older version
-    wrote the facts.
+    `total_bytes` is the size with external data; None if that is missing.
     """
 
     name: str

@@ -23,7 +23,7 @@ from pytest_modelperf.roofline.document import PeaksJson, peaks_to_json, read_pe
 from pytest_modelperf.roofline.records import Peaks
 from pytest_modelperf.text.escaping import printable
 
-SCHEMA = 2
+SCHEMA = 1
 # No peaks take more than a few kilobytes.
 _MOST_BYTES = 1 << 20
 

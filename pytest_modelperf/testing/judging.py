@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
-from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
 from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.by_plan import settle_by_plan, with_times
 from pytest_modelperf.comparing.judged_case import JudgedCase
@@ -99,7 +99,7 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     missing = find_missing(bound.case, case, bound.model)
     if case is None or missing is not None:
         return missing
-    if not case.is_counted:
+    if case.static is None:
         return None
     # Nothing runs, so only an earlier run of the same model can have completed the counts.
     is_same = (
@@ -108,7 +108,8 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
         and case.model_sha256 == bound.file.sha256(bound.place.tell)
     )
     tolerances = bound.check.gate.tolerances
-    found = compare_with_stored(bound.case, case, bound.model.static, tolerances, is_same=is_same)
+    known = SideCounts(case.static, case.observed)
+    found = compare_with_stored(bound.case, known, bound.model.static, tolerances, is_same=is_same)
     sizes = stored.model.size_of(case.id), size_on_disk(bound.file)
     found = _with_layers(bound, with_size(found, *sizes, tolerances), stored)
     return JudgedCase(found, observed=case.observed if is_same else None)

@@ -18,8 +18,8 @@ PAGES = "\n".join(
 
 # The sections that describe a document: its own, then those of the parts that it shares.
 SECTIONS = {
-    "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
-    "baseline-model": ("## `model.json`, schema 8",),
+    "baseline-machine": ("## `<machine>.json`", "## A profile"),
+    "baseline-model": ("## `model.json`",),
     "baselines-diff": ("### The changes as JSON",),
     "baselines-list": ("### The changes as JSON",),
     "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),

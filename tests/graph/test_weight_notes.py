@@ -451,34 +451,6 @@ def test_groups_in_packed_numbers_fit_into_their_bytes(dtype: str, n: int, m: in
     assert (np.count_nonzero(drawn, axis=1) == n).all()
 
 
-# -- notes of earlier versions
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            '{"mean":0.1,"std":1,"min":-4,"max":4,"zeros":64,"nan":3,"inf":1,"blocks":[4,4,4]}',
-            Statistics(0.1, 1, -4, 4, zeros=64),
-        ),
-        ('{"zeros":6000,"-inf":400}', Statistics(0, 0, 0, 0, zeros=6000)),
-        (
-            '{"mean":0,"std":1,"min":-4,"max":4,"zeros":4800,"n_of_m":[1,4,1]}',
-            Statistics(0, 1, -4, 4, zeros=4800, grouped_zeros=GroupedZeros(1, 4, 1)),
-        ),
-    ],
-)
-def test_a_note_with_what_is_no_longer_used_is_read(text: str, expected: Statistics) -> None:
-    assert parse_note(text, _type("float32"), (80, 80)) == expected
-
-
-def test_a_zero_point_that_was_counted_is_drawn_as_the_other_numbers() -> None:
-    text = '{"mean":120,"std":20,"min":60,"max":200,"zeros":4000,"zero":128}'
-    note = parse_note(text, _type("uint8"), (80, 80))
-    assert note == Statistics(120, 20, 60, 200)
-    assert _draw(note, (80, 80), "uint8").min() >= 60
-
-
 # -- notes that are not true
 
 

@@ -184,20 +184,16 @@ def test_a_missing_history_is_told_with_what_writes_one(tmp_path: Path, model: s
 
 def test_every_field_of_a_line_but_the_explanations_is_required() -> None:
     whole = msgspec.to_builtins(make_line())
-    for key in set(whole) - {"reasons", "unlinked", "how"}:
+    for key in set(whole) - {"reasons", "unlinked"}:
         without = {name: value for name, value in whole.items() if name != key}
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(without, HistoryLine)
 
 
-def test_a_line_without_how_is_read_beside_one_that_has_it(tmp_path: Path) -> None:
-    """Older versions wrote lines without it, and a newer one may write another word."""
+def test_a_newer_version_may_judge_by_something_that_has_another_word(tmp_path: Path) -> None:
     file = file_in(tmp_path)
-    line = make_line(how="duet")
-    old = {name: value for name, value in msgspec.to_builtins(line).items() if name != "how"}
-    file.append_raw([msgspec.json.encode(old)])
-    file.append([line, make_line(how="another")])
-    assert [line.how for line in file.read(HistoryLine)] == [None, "duet", "another"]
+    file.append([make_line(how="duet"), make_line(how="another"), make_line(how=None)])
+    assert [line.how for line in file.read(HistoryLine)] == ["duet", "another", None]
     assert file.notes == []
 
 
