@@ -435,16 +435,9 @@ def is_given(option: str) -> bool:
 
 
 def load_extensions(plugins: Sequence[str]) -> Extensions:
-    from pytest_modelperf.profiler.hookspecs import (
-        collect_extensions,
-        import_plugin,
-        make_plugin_manager,
-    )
+    from pytest_modelperf.profiler.hookspecs import load_extensions as load
 
-    manager = make_plugin_manager()
     # Modules of the current folder can be named, as with `python -m`.
     if plugins and "" not in sys.path:
         sys.path.insert(0, "")
-    for name in plugins:
-        import_plugin(manager, name)
-    return collect_extensions(manager)
+    return load(plugins)

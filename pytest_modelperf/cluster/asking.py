@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from pytest_modelperf.cluster.cluster import Cluster
 from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext
-from pytest_modelperf.cluster.requests import SetupRequest, WholeRequest, load_plugins
+from pytest_modelperf.cluster.requests import WholeRequest
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.whatif.measuring import ask_what_if
@@ -26,7 +27,7 @@ class WhatIfOrder(Struct, frozen=True, kw_only=True):
 
     model: str
     request: WholeRequest
-    setup: SetupRequest
+    setup: Setup
     variants: tuple[Variant, ...]
     estimates: tuple[float, ...]
     plugins: tuple[str, ...] = ()
@@ -35,11 +36,11 @@ class WhatIfOrder(Struct, frozen=True, kw_only=True):
 def ask_here(request: str, context: JobContext) -> str:
     """The what-if, with its variants made and measured here: the work of a job."""
     order = from_text(request, WhatIfOrder)
-    extensions = load_plugins(order.plugins)
+    extensions = load_extensions(order.plugins)
     found = ask_what_if(
         context.paths[order.model],
         order.request.to_request(),
-        order.setup.to_setup(extensions),
+        order.setup,
         order.variants,
         order.estimates,
         extensions,
@@ -65,7 +66,7 @@ def ask_on_cluster(  # noqa: PLR0913  # a model, what of it, its variants, with 
     order = WhatIfOrder(
         model=content.digest,
         request=WholeRequest.of(request),
-        setup=SetupRequest.of(setup),
+        setup=setup,
         variants=tuple(variants),
         estimates=tuple(estimates),
         plugins=tuple(plugins),

@@ -12,12 +12,7 @@ from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.cluster import Cluster
 from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
-from pytest_modelperf.cluster.requests import (
-    CaseRequest,
-    SetupRequest,
-    load_plugins,
-    split_request,
-)
+from pytest_modelperf.cluster.requests import split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_baseline
 from pytest_modelperf.comparing.by_duet import Details, compare_models
@@ -30,7 +25,7 @@ from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.graph.twin import write_twin_bytes
 from pytest_modelperf.profiler.conditions import describe_machine_line
-from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.preparation import Model, machine_of
 from pytest_modelperf.profiler.request import (
@@ -44,22 +39,22 @@ from pytest_modelperf.profiler.worker.gateway import interpreter_spec, is_local
 from pytest_modelperf.profiler.working_folder import working_folder
 
 
-class ComparedModel(Struct, frozen=True):
-    """A side of a comparison: the model by its digest, and how it runs.
+class ClusterSide(Struct, frozen=True):
+    """A side of a comparison: the model by its content, and how it runs.
 
     With `requirements` it runs in an environment of the machine, which has these packages.
     """
 
-    model: str
-    setup: SetupRequest
+    content: ModelContent
+    setup: Setup
     requirements: tuple[str, ...] = ()
 
-    def to_side(self, context: JobContext, extensions: Extensions) -> Side:
-        setup = self.setup.to_setup(extensions)
+    def to_side(self, context: JobContext) -> Side:
+        setup = self.setup
         if self.requirements:
             made = make_environment(self.requirements, on_progress=context.tell)
             setup = replace(setup, spec=interpreter_spec(str(made.python), "the environment"))
-        return Side(context.paths[self.model], setup)
+        return Side(context.paths[self.content.digest], setup)
 
 
 class ComparisonOrder(Struct, frozen=True, kw_only=True):
@@ -68,24 +63,13 @@ class ComparisonOrder(Struct, frozen=True, kw_only=True):
     `baseline` is what is stored of the model before, whose twin then runs in its place.
     """
 
-    before: ComparedModel
-    after: ComparedModel
-    case: CaseRequest
+    before: ClusterSide
+    after: ClusterSide
+    case: ProfileRequest
     gate: Gate
     baseline: Baseline | None = None
     details: Details = Details.ALWAYS
     plugins: tuple[str, ...] = ()
-
-
-class ClusterSide(Struct, frozen=True):
-    """A model that is compared, by its content, and how it runs: a `ComparedModel` is sent."""
-
-    content: ModelContent
-    setup: Setup
-    requirements: tuple[str, ...] = ()
-
-    def to_order(self) -> ComparedModel:
-        return ComparedModel(self.content.digest, SetupRequest.of(self.setup), self.requirements)
 
 
 def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule, with what, where
@@ -103,8 +87,8 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
     cases = split_request(request)
     orders = [
         ComparisonOrder(
-            before=before.to_order(),
-            after=after.to_order(),
+            before=before,
+            after=after,
             case=case,
             gate=gate.divided(len(cases)),
             baseline=baseline,
@@ -129,16 +113,15 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
 def compare_case_models(request: str, context: JobContext) -> str:
     """The comparison of two models at one case, made here: the work of a job."""
     order = from_text(request, ComparisonOrder)
-    extensions = load_plugins(order.plugins)
-    case = order.case.to_request()
-    before, after = (side.to_side(context, extensions) for side in (order.before, order.after))
+    extensions = load_extensions(order.plugins)
+    before, after = (side.to_side(context) for side in (order.before, order.after))
     with ExitStack() as stack:
         if order.baseline is not None:
             key = machine_of(after.setup).key
-            stored = baseline_side(order.baseline, key, after, case, extensions)
+            stored = baseline_side(order.baseline, key, after, order.case, extensions)
             before = replace(stack.enter_context(stored), setup=before.setup)
         comparison = compare_models(
-            before, after, case, order.gate, extensions, context.watch, order.details
+            before, after, order.case, order.gate, extensions, context.watch, order.details
         )
     cases = tuple(_with_machine(each, after.setup) for each in comparison.cases)
     return to_text(replace(comparison, cases=cases))
@@ -165,7 +148,7 @@ def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which ru
     A baseline takes the place of the model before. A case that no machine compared says why, and
     keeps what its counts say. A wrong request or model raises an error.
     """
-    extensions = load_plugins(plugins)
+    extensions = load_extensions(plugins)
     counted = (
         _count_both(before, after, request, gate.tolerances, extensions)
         if baseline is None

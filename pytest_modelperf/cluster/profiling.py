@@ -11,15 +11,10 @@ from msgspec.structs import replace
 from pytest_modelperf.cluster.cluster import Cluster
 from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
-from pytest_modelperf.cluster.requests import (
-    CaseRequest,
-    SetupRequest,
-    load_plugins,
-    split_request,
-)
+from pytest_modelperf.cluster.requests import split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
-from pytest_modelperf.graph.phases import GenerationPhase
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
@@ -31,8 +26,8 @@ class ProfileOrder(Struct, frozen=True, kw_only=True):
     """One case to profile. The model is named by its digest, and plugins by their modules."""
 
     model: str
-    case: CaseRequest
-    setup: SetupRequest
+    case: ProfileRequest
+    setup: Setup
     plugins: tuple[str, ...] = ()
 
 
@@ -53,7 +48,7 @@ def profile_jobs(
                 ProfileOrder(
                     model=content.digest,
                     case=case,
-                    setup=SetupRequest.of(setup),
+                    setup=setup,
                     plugins=tuple(plugins),
                 )
             ),
@@ -67,11 +62,11 @@ def profile_jobs(
 def profile_case(request: str, context: JobContext) -> str:
     """The profile of one case, measured here: the work of a job."""
     order = from_text(request, ProfileOrder)
-    extensions = load_plugins(order.plugins)
+    extensions = load_extensions(order.plugins)
     profile = measure_model(
         context.paths[order.model],
-        order.case.to_request(),
-        order.setup.to_setup(extensions),
+        order.case,
+        order.setup,
         extensions,
         context.watch,
     )
@@ -93,7 +88,7 @@ def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measu
     A case that no machine measured has its reason. A wrong request or model raises an error.
     """
     content = read_content(path)
-    counted = profile_model(path, request, load_plugins(plugins).operators)
+    counted = profile_model(path, request, load_extensions(plugins).operators)
     request = with_phases_of(request, (each.case for each in counted.cases))
     jobs = profile_jobs(content, request, setup, plugins=plugins, machines=machines)
     futures = [cluster.submit(job) for job in jobs]
@@ -118,11 +113,9 @@ def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:
     return replace(case, measured=replace(case.measured, machine=profile.machine))
 
 
-def _label(case: CaseRequest) -> str:
+def _label(case: ProfileRequest) -> str:
     """Near to the id of the case, which needs the model's own batch size."""
-    batch = "" if case.batch_size is None else f"b{case.batch_size}-"
-    parts = [f"{batch}c{case.cores}", *(f"{n}{s}" for n, s in case.dims.items())]
-    if case.phase is not None and case.generation is not None:
-        own = case.generation
-        parts.append(GenerationPhase(case.phase, own.prompt, own.generate).id)
-    return "-".join(parts)
+    (binding,), (cores,) = case.bindings(), case.cores
+    batch = "" if binding.batch_size is None else f"b{binding.batch_size}-"
+    parts = [f"{batch}c{cores}", *(f"{n}{s}" for n, s in binding.dims.items())]
+    return "-".join(parts if binding.phase is None else [*parts, binding.phase.id])

@@ -8,12 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.comparing import ComparedModel
+from pytest_modelperf.cluster.comparing import ClusterSide
 from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext
-from pytest_modelperf.cluster.requests import SetupRequest, WholeRequest, load_plugins
+from pytest_modelperf.cluster.requests import WholeRequest
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.sweep.measuring import sweep_models
 from pytest_modelperf.sweep.records import Sweep
@@ -21,9 +22,9 @@ from pytest_modelperf.sweep.sides import SweepSource
 
 
 class SweepOrder(Struct, frozen=True, kw_only=True):
-    """A sweep of one model or two, which are named by their digests."""
+    """A sweep of one model or two."""
 
-    models: tuple[ComparedModel, ...]
+    sides: tuple[ClusterSide, ...]
     request: WholeRequest
     streams: tuple[int, ...]
     threshold_ms: float | None
@@ -33,11 +34,8 @@ class SweepOrder(Struct, frozen=True, kw_only=True):
 def sweep_here(request: str, context: JobContext) -> str:
     """The sweep, measured here: the work of a job."""
     order = from_text(request, SweepOrder)
-    extensions = load_plugins(order.plugins)
-    sources = [
-        SweepSource(context.paths[each.model], each.setup.to_setup(extensions))
-        for each in order.models
-    ]
+    extensions = load_extensions(order.plugins)
+    sources = [SweepSource(context.paths[side.content.digest], side.setup) for side in order.sides]
     swept = sweep_models(
         sources,
         order.request.to_request(),
@@ -63,8 +61,8 @@ def sweep_on_cluster(  # noqa: PLR0913  # what to sweep, at which sizes, with wh
     files = [open_model(each.source) for each in sources]
     contents = [read_content(each.source) for each in sources]
     order = SweepOrder(
-        models=tuple(
-            ComparedModel(content.digest, SetupRequest.of(each.setup))
+        sides=tuple(
+            ClusterSide(content, each.setup)
             for content, each in zip(contents, sources, strict=True)
         ),
         request=WholeRequest.of(request),

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import numbers
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import numpy as np
 
-from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.errors import PLAIN, ClusterError, Wording
 from pytest_modelperf.files.documents import describe_misfit
+from pytest_modelperf.profiler.number_formats import STORED_AS, name_of
 from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 T = TypeVar("T")
 
 
 def to_text(value: object) -> str:
-    """A record as JSON. Infinite figures are `Infinity`, as Python writes and reads them."""
-    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_as_number)
+    """A record as JSON. Infinite figures are `Infinity`, as Python writes and reads them.
+
+    An array is the base64 of an `.npy` file. The words of a face are left out: a machine that
+    measures has no face, and names settings plainly.
+    """
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_to_plain)
     return json.dumps(plain, separators=(",", ":"))
 
 
 def from_text(text: str, kind: type[T]) -> T:
     """The record that `to_text` was given; ClusterError if the text is none of this kind."""
     try:
-        return msgspec.convert(json.loads(text), type=kind, str_keys=True)
+        return msgspec.convert(json.loads(text), type=kind, str_keys=True, dec_hook=_from_plain)
     except msgspec.ValidationError as error:
         misfit = describe_misfit(str(error))
         where = f", {misfit.place}" if misfit.place else ""
@@ -41,8 +52,30 @@ def _unreadable(kind: type[object], problem: str) -> ClusterError:
     )
 
 
-def _as_number(value: object) -> int | float:
-    """A number of numpy as one of Python."""
+def _to_plain(value: object) -> int | float | str | None:
     if isinstance(value, numbers.Real):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, np.ndarray):
+        return _write_array(value)
+    if isinstance(value, Wording):
+        return None
     raise TypeError(f"a {type(value).__name__} has no form as JSON")
+
+
+def _from_plain(kind: type[object], value: object) -> object:
+    return PLAIN if kind is Wording else _read_array(value)
+
+
+def _write_array(array: npt.NDArray[Any]) -> str:
+    # A file has no name for bfloat16 and the like, nor for texts of any length.
+    name = name_of(array.dtype)
+    plain = array.view(STORED_AS[name]) if name in STORED_AS else array
+    buffer = io.BytesIO()
+    np.save(buffer, plain.astype(str) if plain.dtype == object else plain, allow_pickle=False)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _read_array(value: object) -> object:
+    if not isinstance(value, str):
+        raise TypeError(f"expected an array in base64, got {type(value).__name__}")
+    return np.load(io.BytesIO(base64.b64decode(value)), allow_pickle=False)

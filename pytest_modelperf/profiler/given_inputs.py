@@ -8,9 +8,10 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import BindingError, Remedy, UsageError
@@ -23,14 +24,11 @@ from pytest_modelperf.profiler.records import StoredInputs
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array: TypeAlias = npt.NDArray[Any]
-
+# Not quoted, as no type that a field names: msgspec evaluates the types of fields.
+Array: TypeAlias = npt.NDArray[Any]
 # A function gets the type and shape of every input by name. It returns arrays by name.
-InputTypes: TypeAlias = "Mapping[str, tuple[str, tuple[int, ...]]]"
-MakeInputs: TypeAlias = "Callable[[InputTypes], Mapping[str, object]]"
+InputTypes: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
+MakeInputs: TypeAlias = Callable[[InputTypes], Mapping[str, object]]
 GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeInputs"
 
 # Larger inputs hold no shapes, so their values are not read before the model runs.

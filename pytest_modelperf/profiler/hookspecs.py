@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -183,6 +183,14 @@ def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
         manager.register(plugin)
     except pluggy.PluginValidationError as error:
         raise ExtensionError(f"a hook does not take what it is given: {error}") from error
+
+
+def load_extensions(names: Sequence[str]) -> Extensions:
+    """The installed extensions, and those in the modules of these names."""
+    manager = make_plugin_manager()
+    for name in names:
+        import_plugin(manager, name)
+    return collect_extensions(manager)
 
 
 def collect_extensions(manager: pluggy.PluginManager) -> Extensions:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.graph.state import find_state
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
+from pytest_modelperf.profiler.given_inputs import GivenInputs, specs_of
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import (
     Case,
@@ -38,9 +38,6 @@ from pytest_modelperf.profiler.records import (
 )
 from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.text.escaping import printable
-
-if TYPE_CHECKING:
-    from pytest_modelperf.profiler.given_inputs import GivenInputs
 
 # A static profile reads no weights, but the digest has to. Only files up to this size are hashed.
 MAX_HASHED_BYTES = 64 * 1024 * 1024
@@ -213,8 +210,6 @@ def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Bi
     """
     if request.given is None:
         return binding
-    from pytest_modelperf.profiler.given_inputs import specs_of
-
     inputs = declared_inputs(file.proto)
     specs = specs_of(request.given, inputs, file.name)
     if binding.phase is not None:

@@ -16,18 +16,16 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
-from pytest_modelperf.cluster.requests import (
-    CaseRequest,
-    SetupRequest,
-    load_plugins,
-    split_request,
-)
+from pytest_modelperf.cluster.requests import split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Measure
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.options import UpdateMode
@@ -48,8 +46,8 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
     source: Source
     model: str
     baseline: str | None
-    case: CaseRequest
-    setup: SetupRequest
+    case: ProfileRequest
+    setup: Setup
     gate: Gate
     budgets: tuple[Budget, ...]
     measure: Measure
@@ -107,7 +105,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
         model=content.digest,
         baseline=check.baseline,
         case=case,
-        setup=SetupRequest.of(check.setup),
+        setup=check.setup,
         gate=check.gate,
         budgets=check.budgets,
         measure=check.measure,
@@ -135,7 +133,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
 def check_sent_case(request: str, context: JobContext) -> str:
     """The answer to an order, checked here: the work of a job."""
     order = from_text(request, CheckOrder)
-    extensions = load_plugins(order.plugins)
+    extensions = load_extensions(order.plugins)
     checker = Checker(
         CheckContext(
             store=SentBaseline(None if order.stored is None else _unpack(order.stored)),
@@ -157,8 +155,8 @@ def check_sent_case(request: str, context: JobContext) -> str:
         source=order.source,
         model=context.paths[order.model],
         baseline=order.baseline,
-        request=order.case.to_request(),
-        setup=replace(order.setup.to_setup(extensions), wording=PYTHON_WORDING),
+        request=order.case,
+        setup=replace(order.setup, wording=PYTHON_WORDING),
         gate=order.gate,
         budgets=order.budgets,
         measure=order.measure,

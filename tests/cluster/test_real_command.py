@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.baselines.recording import record_baseline
-from pytest_modelperf.cluster.comparing import ComparedModel
-from pytest_modelperf.cluster.records import JobContext
-from pytest_modelperf.cluster.requests import SetupRequest
+from pytest_modelperf.cluster.comparing import ClusterSide
+from pytest_modelperf.cluster.records import JobContext, ModelContent
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.profiler.engines.source import EngineModule
-from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
@@ -211,8 +209,9 @@ def test_a_release_runs_in_an_environment_of_the_machine(
     monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path))
     made = make_environment(["engine==1.0"], installer=FakeInstaller())
     model = tmp_path / "model.onnx"
-    side = ComparedModel("digest", SetupRequest.of(Setup()), ("engine==1.0",)).to_side(
-        JobContext({"digest": model}, lambda _: None), Extensions()
+    content = ModelContent(str(model), "digest", ())
+    side = ClusterSide(content, Setup(), ("engine==1.0",)).to_side(
+        JobContext({"digest": model}, lambda _: None)
     )
     assert side.source == model
     assert side.setup.spec == f"popen//python={made.python}"

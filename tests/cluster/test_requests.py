@@ -7,27 +7,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cluster.requests import (
-    CaseRequest,
-    SetupRequest,
-    WholeRequest,
-    load_plugins,
-    split_request,
-)
+from pytest_modelperf.cluster.requests import WholeRequest, split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import UsageError, Wording
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.dim_sizes import PairedSizes, pair_sizes
 from pytest_modelperf.profiler.given_inputs import read_given
-from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 
 
 def sent(request: ProfileRequest) -> list[ProfileRequest]:
     texts = [to_text(case) for case in split_request(request)]
-    return [from_text(text, CaseRequest).to_request() for text in texts]
+    return [from_text(text, ProfileRequest) for text in texts]
 
 
 def test_each_case_is_one_request_with_the_name_that_it_has_among_all() -> None:
@@ -101,17 +95,8 @@ def test_a_function_that_makes_inputs_does_not_travel() -> None:
         split_request(ProfileRequest(given=read_given(lambda types: types)))
 
 
-def test_a_setup_comes_back_with_the_engine_of_the_machine() -> None:
-    setup = Setup(options={"a": "b"}, limit_s=7.0, stretch_seconds=3.0)
-    request = from_text(to_text(SetupRequest.of(setup)), SetupRequest)
-    assert request.to_setup(Extensions()) == setup
-
-
-def test_an_engine_of_a_plugin_is_found_by_the_plugin() -> None:
-    request = SetupRequest.of(
-        Setup(engine=load_plugins(["tests.support.faulty_plugin"]).engines.find("timed"))
-    )
-    with pytest.raises(UsageError, match="there is no engine 'timed'"):
-        request.to_setup(Extensions())
-    found = request.to_setup(load_plugins(["tests.support.faulty_plugin"]))
-    assert found.engine.module == "tests.support.timed"
+def test_a_setup_comes_back_without_the_words_of_a_face() -> None:
+    engine = load_extensions(["tests.support.faulty_plugin"]).engines.find("timed")
+    setup = Setup(engine=engine, options={"a": "b"}, limit_s=7.0, stretch_seconds=3.0)
+    sent_setup = replace(setup, wording=Wording("make baselines"))
+    assert from_text(to_text(sent_setup), Setup) == setup

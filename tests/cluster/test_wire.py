@@ -14,6 +14,7 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.profiler.given_inputs import GivenInputs
 from pytest_modelperf.profiler.measurements import Progress
 
 
@@ -49,6 +50,11 @@ def test_an_answer_that_cannot_be_read_is_an_error_in_words(text: str, problem: 
         from_text(text, Progress)
     assert f"sent no Progress that can be read{problem}" in str(raised.value)
     assert "Install the same version of pytest-modelperf everywhere." in str(raised.value)
+
+
+def test_an_array_that_is_no_text_is_an_error_in_words() -> None:
+    with pytest.raises(ClusterError, match="expected an array in base64, got int"):
+        from_text('{"source": "x.npz", "arrays": {"x": 7}}', GivenInputs)
 
 
 def test_what_has_no_form_as_json_is_no_record() -> None:

@@ -20,9 +20,7 @@ from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
-    collect_extensions,
-    import_plugin,
-    make_plugin_manager,
+    load_extensions,
 )
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.records import Outcome
@@ -41,9 +39,7 @@ POLICY = SamplingPolicy(max_seconds=30.0)
 
 @pytest.fixture(scope="module")
 def extensions() -> Extensions:
-    manager = make_plugin_manager()
-    import_plugin(manager, "tests.support.faulty_plugin")
-    return collect_extensions(manager)
+    return load_extensions(["tests.support.faulty_plugin"])
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.records import Measure, Verdict
 from pytest_modelperf.errors import BaselineError, MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -84,19 +85,11 @@ def machine(key: str, *tags: str) -> Machine:
 
 
 def context(folder: Path, **settings: object) -> CheckContext:
-    from pytest_modelperf.profiler.hookspecs import (
-        collect_extensions,
-        import_plugin,
-        make_plugin_manager,
-    )
-
-    manager = make_plugin_manager()
-    import_plugin(manager, "tests.support.faulty_plugin")
     given: dict[str, object] = {"today": dt.date(2026, 2, 1), **settings}
     return CheckContext(
         store=BaselineStore(folder / "baselines"),
         root=folder,
-        extensions=collect_extensions(manager),
+        extensions=load_extensions(["tests.support.faulty_plugin"]),
         **given,  # type: ignore[arg-type]  # what a test gives
     )
 

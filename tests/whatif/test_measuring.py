@@ -19,9 +19,7 @@ from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
-    collect_extensions,
-    import_plugin,
-    make_plugin_manager,
+    load_extensions,
 )
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.measurements import Progress
@@ -55,9 +53,7 @@ BF16 = Variant(VariantKind.PRECISION, form="bf16")
 
 @pytest.fixture(scope="module")
 def extensions() -> Extensions:
-    manager = make_plugin_manager()
-    import_plugin(manager, "tests.support.faulty_plugin")
-    return collect_extensions(manager)
+    return load_extensions(["tests.support.faulty_plugin"])
 
 
 @pytest.fixture
