@@ -111,7 +111,7 @@ def _case(case: RunCaseJson) -> ReadCase:
     )
     outcome = CaseOutcome(
         test=test,
-        source=Source(path=""),
+        source=Source(path="", line=None),
         model=ModelFacts(_cut(case.model.name, _MAX_NAME), path, None, None),
         cores=case.cores,
         batch_size=case.batch_size,

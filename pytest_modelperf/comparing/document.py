@@ -1,7 +1,11 @@
-"""A comparison as JSON: the types of its document, and how records become them."""
+"""A comparison as JSON: the types of its document, and how records become them.
+
+Their times are in ms and their keys flat; a figure is in a range that a reader can rely on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -12,14 +16,13 @@ from pytest_modelperf.comparing.records import (
     How,
     LayerChange,
     LayerTypeChange,
-    Metric,
     OutputChange,
     PartChange,
     TimeChange,
     Verdict,
 )
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.facts_document import (
     LayerJson,
     LayerTypeJson,
@@ -28,7 +31,8 @@ from pytest_modelperf.profiler.facts_document import (
     layer_type_to_json,
     model_to_json,
 )
-from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Ratio
 
 # None if unknown; a bound that is infinite is null.
@@ -154,14 +158,11 @@ def dump_comparison(comparison: Comparison) -> str:
 
 def comparison_to_json(comparison: Comparison) -> ComparisonJson:
     has_verdict = any(not case.has_failed for case in comparison.cases)
-    return ComparisonJson(
+    return copy_fields(
+        ComparisonJson,
+        comparison,
         schema=SCHEMA,
         verdict=comparison.verdict if has_verdict else None,
-        seconds=number(comparison.seconds),
-        rounds=comparison.rounds,
-        confidence=number(comparison.confidence),
-        tolerance=number(comparison.tolerance),
-        engines=comparison.engines,
         before=model_to_json(comparison.before),
         after=model_to_json(comparison.after),
         cases=tuple(map(case_comparison_to_json, comparison.cases)),
@@ -169,52 +170,37 @@ def comparison_to_json(comparison: Comparison) -> ComparisonJson:
 
 
 def case_comparison_to_json(case: CaseComparison) -> ComparedCaseJson:
-    phase = case.case.phase
-    return ComparedCaseJson(
-        id=case.id,
-        phase=None if phase is None else phase.phase,
-        prompt=None if phase is None else phase.prompt,
-        generate=None if phase is None else phase.generate,
+    return copy_fields(
+        ComparedCaseJson,
+        case,
         verdict=None if case.has_failed else case.verdict,
-        failure=case.failure,
-        how=case.how,
-        seconds=number(case.seconds),
-        rounds=case.rounds,
-        metrics=tuple(map(_metric, case.metrics)),
+        metrics=tuple(copy_fields(MetricJson, metric) for metric in case.metrics),
         parts=tuple(map(_part, case.parts)),
         elsewhere=None if case.elsewhere is None else _elsewhere(case.elsewhere),
         layer_types=tuple(map(_layer_type_change, case.layer_types)),
         layers=tuple(map(_layer_change, case.layers)),
-        reasons=case.reasons,
-        outputs=tuple(map(output_to_json, case.outputs)),
-        notes=case.notes,
+        outputs=outputs_to_json(case.outputs),
+        **phase_keys(case.case),
     )
 
 
-def _metric(metric: Metric) -> MetricJson:
-    return MetricJson(
-        name=metric.name,
-        before=number(metric.before),
-        after=number(metric.after),
-        ratio=number(metric.ratio),
-        interval=_bounds(metric.interval),
-        confidence=number(metric.confidence),
-        detectable=number(metric.detectable),
-        allowed=number(metric.allowed),
-        limit=number(metric.limit),
-        after_interval=_bounds(metric.after_interval),
-        gated=metric.gated,
-        awaited=metric.awaited,
-        verdict=metric.verdict,
-    )
+def phase_keys(case: Case) -> dict[str, Any]:
+    """The phase of a generation; null for a plain case."""
+    return {key: getattr(case.phase, key, None) for key in GenerationPhase.__struct_fields__}
+
+
+def outputs_to_json(outputs: Sequence[OutputChange]) -> tuple[OutputJson, ...]:
+    return tuple(copy_fields(OutputJson, output) for output in outputs)
 
 
 def _elsewhere(time: TimeChange) -> ElsewhereJson:
-    return ElsewhereJson(change_ms=ms(time.ns), interval_ms=_bounds_ms(time.low_ns, time.high_ns))
+    return ElsewhereJson(change_ms=ms(time.ns), interval_ms=_interval_ms(time))
 
 
-def _bounds_ms(low_ns: float | None, high_ns: float | None) -> Interval:
-    return None if low_ns is None or high_ns is None else (ms(low_ns), ms(high_ns))
+def _interval_ms(time: TimeChange) -> Interval:
+    if time.low_ns is None or time.high_ns is None:
+        return None
+    return ms(time.low_ns), ms(time.high_ns)
 
 
 def _part(part: PartChange) -> PartJson:
@@ -223,7 +209,7 @@ def _part(part: PartChange) -> PartJson:
         before_ms=ms(part.before_ns),
         after_ms=ms(part.after_ns),
         change_ms=ms(part.change_ns),
-        interval_ms=_bounds_ms(part.low_ns, part.high_ns),
+        interval_ms=_interval_ms(part.time),
         reasons=part.reasons,
     )
 
@@ -252,27 +238,13 @@ def _time_change(time: TimeChange | None) -> dict[str, Any]:
     """The keys about time that a layer and a layer type share."""
     return {
         "change_ms": None if time is None else ms(time.ns),
-        "change_interval_ms": None if time is None else _bounds_ms(time.low_ns, time.high_ns),
-        "explains": None if time is None else number(time.share),
+        "change_interval_ms": None if time is None else _interval_ms(time),
+        "explains": None if time is None else time.share,
     }
-
-
-def output_to_json(output: OutputChange) -> OutputJson:
-    return OutputJson(
-        name=output.name,
-        max_absolute=number(output.max_absolute),
-        max_relative=number(output.max_relative),
-        cosine=number(output.cosine),
-        difference=output.difference,
-    )
 
 
 def ratio_interval(ratio: Ratio | None) -> Interval:
     """The interval of a ratio; None if the ratio or a bound is unknown."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
-    return number(ratio.low), number(ratio.high)
-
-
-def _bounds(interval: tuple[float, float] | None) -> Interval:
-    return None if interval is None else (number(interval[0]), number(interval[1]))
+    return ratio.low, ratio.high

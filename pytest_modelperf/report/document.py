@@ -42,7 +42,7 @@ def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  #
     return _finite(msgspec.to_builtins(document))
 
 
-def copy_fields(kind: type[S], source: object, **others: Any) -> S:  # noqa: ANN401
+def copy_fields(kind: type[S], source: object, /, **others: Any) -> S:  # noqa: ANN401
     """An instance of `kind` with `others`, and the values that `source` has by the same names.
 
     It makes a part of a document of a record, or a record of a part. Properties are values too.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from pytest_modelperf.comparing.document import (
     ComparisonJson,
     Interval,
     comparison_to_json,
+    phase_keys,
     ratio_interval,
 )
 from pytest_modelperf.graph.phases import Phase
@@ -25,13 +27,20 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
 )
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Ratio, RoundSpread
-from pytest_modelperf.sweep.records import PointChange, Scaling, Sweep, SweepPoint, SweepSide
+from pytest_modelperf.sweep.records import (
+    PointChange,
+    Scaling,
+    Sweep,
+    SweepPoint,
+    SweepSide,
+    SweetSpot,
+)
 
 
-class RoundSpreadJson(Struct, frozen=True, kw_only=True):
-    """The spread of the latencies of one round."""
+class RoundSpreadJson(Struct, frozen=True):
+    """The spread of the latencies of one round: a `RoundSpread` in ms."""
 
     samples: int
     min_ms: float | None
@@ -62,14 +71,6 @@ class ConfigurationJson(Struct, frozen=True, kw_only=True):
     rounds: tuple[RoundSpreadJson, ...]
 
 
-class SweetSpotJson(Struct, frozen=True, kw_only=True):
-    """The best configuration within the latency threshold, by id."""
-
-    best: str | None
-    equals: tuple[str, ...]
-    undecided: tuple[str, ...]
-
-
 class ScalingJson(Struct, frozen=True, kw_only=True):
     """The gain from more of one thing, all else equal."""
 
@@ -88,7 +89,7 @@ class SweepSideJson(Struct, frozen=True, kw_only=True):
     model: ModelJson
     engine: EngineJson
     configurations: tuple[ConfigurationJson, ...]
-    sweet_spot: SweetSpotJson
+    sweet_spot: SweetSpot
     scaling: tuple[ScalingJson, ...]
 
 
@@ -130,18 +131,16 @@ def dump_sweep(sweep: Sweep) -> str:
 
 def sweep_to_json(sweep: Sweep) -> SweepJson:
     comparison = sweep.comparison
-    return SweepJson(
+    return copy_fields(
+        SweepJson,
+        sweep,
         schema=SCHEMA,
-        latency_threshold_ms=number(sweep.threshold_ms),
-        confidence=number(sweep.confidence),
-        passes=sweep.passes,
-        seconds=number(sweep.seconds),
+        latency_threshold_ms=sweep.threshold_ms,
         machine=machine_to_json(sweep.machine),
         sides=tuple(map(_side, sweep.sides)),
         changes=tuple(map(_change, sweep.changes)),
         profile=None if sweep.profile is None else profile_to_json(sweep.profile),
         comparison=None if comparison is None else comparison_to_json(comparison),
-        notes=sweep.notes,
     )
 
 
@@ -150,19 +149,13 @@ def _side(side: SweepSide) -> SweepSideJson:
         model=model_to_json(side.model),
         engine=engine_to_json(side.engine),
         configurations=tuple(map(_configuration, side.points)),
-        sweet_spot=SweetSpotJson(
-            best=side.spot.best,
-            equals=side.spot.equals,
-            undecided=side.spot.undecided,
-        ),
+        sweet_spot=side.spot,
         scaling=tuple(map(_scaling, side.scaling)),
     )
 
 
 def _configuration(point: SweepPoint) -> ConfigurationJson:
-    case = point.configuration.case
-    phase = case.phase
-    throughput = point.throughput
+    case, throughput = point.configuration.case, point.throughput
     unmeasured = OutcomeJson((point.outcome or Outcome.FAILED).value)
     return ConfigurationJson(
         id=point.id,
@@ -170,41 +163,24 @@ def _configuration(point: SweepPoint) -> ConfigurationJson:
         cores=case.cores,
         streams=point.configuration.streams,
         dims=dict(case.dims),
-        phase=None if phase is None else phase.phase,
-        prompt=None if phase is None else phase.prompt,
-        generate=None if phase is None else phase.generate,
         outcome=unmeasured if point.latency is None else OutcomeJson.MEASURED,
         reason=point.reason,
         latency=latency_to_json(point.latency),
-        items_per_second=None if throughput is None else number(throughput.value),
+        items_per_second=None if throughput is None else throughput.value,
         interval=ratio_interval(throughput),
         rounds=tuple(map(_round_spread, point.rounds)),
+        **phase_keys(case),
     )
 
 
 def _round_spread(spread: RoundSpread) -> RoundSpreadJson:
-    return RoundSpreadJson(
-        samples=spread.samples,
-        min_ms=ms(spread.min_ns),
-        p5_ms=ms(spread.p5_ns),
-        p25_ms=ms(spread.p25_ns),
-        p50_ms=ms(spread.p50_ns),
-        p75_ms=ms(spread.p75_ns),
-        p95_ms=ms(spread.p95_ns),
-        max_ms=ms(spread.max_ns),
-    )
+    samples, *times_ns = astuple(spread)
+    return RoundSpreadJson(samples, *map(ms, times_ns))
 
 
 def _scaling(scaling: Scaling) -> ScalingJson:
-    return ScalingJson(
-        of=scaling.of,
-        base=scaling.base,
-        id=scaling.id,
-        factor=number(scaling.factor),
-        gain=number(scaling.gain.value),
-        interval=ratio_interval(scaling.gain),
-        efficiency=number(scaling.efficiency),
-    )
+    gain = scaling.gain
+    return copy_fields(ScalingJson, scaling, gain=gain.value, interval=ratio_interval(gain))
 
 
 def _change(change: PointChange) -> ConfigurationChangeJson:
@@ -216,4 +192,4 @@ def _change(change: PointChange) -> ConfigurationChangeJson:
 
 
 def _ratio(ratio: Ratio) -> ChangeRatioJson:
-    return ChangeRatioJson(ratio=number(ratio.value), interval=ratio_interval(ratio))
+    return ChangeRatioJson(ratio=ratio.value, interval=ratio_interval(ratio))

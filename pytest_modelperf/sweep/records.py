@@ -81,8 +81,8 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
     """
 
     best: str | None
-    equals: tuple[str, ...] = ()
-    undecided: tuple[str, ...] = ()
+    equals: tuple[str, ...]
+    undecided: tuple[str, ...]
 
 
 class Scaling(Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) ->
         elif _may_be_within(point, threshold_ms):
             undecided.append(point.id)
     if not within:
-        return SweetSpot(best=None, undecided=tuple(undecided))
+        return SweetSpot(best=None, equals=(), undecided=tuple(undecided))
     best = max(within, key=_throughput)
     equals = tuple(point.id for point in within if point is not best and _overlap(point, best))
     return SweetSpot(best=best.id, equals=equals, undecided=tuple(undecided))

@@ -7,19 +7,11 @@ from collections import Counter
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from pytest_modelperf.baselines.records import BaselineChange, StoredStatic, UpdatePlan, Value
-from pytest_modelperf.comparing.document import (
-    ElsewhereJson,
-    LayerChangeJson,
-    LayerTypeChangeJson,
-    MetricJson,
-    OutputJson,
-    PartJson,
-    case_comparison_to_json,
-)
-from pytest_modelperf.comparing.records import RECORDED, How, Verdict
+from pytest_modelperf.baselines.records import Value
+from pytest_modelperf.comparing.document import ComparedCaseJson, case_comparison_to_json
+from pytest_modelperf.comparing.engine_change import EngineChange
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
-from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.document import GenerationJson, StaticJson, generation_to_json
 from pytest_modelperf.profiler.facts_document import (
     LatencyJson,
@@ -29,46 +21,26 @@ from pytest_modelperf.profiler.facts_document import (
     machine_to_json,
     model_to_json,
 )
-from pytest_modelperf.report.document import SCHEMA, dump_document, number
-from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, to_json
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 
-_FAILED = "failed"
-
-
-class SourceJson(Struct, frozen=True, kw_only=True):
-    """Where a test is defined."""
-
-    path: str
-    line: Count | None
+# A type that extends another has its own keys last.
+_FIRST = ("test", "source", "model", "batch_size", "cores", "engine", "machine")
 
 
-class RunCaseJson(Struct, frozen=True, kw_only=True):
-    """One case of a run: the keys of a case of a comparison, and those of its test."""
+class RunCaseJson(ComparedCaseJson, frozen=True, kw_only=True):
+    """One case of a run: the keys of a case of a comparison, and those of its test.
+
+    `seconds` is the time of the whole check, not only of the comparison.
+    """
 
     test: str
-    source: SourceJson
+    source: Source
     model: ModelJson
     batch_size: Positive
     cores: Positive
     engine: str | None
     machine: str | None
-    id: str
-    phase: Phase | None
-    prompt: Count | None
-    generate: Count | None
-    verdict: Verdict | None
-    failure: str | None
-    how: How | None
-    seconds: Number | None
-    rounds: Count | None
-    metrics: tuple[MetricJson, ...]
-    parts: tuple[PartJson, ...]
-    elsewhere: ElsewhereJson | None
-    layer_types: tuple[LayerTypeChangeJson, ...]
-    layers: tuple[LayerChangeJson, ...]
-    reasons: tuple[str, ...]
-    outputs: tuple[OutputJson, ...]
-    notes: tuple[str, ...]
     confidence: Confidence | None
     generation: GenerationJson | None
     static: StaticJson | None
@@ -78,19 +50,11 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     peak_rss_bytes: Count | None
     recorded: bool
     accept: str | None
-    engine_change: EngineChangeJson | None
+    engine_change: EngineChange | None
     upgrade: bool
 
 
-class EngineChangeJson(Struct, frozen=True, kw_only=True):
-    """An engine whose installed version is not the recorded one."""
-
-    engine: str
-    recorded: str
-    installed: str
-
-
-class OutcomeCountsJson(Struct, frozen=True, kw_only=True):
+class OutcomeCountsJson(Struct, frozen=True):
     """The number of cases with each verdict, of recorded cases and of failed ones."""
 
     passed: Count
@@ -141,95 +105,61 @@ class RunJson(Struct, frozen=True, kw_only=True):
 
 
 def dump_run(report: RunReport) -> str:
-    """The run as JSON text."""
-    return dump_document(run_to_json(report))
+    """The run as JSON text; each case begins with its test."""
+    document = to_json(run_to_json(report))
+    cases = document["cases"]
+    return dump_document(
+        {**document, "cases": [{**{key: case[key] for key in _FIRST}, **case} for case in cases]}
+    )
 
 
 def run_to_json(report: RunReport) -> RunJson:
     has_verdict = any(not outcome.has_failed for outcome in report.outcomes)
-    return RunJson(
+    return copy_fields(
+        RunJson,
+        report,
         schema=SCHEMA,
         verdict=report.verdict if has_verdict else None,
         started=None if report.started is None else report.started.isoformat(),
-        seconds=number(report.seconds),
-        tolerance=number(report.tolerance),
         strict=report.is_strict,
         machine=machine_to_json(report.machine),
         counts=_counts(report),
         cases=tuple(map(_case, report.outcomes)),
         baselines=_baselines(report),
-        notes=report.notes,
     )
 
 
 def _counts(report: RunReport) -> OutcomeCountsJson:
     found = Counter(outcome.word for outcome in report.outcomes)
-    return OutcomeCountsJson(
-        passed=found[Verdict.PASSED],
-        improved=found[Verdict.IMPROVED],
-        regressed=found[Verdict.REGRESSED],
-        over_budget=found[Verdict.OVER_BUDGET],
-        inconclusive=found[Verdict.INCONCLUSIVE],
-        new=found[Verdict.NEW],
-        unchanged=found[Verdict.UNCHANGED],
-        recorded=found[RECORDED],
-        failed=found[_FAILED],
-    )
+    return OutcomeCountsJson(*(found[word] for word in OutcomeCountsJson.__struct_encode_fields__))
 
 
 def _case(outcome: CaseOutcome) -> RunCaseJson:
     latency, machine, generation = outcome.latency, outcome.machine, outcome.generation
-    compared = asdict(case_comparison_to_json(outcome.comparison))
-    # The time of the whole check, not only of the comparison.
-    compared["seconds"] = number(outcome.seconds)
-    compared["id"] = outcome.case_id
-    change = outcome.engine_change
-    return RunCaseJson(
-        test=outcome.test,
-        source=SourceJson(path=outcome.source.path, line=outcome.source.line),
-        model=model_to_json(outcome.model),
-        batch_size=outcome.batch_size,
-        cores=outcome.cores,
-        engine=outcome.engine or None,
-        machine=None if machine is None else machine.key,
-        confidence=number(outcome.confidence),
-        generation=None if generation is None else generation_to_json(generation),
-        static=None if outcome.static is None else _static(outcome.static),
-        latency=None if latency is None else latency_to_json(latency),
-        load_ms=number(outcome.load_ms),
-        first_inference_ms=number(outcome.first_inference_ms),
-        peak_rss_bytes=outcome.peak_rss_bytes,
-        recorded=outcome.is_recorded,
-        accept=outcome.accept,
-        engine_change=None if change is None else EngineChangeJson(**asdict(change)),
-        upgrade=outcome.is_upgrade,
-        **compared,
-    )
-
-
-def _static(static: StoredStatic) -> StaticJson:
-    return StaticJson(**{key: getattr(static, key) for key in StaticJson.__struct_fields__})
+    keys = {
+        **asdict(case_comparison_to_json(outcome.comparison)),
+        "id": outcome.case_id,
+        "seconds": outcome.seconds,
+        "model": model_to_json(outcome.model),
+        "engine": outcome.engine or None,
+        "machine": None if machine is None else machine.key,
+        "generation": None if generation is None else generation_to_json(generation),
+        "static": None if outcome.static is None else copy_fields(StaticJson, outcome.static),
+        "latency": None if latency is None else latency_to_json(latency),
+        "recorded": outcome.is_recorded,
+        "upgrade": outcome.is_upgrade,
+    }
+    return copy_fields(RunCaseJson, outcome, **keys)
 
 
 def _baselines(report: RunReport) -> BaselinesJson:
     return BaselinesJson(
-        changes=tuple(_change(plan, change) for plan in report.plans for change in plan.changes),
+        changes=tuple(
+            copy_fields(BaselineChangeJson, change, baseline=plan.name)
+            for plan in report.plans
+            for change in plan.changes
+        ),
         notes=tuple(note for plan in report.plans for note in plan.notes),
         written=report.is_written,
         unused=report.unused,
     )
-
-
-def _change(plan: UpdatePlan, change: BaselineChange) -> BaselineChangeJson:
-    return BaselineChangeJson(
-        baseline=plan.name,
-        case=change.case,
-        machine=change.machine,
-        name=change.name,
-        before=_finite(change.before),
-        after=_finite(change.after),
-    )
-
-
-def _finite(value: Value) -> Value:
-    return number(value) if isinstance(value, float) else value

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
+from pytest_modelperf.files.documents import Count
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import GenerationFigures, ModelFacts
 from pytest_modelperf.stats.records import Latency
@@ -24,7 +25,7 @@ class Source(Struct, frozen=True, kw_only=True):
     """The file and line that define a test: relative to the project, counted from 1."""
 
     path: str
-    line: int | None = None
+    line: Count | None
 
 
 class BaselineLink(Struct, frozen=True):

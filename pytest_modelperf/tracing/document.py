@@ -12,9 +12,8 @@ from pytest_modelperf.profiler.facts_document import (
     NeededSamplesJson,
     latency_to_json,
 )
-from pytest_modelperf.report.document import SCHEMA, dump_document, ms
-from pytest_modelperf.stats.records import Latency
-from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
+from pytest_modelperf.tracing.totals import Grouping, OperatorTime, TraceSummary
 
 
 class TracedLatencyJson(ByPercentile[DurationMs | None], frozen=True, kw_only=True):
@@ -89,28 +88,21 @@ def _trace(summary: TraceSummary) -> TraceJson:
         peak_bytes=summary.peak_bytes,
         inferences_ms=ms(summary.inference_ns),
         between_operators_ms=ms(summary.between_ns),
-        inferences=tuple(map(_inferences, summary.inferences)),
+        inferences=tuple(
+            InferencesJson(
+                name=times.name,
+                latency=copy_fields(TracedLatencyJson, latency_to_json(times.latency)),
+            )
+            for times in summary.inferences
+        ),
         operators=tuple(_operator(time, summary.operator_ns) for time in summary.operators),
     )
 
 
-def _inferences(times: InferenceTimes) -> InferencesJson:
-    return InferencesJson(name=times.name, latency=_latency(times.latency))
-
-
-def _latency(latency: Latency) -> TracedLatencyJson:
-    found = latency_to_json(latency)
-    keys = TracedLatencyJson.__struct_fields__
-    return TracedLatencyJson(**{key: getattr(found, key) for key in keys})
-
-
 def _operator(time: OperatorTime, whole_ns: int) -> OperatorJson:
-    return OperatorJson(
-        name=time.name,
-        op_type=time.op_type,
-        provider=time.provider,
-        precision=time.precision,
-        calls=time.calls,
+    return copy_fields(
+        OperatorJson,
+        time,
         total_ms=ms(time.total_ns),
         share=time.total_ns / whole_ns if whole_ns else 0.0,
         mean_ms=ms(time.mean_ns),

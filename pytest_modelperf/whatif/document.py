@@ -6,7 +6,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.document import Interval, OutputJson, output_to_json, ratio_interval
+from pytest_modelperf.comparing.document import (
+    Interval,
+    OutputJson,
+    outputs_to_json,
+    ratio_interval,
+)
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.facts_document import (
     EngineJson,
@@ -16,8 +21,7 @@ from pytest_modelperf.profiler.facts_document import (
     machine_to_json,
     model_to_json,
 )
-from pytest_modelperf.profiler.records import StaticLayer
-from pytest_modelperf.report.document import SCHEMA, dump_document, number
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
 
 _BASELINE = "baseline"
@@ -109,14 +113,13 @@ def dump_whatif(whatif: WhatIf) -> str:
 
 
 def whatif_to_json(whatif: WhatIf) -> WhatIfJson:
-    return WhatIfJson(
+    return copy_fields(
+        WhatIfJson,
+        whatif,
         schema=SCHEMA,
         model=model_to_json(whatif.model),
         machine=machine_to_json(whatif.machine),
         engine=engine_to_json(whatif.engine),
-        confidence=number(whatif.confidence),
-        seconds=number(whatif.seconds),
-        outputs_tolerance=number(whatif.outputs_tolerance),
         cases=tuple(map(_case, whatif.cases)),
     )
 
@@ -130,7 +133,9 @@ def _case(case: WhatIfCase) -> WhatIfCaseJson:
         cores=case.case.cores,
         dims=dict(case.case.dims),
         summary=_summary(case),
-        layers=tuple(map(_layer, layers)),
+        layers=tuple(
+            copy_fields(WhatIfLayerJson, layer, op_type=layer.qualified_op) for layer in layers
+        ),
         levels=tuple(_level(case, level) for level in case.levels),
         notes=case.notes,
     )
@@ -138,54 +143,32 @@ def _case(case: WhatIfCase) -> WhatIfCaseJson:
 
 def _summary(case: WhatIfCase) -> SummaryJson:
     unchanged, best = case.unchanged, case.best
-    rate = None if best is None else case.items_per_second(best)
     return SummaryJson(
-        measured_ms=number(unchanged.ms),
-        measured_items_per_second=number(case.items_per_second(unchanged)),
-        estimated_ms=None if best is None else number(best.ms),
-        estimated_items_per_second=number(rate),
-        speedup=None if best is None or best.speedup is None else number(best.speedup.value),
+        measured_ms=unchanged.ms,
+        measured_items_per_second=case.items_per_second(unchanged),
+        estimated_ms=None if best is None else best.ms,
+        estimated_items_per_second=None if best is None else case.items_per_second(best),
+        speedup=None if best is None or best.speedup is None else best.speedup.value,
         level=None if best is None else _level_id(best),
-    )
-
-
-def _layer(layer: StaticLayer) -> WhatIfLayerJson:
-    return WhatIfLayerJson(
-        id=layer.id,
-        name=layer.name,
-        op_type=layer.qualified_op,
-        weight=layer.weight,
-        macs=layer.macs,
-        params=layer.params,
     )
 
 
 def _level(case: WhatIfCase, level: Level) -> LevelJson:
     variant = level.variant
-    return LevelJson(
+    return copy_fields(
+        LevelJson,
+        level,
         id=_level_id(level),
-        title=level.title,
         kind=None if variant is None else variant.kind,
-        level=None if variant is None else number(variant.level),
+        level=None if variant is None else variant.level,
         form=None if variant is None else variant.form or None,
         estimate=level.is_estimate,
-        ms=number(level.ms),
-        items_per_second=number(case.items_per_second(level)),
-        speedup=None if level.speedup is None else number(level.speedup.value),
+        items_per_second=case.items_per_second(level),
+        speedup=None if level.speedup is None else level.speedup.value,
         interval=ratio_interval(level.speedup),
-        rounds=level.rounds,
-        macs=level.macs,
-        params=level.params,
-        size_bytes=level.size_bytes,
-        zeros=number(level.zeros),
-        layer_types={op: number(ms) for op, ms in level.layer_types.items()},
-        layers={layer: number(ms) for layer, ms in level.layers.items()},
-        half_widths_ms={layer: number(ms) for layer, ms in level.half_widths.items()},
-        outside=level.outside,
-        outputs=tuple(map(output_to_json, level.outputs)),
+        half_widths_ms=level.half_widths,
+        outputs=outputs_to_json(level.outputs),
         outputs_verdict=None if level.judged_outputs is None else level.judged_outputs.verdict,
-        notes=level.notes,
-        failure=level.failure,
     )
 
 

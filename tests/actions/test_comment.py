@@ -81,7 +81,7 @@ def outcome(
     )
     return CaseOutcome(
         test=f"{name}::b1-c1",
-        source=Source(path=name),
+        source=Source(path=name, line=None),
         model=ModelFacts(name.rpartition("/")[2], f"/home/runner/work/{name}", "00" * 32, 100),
         cores=1,
         batch_size=1,

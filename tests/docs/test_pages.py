@@ -548,7 +548,7 @@ def empty_case() -> CaseOutcome:
     case = CaseProfile(Case(1, 1), static_of(parse(SWAP)))
     return CaseOutcome(
         test="m.onnx::b1-c1",
-        source=Source(path="m.onnx"),
+        source=Source(path="m.onnx", line=None),
         model=ModelFacts("m.onnx", "m.onnx", None, 1),
         cores=1,
         batch_size=1,

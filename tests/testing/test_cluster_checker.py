@@ -99,7 +99,7 @@ def check_of(model: ModelSource, name: str = "model", **more: object) -> CaseChe
     return CaseCheck(
         test=f"{name}.onnx::b1-c1",
         case_id="b1-c1",
-        source=Source(path=f"{name}.onnx"),
+        source=Source(path=f"{name}.onnx", line=None),
         model=model,
         request=ProfileRequest(),
         setup=SETUP,
