@@ -10,7 +10,7 @@ from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.names import SWITCHED_OFF
 
 if TYPE_CHECKING:
-    from pytest_modelperf.testing.declared import DeclaredCase
+    from pytest_modelperf.spec.sized_case import SizedCase
     from pytest_modelperf.testing.fixture import ModelPerf
 
 
@@ -27,7 +27,7 @@ def modelperf(request: pytest.FixtureRequest) -> ModelPerf:
 
 
 @pytest.fixture
-def _modelperf_case(request: pytest.FixtureRequest) -> DeclaredCase:
+def _modelperf_case(request: pytest.FixtureRequest) -> SizedCase:
     """The case that a test is about, by its markers."""
-    case: DeclaredCase = request.param
+    case: SizedCase = request.param
     return case

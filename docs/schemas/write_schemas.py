@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas in this folder, from the types of the documents.
+"""Writes the JSON Schemas in this folder, and the tables of settings in docs/configuration.md.
 
 python docs/schemas/write_schemas.py
 """
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import settings_page
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.baselines.overview_document import BaselineDiffJson, BaselineListJson
@@ -63,6 +64,8 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
 def main() -> None:
     for name, document in DOCUMENTS.items():
         schema_path(name).write_text(schema_text(document), encoding="utf-8")
+    page = settings_page.PAGE
+    page.write_text(settings_page.with_tables(page.read_text("utf-8")), encoding="utf-8")
 
 
 def schema_path(name: str) -> Path:

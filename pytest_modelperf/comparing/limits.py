@@ -38,6 +38,8 @@ _FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05, SI
 _NAMED = (*_FIGURE_SHARES, OUTPUTS)
 # The medians of the phases of a generation, by the words of tolerances.
 PHASE_WORDS: Mapping[str, Phase] = {"ttft": Phase.PREFILL, "token": Phase.STEP}
+# Every figure that a tolerance can name.
+TOLERANCE_WORDS = (*_PERCENT_NAMES, *_COUNTS, *_NAMED, *PHASE_WORDS)
 # Memory may grow by this much in any case: the allocator of the system grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
 # Unless a tolerance names the size, a file may grow by this much: exporters write notes into it.
@@ -266,10 +268,9 @@ def _with_default_tail(
 def _read_percent(name: str, where: str) -> float:
     percent = _PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
-        known = (*_PERCENT_NAMES, *_COUNTS, *_NAMED, *PHASE_WORDS)
         raise UsageError(
             f"{where}: {printable(name)!r} is no figure with a tolerance."
-            f"{suggestion(name, known)} There are: {', '.join(known)}."
+            f"{suggestion(name, TOLERANCE_WORDS)} There are: {', '.join(TOLERANCE_WORDS)}."
         )
     return percent
 

@@ -33,14 +33,14 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec, is_local
-from pytest_modelperf.testing.budgets import latency_limits
-from pytest_modelperf.testing.options import (
+from pytest_modelperf.spec.run_definitions import (
     BASELINE_PYTHON,
     BASELINE_REQUIREMENT,
     HISTORY,
     RECORDED,
     UpdateMode,
 )
+from pytest_modelperf.testing.budgets import latency_limits
 from pytest_modelperf.testing.outcomes import BaselineLink, Source
 from pytest_modelperf.text.escaping import printable
 
@@ -99,7 +99,7 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
     it was sent along; `baseline_python` is the interpreter that the side before runs in, and
-    `baseline_requirement` the packages in it. `history` is the folder of the history.
+    `baseline_requirements` the packages in it. `history` is the folder of the history.
     """
 
     store: ReadsBaselines
@@ -111,7 +111,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     against: str | None = None
     older: Path | None = None
     baseline_python: str | None = None
-    baseline_requirement: tuple[str, ...] = ()
+    baseline_requirements: tuple[str, ...] = ()
     judges_upgrades: bool = False
     keeps_samples: bool = False
     history: Path | None = None
@@ -124,7 +124,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     @property
     def option_before(self) -> str:
         """The option that says what the side before runs on."""
-        return (BASELINE_REQUIREMENT if self.baseline_requirement else BASELINE_PYTHON).flag
+        return (BASELINE_REQUIREMENT if self.baseline_requirements else BASELINE_PYTHON).flag
 
     @cached_property
     def revision(self) -> Revision:
@@ -226,7 +226,7 @@ class BoundCheck(Struct, frozen=True):
         python = self.context.baseline_python
         if python is not None:
             return self._setup_in(python, BASELINE_PYTHON.flag)
-        given = self.context.baseline_requirement
+        given = self.context.baseline_requirements
         exact = [self._recorded(stored) if each == RECORDED else each for each in given]
         engine = self.check.setup.engine.name
         if given == (RECORDED,) and exact == [f"{engine}=={installed_version(engine)}"]:

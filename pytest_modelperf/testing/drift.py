@@ -31,9 +31,9 @@ from pytest_modelperf.history.text import (
     format_shift,
     name_place,
 )
+from pytest_modelperf.spec.run_definitions import HISTORY
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.history_ratio import ratio_to_baseline
-from pytest_modelperf.testing.options import HISTORY
 from pytest_modelperf.text.escaping import printable
 
 _METRIC = HistoryMetric.P50

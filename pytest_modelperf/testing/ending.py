@@ -15,9 +15,9 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
 from pytest_modelperf.profiler.report_files import check_report_files
-from pytest_modelperf.testing import options
-from pytest_modelperf.testing.config import Settings
-from pytest_modelperf.testing.declared import DeclaredCase
+from pytest_modelperf.spec.run_definitions import HTML
+from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
 from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOT_SENT, CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
@@ -64,14 +64,14 @@ class KnownTests(Struct):
             case = case_of(item)
             if case is not None:
                 self.tests.add(item.nodeid)
-            if case is not None and not case.declared.is_function:
+            if case is not None and not case.is_function:
                 # Its test reports a model without a name for its baseline.
                 with suppress(UsageError):
-                    self._add_case((run.baseline_of(case.declared), case.id), item, case)
+                    self._add_case((run.baseline_of(case), case.id), item, case)
             if uses_fixture(item):
                 self.open.add(item.nodeid)
 
-    def _add_case(self, key: tuple[str, str], item: pytest.Item, case: DeclaredCase) -> None:
+    def _add_case(self, key: tuple[str, str], item: pytest.Item, case: SizedCase) -> None:
         """pytest.UsageError if another test stores a different case in the same place."""
         first, known = self.cases.setdefault(key, (item.nodeid, case.conditions))
         if known != case.conditions:
@@ -384,12 +384,12 @@ class _Unused(Struct, frozen=True):
         return [f"{stored.name}: {case_id}" for stored, gone in self.cases for case_id in gone]
 
 
-def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> None:
+def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -> None:
     """UsageError for a report that cannot be written, before anything is measured."""
     if settings.html is not None:
         from pytest_modelperf.report.html.extra import check_html_extra
 
-        check_html_extra(options.HTML.flag)
+        check_html_extra(HTML.flag)
     if settings.history_folder is not None:
         from pytest_modelperf.history.store import HistoryStore
 

@@ -12,7 +12,7 @@ from pytest_modelperf.comparing.engine_change import (
     recorded_version,
 )
 from pytest_modelperf.errors import BaselineError
-from pytest_modelperf.testing.options import JUDGE_UPGRADES
+from pytest_modelperf.spec.run_definitions import JUDGE_UPGRADES
 from pytest_modelperf.text.escaping import printable
 
 

@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.testing.declared import DeclaredCase, TestedModel, read_declared
+from pytest_modelperf.spec.case_spec import TestedModel
+from pytest_modelperf.spec.declaring import read_spec
+from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
 from pytest_modelperf.testing.wording import in_python
@@ -87,7 +89,7 @@ class ModelPerf:
         check = self._run.case_check(self._item, case, has_baseline=False)
         return PerfProfile(self._run, check, self._run.checker.count(check))
 
-    def _checked(self, case: DeclaredCase, *, has_baseline: bool = True) -> PerfProfile:
+    def _checked(self, case: SizedCase, *, has_baseline: bool = True) -> PerfProfile:
         run, item = self._run, self._item
         check = run.case_check(item, case, has_baseline=has_baseline)
         checked = run.check(item, check)
@@ -124,12 +126,11 @@ class ModelPerf:
             )
         return item
 
-    def _case(self, words: Mapping[str, Any], *, sparsity: bool = False) -> DeclaredCase:
+    def _case(self, words: Mapping[str, Any], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
         find = FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
-        declared = read_declared(words, "modelperf", find)
-        declared = replace(declared, budgets=read_mark_budgets(self._item))
-        cases = declared.cases()
+        spec = read_spec(words, "modelperf", find)
+        cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:
             raise UsageError(
                 f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "

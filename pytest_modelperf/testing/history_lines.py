@@ -19,7 +19,7 @@ from pytest_modelperf.history.records import (
 from pytest_modelperf.history.repository import Revision, find_revision
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.testing.config import Settings
+from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.history_ratio import ratio_to_baseline
 from pytest_modelperf.testing.outcomes import CaseOutcome
 
@@ -35,7 +35,7 @@ class RunConditions(Struct, frozen=True):
 
 def write_history(
     folder: Path,
-    settings: Settings,
+    settings: RunSettings,
     outcomes: Sequence[CaseOutcome],
     plans: Iterable[UpdatePlan],
     date: dt.datetime,
@@ -62,7 +62,7 @@ def write_history(
 
 
 def _baselines_before(
-    settings: Settings, outcomes: Iterable[CaseOutcome], plans: Iterable[UpdatePlan]
+    settings: RunSettings, outcomes: Iterable[CaseOutcome], plans: Iterable[UpdatePlan]
 ) -> Mapping[str, Baseline | None]:
     """The baselines that the cases were compared with, before this run updated any."""
     store = BaselineStore(settings.baseline_dir)

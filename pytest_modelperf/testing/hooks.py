@@ -19,7 +19,8 @@ from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
 from pytest_modelperf.files.open_files import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.testing.config import Settings
+from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
+from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.ending import (
     KnownTests,
@@ -37,7 +38,6 @@ from pytest_modelperf.testing.markers import (
     read_mark_budgets,
 )
 from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, SUFFIX, named_tests
-from pytest_modelperf.testing.options import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
@@ -94,10 +94,10 @@ def start(config: pytest.Config) -> None:
             raise UsageError(
                 f"{MACHINE.flag} chooses machines of a cluster: give {CLUSTER.flag} ADDRESS too."
             )
-        if settings.baseline_requirement:
+        if settings.baseline_requirements:
             from pytest_modelperf.environments.requirements import read_requirements
 
-            given = settings.baseline_requirement
+            given = settings.baseline_requirements
             read_requirements([each for each in given if each != RECORDED] or [settings.engine])
         hooks = RunHooks(config, settings)
         hooks.add_models()
@@ -124,7 +124,7 @@ def start(config: pytest.Config) -> None:
 class RunHooks:
     """The plugin of one run."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: RunSettings) -> None:
         self.config = config
         self.settings = settings
         self.started = dt.datetime.now(dt.timezone.utc)
@@ -241,8 +241,8 @@ class RunHooks:
 
     def find_reached(self) -> Iterator[Path]:
         """The models of the tables that this run collects, or may collect."""
-        for table in self.settings.models:
-            for path in self.settings.root.glob(table.pattern):
+        for pattern in self.settings.models:
+            for path in self.settings.root.glob(pattern):
                 if not self.named.isdisjoint((path, *path.parents)):
                     yield path
 
@@ -445,14 +445,13 @@ class RunHooks:
             self.known.add_message(message)
 
 
-def find_models(settings: Settings, skipped: Sequence[str] = ()) -> Iterator[Path]:
+def find_models(settings: RunSettings, skipped: Sequence[str] = ()) -> Iterator[Path]:
     """The files that the tables name; UsageError for a table that names none.
 
     A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
     of `skipped`, unless it has the name of the folder itself.
     """
-    for table in settings.models:
-        pattern = table.pattern
+    for pattern in settings.models:
         found = sorted(
             path
             for path in settings.root.glob(pattern)
@@ -476,7 +475,7 @@ def check_sendable(sent: Iterable[object]) -> None:
             )
 
 
-def _is_left_out(path: Path, pattern: str, settings: Settings, skipped: Sequence[str]) -> bool:
+def _is_left_out(path: Path, pattern: str, settings: RunSettings, skipped: Sequence[str]) -> bool:
     inner = path.relative_to(settings.root)
     if inner.as_posix() == pattern:
         return False
@@ -487,7 +486,7 @@ def _is_left_out(path: Path, pattern: str, settings: Settings, skipped: Sequence
     return any(fnmatchcase(name, each) for name in folders for each in skipped)
 
 
-def describe_settings(settings: Settings) -> str:
+def describe_settings(settings: RunSettings) -> str:
     """`modelperf: baselines in baselines, 3 % allowed`."""
     folder = settings.baseline_dir
     shown = folder.relative_to(settings.root) if folder.is_relative_to(settings.root) else folder

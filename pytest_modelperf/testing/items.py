@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.errors import ModelError, ModelPerfError
+from pytest_modelperf.spec.declaring import spec_by_table
+from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
-from pytest_modelperf.testing.declared import DeclaredCase, declared_by_table
 from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run
 from pytest_modelperf.testing.wording import in_table
@@ -40,8 +41,8 @@ class OnnxFile(pytest.File):
                 yield SkippedItem.from_parent(self, name=name)
             return
         try:
-            table = run.settings.table_for(_path_below(self.path, run.settings.root))
-            cases = declared_by_table(table, self.path, run.settings.root).cases()
+            spec = run.settings.spec_for(_path_below(self.path, run.settings.root))
+            cases = cases_of(spec_by_table(spec, self.path, run.settings.root))
         except ModelError as error:
             yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=in_table(error))
             return
@@ -58,7 +59,7 @@ class OnnxFile(pytest.File):
 class OnnxItem(pytest.Item):
     """One case of a model, held against its baseline and its budgets."""
 
-    def __init__(self, *, case: DeclaredCase, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
+    def __init__(self, *, case: SizedCase, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
         super().__init__(**kwargs)
         self.case = case
 
@@ -110,7 +111,7 @@ class UnreadableItem(pytest.Item):
         return path, None, f"{path.name}::{self.name} "
 
 
-def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
+def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
     """Check one case; skip or fail the test, or let it pass."""
     try:
         checked = run.check(item, run.case_check(item, case))

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.testing.config import Settings
+from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 
@@ -46,7 +46,7 @@ def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]
         yield f"{more:,} more pyproject.toml below the root have [tool.modelperf] and are not read"
 
 
-def unused_tables(settings: Settings, config: pytest.Config) -> str | None:
+def unused_tables(settings: RunSettings, config: pytest.Config) -> str | None:
     """Why the tables of the root made no tests; None without tables, or if tests were named."""
     start, root = config.invocation_params.dir, settings.root
     if not list(settings.models) or start == root:

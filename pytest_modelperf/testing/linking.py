@@ -57,7 +57,7 @@ def _measure_link(bound: BoundCheck, stored: Baseline) -> BaselineLink:
     gate = LinkGate(tolerances=_TOLERANCES, level=RUN_LEVEL, rounds=bound.check.gate.rounds)
     bound = replace(bound, check=replace(bound.check, gate=gate, budgets=()))
     # Both sides run here, so that they differ in the model alone.
-    context = replace(bound.context, baseline_python=None, baseline_requirement=())
+    context = replace(bound.context, baseline_python=None, baseline_requirements=())
     bound = replace(bound, context=context)
     refusal = stored.model.twin_refusal(bound.case.id)
     try:

@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel, read_declared
+from pytest_modelperf.spec.case_spec import TestedModel
+from pytest_modelperf.spec.declaring import read_spec
+from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
 
@@ -27,7 +29,7 @@ class _Mark(Struct, frozen=True):
     words: Mapping[str, Any]
 
 
-def read_cases(node: pytest.Item, find: FindModel) -> tuple[DeclaredCase, ...]:
+def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
     """The cases of a test, in the order that its markers stand in; UsageError names the test.
 
     Each `perf_case` with a model makes cases; those of the innermost level that names one count.
@@ -43,11 +45,11 @@ def read_cases(node: pytest.Item, find: FindModel) -> tuple[DeclaredCase, ...]:
     groups = [m for m in marks if "model" in m.words and m.depth == depth_of_models]
     shared = [m for m in marks if "model" not in m.words]
     budgets = read_mark_budgets(node)
-    cases: list[DeclaredCase] = []
+    cases: list[SizedCase] = []
     for group in reversed(groups):
         words = _merge([group, *shared], where)
-        declared = read_declared({**words, "model": group.words["model"]}, where, find)
-        cases += replace(declared, budgets=budgets).cases()
+        spec = read_spec({**words, "model": group.words["model"]}, where, find)
+        cases += cases_of(replace(spec, budgets=budgets))
     return tuple(cases)
 
 
@@ -66,14 +68,14 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
     return read_budgets(_merge(marks, where), where)
 
 
-def case_ids(cases: Iterable[DeclaredCase], where: str) -> list[str]:
+def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
     """The id of each case within its test; UsageError if two cases are the same.
 
     The names of several models tell their cases apart.
     """
     cases = list(cases)
-    names = [_name(case.declared) for case in cases]
-    has_several = len({id(case.declared) for case in cases}) > 1
+    names = [_name(case.model) for case in cases]
+    has_several = len({id(case.spec) for case in cases}) > 1
     is_told = len(set(names)) > 1
     ids = [
         f"{name}-{case.name}" if has_several and is_told else case.name
@@ -150,8 +152,7 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
     return merged
 
 
-def _name(declared: DeclaredModel) -> str:
-    model = declared.model
+def _name(model: TestedModel) -> str:
     if isinstance(model, Path):
         return model.stem
     return str(getattr(model, "__name__", "model"))

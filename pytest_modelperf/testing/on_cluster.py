@@ -19,10 +19,10 @@ from pytest_modelperf.cluster.text import status_line
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.profiler.hookspecs import is_hook_name
 from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.spec.run_definitions import CLUSTER
 from pytest_modelperf.testing.case_check import CaseCheck
 from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerms
-from pytest_modelperf.testing.options import CLUSTER
 from pytest_modelperf.testing.pytest_internals import distributes, is_skipped
 from pytest_modelperf.testing.run import Run, case_of
 from pytest_modelperf.text.escaping import printable

@@ -9,8 +9,9 @@ from typing import Literal
 
 import pytest
 
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UPDATE_BASELINE, UpdateMode
+from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.testing.names import FLAG
-from pytest_modelperf.testing.options import MISSED, OPTIONS, UPDATE_BASELINE, Option, UpdateMode
 from pytest_modelperf.text.site import SITE
 
 
@@ -23,24 +24,28 @@ def add_options(parser: pytest.Parser) -> None:
         # A line of its own, which argparse would break at a hyphen.
         help=f"run the tests that profile models; without it they are skipped. The guide:\n{SITE}",
     )
-    for option in OPTIONS:
-        if option.implied is not None:
-            _add_update(group, option)
-        elif option.metavar is None:
+    for setting in RUN_SETTINGS:
+        if setting.implied is not None:
+            _add_update(group, setting)
+        elif setting.metavar is None:
             group.addoption(
-                option.flag, action="store_true", dest=option.ini, default=None, help=option.help
+                setting.flag,
+                action="store_true",
+                dest=setting.ini,
+                default=None,
+                help=_help(setting),
             )
         else:
             group.addoption(
-                option.flag,
-                action="append" if option.is_repeatable else "store",
-                metavar=option.metavar,
-                dest=option.ini,
+                setting.flag,
+                action="append" if setting.is_repeatable else "store",
+                metavar=setting.metavar,
+                dest=setting.ini,
                 default=None,
-                help=_help(option),
+                help=_help(setting),
             )
-        if option.is_in_files:
-            parser.addini(option.ini, option.help, type=_ini_type(option), default=None)
+        if setting.is_in_files:
+            parser.addini(setting.ini, setting.option_help, type=_ini_type(setting), default=None)
 
 
 def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
@@ -49,9 +54,10 @@ def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
         option, separator, mode = str(argument).partition("=")
         if option == UPDATE_BASELINE.flag and separator:
             from pytest_modelperf.errors import UsageError
+            from pytest_modelperf.spec.kinds import read
 
             try:
-                UPDATE_BASELINE.read(mode, option)
+                read(UPDATE_BASELINE, mode, option)
             except UsageError as error:
                 raise pytest.UsageError(str(error)) from error
 
@@ -63,7 +69,11 @@ def missed_line(config: pytest.Config) -> str | None:
     """
     if config.getoption(FLAG):
         return None
-    missed = [option.flag for option in MISSED if config.getoption(option.ini) is not None]
+    missed = [
+        each.flag
+        for each in RUN_SETTINGS
+        if each.has_result and config.getoption(each.ini) is not None
+    ]
     if not missed:
         return None
     does = "does" if len(missed) == 1 else "do"
@@ -71,37 +81,37 @@ def missed_line(config: pytest.Config) -> str | None:
     return f"modelperf: without --modelperf no model is profiled, so {flags} {does} nothing"
 
 
-def _add_update(group: pytest.OptionGroup, option: Option[object]) -> None:
+def _add_update(group: pytest.OptionGroup, setting: Setting) -> None:
     """A value that may be left out would swallow the path of a test that follows the option.
 
     So each value is an option of its own: argparse looks for the whole word first.
     """
     for mode in UpdateMode:
         group.addoption(
-            f"{option.flag}={mode.value}",
+            f"{setting.flag}={mode.value}",
             action="store_const",
             const=mode.value,
-            dest=option.ini,
+            dest=setting.ini,
             default=None,
             help=argparse.SUPPRESS,
         )
     # The second name is what help and errors show of the values.
     group.addoption(
-        option.flag,
-        f"{option.flag}={option.metavar}",
+        setting.flag,
+        f"{setting.flag}={setting.metavar}",
         action="store_const",
-        const=option.implied,
-        dest=option.ini,
+        const=setting.implied,
+        dest=setting.ini,
         default=None,
-        help=option.help,
+        help=_help(setting),
     )
 
 
-def _help(option: Option[object]) -> str:
-    text = option.help.replace("%", "%%")
-    return f"{text} (default: {option.default_text})" if option.default_text else text
+def _help(setting: Setting) -> str:
+    text = setting.option_help.replace("%", "%%")
+    return f"{text} (default: {setting.default_text})" if setting.default_text else text
 
 
-def _ini_type(option: Option[object]) -> Literal["linelist", "string"]:
+def _ini_type(setting: Setting) -> Literal["linelist", "string"]:
     # Not "bool": pytest refuses another text without naming the key.
-    return "linelist" if option.is_repeatable else "string"
+    return "linelist" if setting.is_repeatable else "string"

@@ -18,14 +18,15 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
-from pytest_modelperf.testing import options
+from pytest_modelperf.spec import run_definitions as definitions
+from pytest_modelperf.spec.run_definitions import STRICT, UpdateMode
+from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.commands import record
-from pytest_modelperf.testing.config import Settings
-from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel
 from pytest_modelperf.testing.machines import require_this_machine
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
-from pytest_modelperf.testing.options import Option, UpdateMode
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
@@ -53,7 +54,7 @@ class Run(Struct):
     """
 
     config: pytest.Config
-    settings: Settings
+    settings: RunSettings
     width: int
     encoding: str
     watch: Watch
@@ -82,7 +83,7 @@ class Run(Struct):
                 is_static=settings.static_only,
                 against=settings.against,
                 baseline_python=settings.baseline_python,
-                baseline_requirement=settings.baseline_requirement,
+                baseline_requirements=settings.baseline_requirements,
                 judges_upgrades=settings.judges_upgrades,
                 keeps_samples=settings.benchmark_json is not None,
                 history=settings.history_folder,
@@ -124,7 +125,7 @@ class Run(Struct):
         self._checks += 1
         return self._with_level(item, check, self._checks)
 
-    def first_check(self, item: pytest.Item, case: DeclaredCase) -> CaseCheck:
+    def first_check(self, item: pytest.Item, case: SizedCase) -> CaseCheck:
         """The check that a test begins with, before it runs."""
         return self._with_level(item, self.case_check(item, case), 1)
 
@@ -148,7 +149,7 @@ class Run(Struct):
         """The engines that changed since baselines were recorded, if the run compares with them."""
         settings = self.settings
         is_compared = settings.against is None and settings.update is not UpdateMode.ALL
-        names_engine = settings.baseline_python is not None or bool(settings.baseline_requirement)
+        names_engine = settings.baseline_python is not None or bool(settings.baseline_requirements)
         if settings.static_only or names_engine or not is_compared:
             return {}
         if self._engine_changes is None:
@@ -158,12 +159,8 @@ class Run(Struct):
             self._engine_changes = find_engine_changes(BaselineStore(settings.baseline_dir))
         return self._engine_changes
 
-    def settings_of(self, declared: DeclaredModel) -> Settings:
-        """The settings of a model: typed ones first, then declared ones, then those of the run."""
-        return self.settings.with_terms(declared)
-
     def case_check(
-        self, item: pytest.Item, case: DeclaredCase, *, has_baseline: bool = True
+        self, item: pytest.Item, case: SizedCase, *, has_baseline: bool = True
     ) -> CaseCheck:
         from pytest_modelperf.comparing.gates import Gate
         from pytest_modelperf.profiler.rig import Setup
@@ -173,17 +170,16 @@ class Run(Struct):
         from pytest_modelperf.stats.looks import share_level
         from pytest_modelperf.testing.case_check import CaseCheck
 
-        declared = case.declared
-        settings = self.settings_of(declared)
-        has_baseline = has_baseline and not declared.is_function
+        settings = self.settings.for_model(case.spec)
+        has_baseline = has_baseline and not case.is_function
         self.require_machine(case)
         path, line, _ = item.location
         return CaseCheck(
             test=str(item.nodeid),
             case_id=case.id,
             source=Source(path=path, line=None if line is None else line + 1),
-            model=declared.model,
-            baseline=self.baseline_of(declared) if has_baseline else None,
+            model=case.model,
+            baseline=self.baseline_of(case) if has_baseline else None,
             request=case.request,
             setup=Setup(
                 engine=self.checker.context.extensions.engines.find(settings.engine),
@@ -210,19 +206,19 @@ class Run(Struct):
             keeps_profile=uses_fixture(item) or settings.trace is not None,
         )
 
-    def require_machine(self, case: DeclaredCase) -> None:
+    def require_machine(self, case: SizedCase) -> None:
         """UsageError for a case of another machine, unless a cluster has it or nothing runs."""
         settings = self.settings
         if case.machine is not None and not settings.uses_cluster and not settings.static_only:
             require_this_machine(case.machine)
 
-    def baseline_of(self, declared: DeclaredModel) -> str:
+    def baseline_of(self, case: SizedCase) -> str:
         """The folder of the baseline; UsageError for a model without a name."""
         from pytest_modelperf.files.names import folder_name
 
-        if declared.baseline is not None:
-            return folder_name(declared.baseline)
-        model, root = declared.model, self.settings.root
+        if case.spec.baseline is not None:
+            return folder_name(case.spec.baseline)
+        model, root = case.model, self.settings.root
         if isinstance(model, str | os.PathLike):
             path = Path(os.path.normpath(root / model))
             if path.is_relative_to(root):
@@ -248,16 +244,16 @@ class Run(Struct):
         """The typed options that each command about the same baselines must repeat."""
         settings = self.settings
         pairs = [f"{key}={value}" for key, value in settings.engine_options.items()]
-        values: tuple[tuple[Option[object], list[str]], ...] = (
-            (options.BASELINE_DIR, [str(settings.baseline_dir)]),
-            (options.ENGINE, [settings.engine]),
-            (options.ENGINE_OPTION, pairs),
-            (options.GATEWAY, [str(settings.gateway)]),
+        values: tuple[tuple[Setting, list[str]], ...] = (
+            (definitions.BASELINE_DIR, [str(settings.baseline_dir)]),
+            (definitions.ENGINE, [settings.engine]),
+            (definitions.ENGINE_OPTION, pairs),
+            (definitions.GATEWAY, [str(settings.gateway)]),
         )
         return tuple(
-            f"{option.flag}={shlex.quote(value)}"
-            for option, found in values
-            if option.key in settings.typed
+            f"{setting.flag}={shlex.quote(value)}"
+            for setting, found in values
+            if setting.key in settings.typed
             for value in found
         )
 
@@ -317,7 +313,7 @@ class Run(Struct):
         if isinstance(error, TooFewCoresError) and item is not None:
             test = shlex.quote(printable(str(item.nodeid)))
             way_out = (
-                f"{options.STRICT.flag} fails a case that cannot run here: leave it out of strict "
+                f"{STRICT.flag} fails a case that cannot run here: leave it out of strict "
                 f"runs with --deselect {test}, or skip its test there by a marker."
             )
             error.details = (*error.details, way_out)
@@ -341,14 +337,14 @@ class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so
     """A test of a model failed; only the text is shown, without a traceback."""
 
 
-def case_of(item: pytest.Item) -> DeclaredCase | None:
+def case_of(item: pytest.Item) -> SizedCase | None:
     """The case that a test is about, by its markers or as a collected model."""
     own = getattr(item, "case", None)
-    if isinstance(own, DeclaredCase):
+    if isinstance(own, SizedCase):
         return own
     callspec = getattr(item, "callspec", None)
     found = None if callspec is None else callspec.params.get(CASE_ARGUMENT)
-    return found if isinstance(found, DeclaredCase) else None
+    return found if isinstance(found, SizedCase) else None
 
 
 def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:

@@ -26,9 +26,9 @@ from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.options import UpdateMode
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 

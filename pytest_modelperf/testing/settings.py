@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.testing.config import Settings, check_ini_keys, read_settings
-from pytest_modelperf.testing.options import OPTIONS
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
+from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.sources import check_ini_keys, read_settings
 from pytest_modelperf.testing.pytest_internals import ini_keys
 
 
-def read_run_settings(config: pytest.Config) -> Settings:
+def read_run_settings(config: pytest.Config) -> RunSettings:
     """The settings of this run; UsageError for values that cannot be used."""
     check_ini_keys(ini_keys(config))
     # pytest 8 does not add these keys to the others.
@@ -18,7 +19,7 @@ def read_run_settings(config: pytest.Config) -> Settings:
     pyproject = config.rootpath / "pyproject.toml"
     return read_settings(
         config.rootpath,
-        {option.key: config.getoption(option.ini) for option in OPTIONS},
-        {option.key: config.getini(option.ini) for option in OPTIONS if option.is_in_files},
+        {each.key: config.getoption(each.ini) for each in RUN_SETTINGS},
+        {each.key: config.getini(each.ini) for each in RUN_SETTINGS if each.is_in_files},
         read_table(pyproject),
     )

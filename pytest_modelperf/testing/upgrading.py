@@ -28,7 +28,7 @@ def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange
     gateway has installed is not known.
     """
     context = bound.context
-    is_named = context.baseline_python is not None or bool(context.baseline_requirement)
+    is_named = context.baseline_python is not None or bool(context.baseline_requirements)
     if stored is None or context.is_static or context.against is not None or is_named:
         return None
     if bound.check.setup.spec != LOCAL:

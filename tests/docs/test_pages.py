@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import pytest
 from msgspec.structs import replace
+from settings_page import with_tables
 
 from pytest_modelperf import extensions
 from pytest_modelperf.comparing.by_counts import compare_cases
@@ -52,14 +53,15 @@ from pytest_modelperf.profiler.records import (
     Uncounted,
 )
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.declaring import CASE_WORDS
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
+from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.sources import read_settings
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
-from pytest_modelperf.testing.config import Settings, read_settings
-from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
-from pytest_modelperf.testing.model_tables import MODEL_KEYS, Terms
-from pytest_modelperf.testing.options import OPTIONS, Option
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT
 from tests.support.small_models import ones, parse, static_of
@@ -275,12 +277,12 @@ def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
         assert list(project["entry-points"]) == [PROJECT]
         return
     written = tool.pop("pytest", {}).get("ini_options", {})
-    by_ini = {option.ini: option.key for option in OPTIONS if option.is_in_files}
+    by_ini = {option.ini: option.key for option in RUN_SETTINGS if option.is_in_files}
     ini = {by_ini[key]: value for key, value in written.items()}
     told = tool.pop("modelperf", None)
     assert not tool
     assert ini or told
-    assert isinstance(read_settings(Path("/project"), {}, ini, told), Settings)
+    assert isinstance(read_settings(Path("/project"), {}, ini, told), RunSettings)
 
 
 def yaml_blocks() -> list[tuple[str, str]]:
@@ -314,7 +316,7 @@ def test_workflows_are_indented_as_yaml_wants_it_and_use_the_actions_that_we_use
 
 @pytest.mark.parametrize("name", [*NAMES, "baselines", "json"])
 def test_every_option_that_is_typed_is_there(name: str) -> None:
-    flags = {option.flag for option in OPTIONS} | {"--modelperf"}
+    flags = {option.flag for option in RUN_SETTINGS} | {"--modelperf"}
     typed = set(re.findall(r"--modelperf[a-z-]*", text_of(name)))
     assert typed <= flags
     modes = set(re.findall(r"--modelperf-update-baseline=(\w+)", text_of(name)))
@@ -324,28 +326,8 @@ def test_every_option_that_is_typed_is_there(name: str) -> None:
 # -- configuration
 
 
-def as_shown(option: Option[object]) -> list[str]:
-    """The cells of its row, but for the last."""
-    flag = option.flag
-    if option.implied is not None:
-        flag = f"{flag}[=MODE]"
-    elif option.metavar is not None:
-        flag = f"{flag} {option.metavar}".replace("|", r"\|")
-    default = "false" if option.metavar is None else option.default_text
-    if not option.is_in_files:
-        return [f"`{flag}`", "", "", ""]
-    return [f"`{flag}`", f"`{option.ini}`", f"`{option.table_key}`", default]
-
-
-def test_every_option_has_a_row_with_its_names_and_its_default() -> None:
-    rows = table("configuration", "## Options")
-    assert [row[:-1] for row in rows] == [as_shown(option) for option in OPTIONS]
-    assert all(row[-1] for row in rows)
-
-
-def test_every_key_of_a_model_has_a_row() -> None:
-    rows = table("configuration", "## Tables of models")
-    assert [quoted(row[0]) for row in rows] == [[key] for key in MODEL_KEYS]
+def test_the_tables_of_settings_are_those_of_the_definitions() -> None:
+    assert text_of("configuration") == with_tables(text_of("configuration")), "run `make schemas`"
 
 
 def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
@@ -386,7 +368,7 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
         tables = {"models": {"m.onnx": model}} if model else {}
         settings = read_settings(Path("/project"), typed, ini, {**top, **tables})
-        found = settings.with_terms(settings.table_for("m.onnx") or Terms())
+        found = settings.for_model(settings.spec_for("m.onnx") or CaseSpec())
         options = found.engine_options["k"]
         times = found.max_seconds, found.warmup_seconds, found.min_seconds
         how = found.engine, options, found.gateway_spec

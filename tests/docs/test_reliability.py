@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from pytest_modelperf.testing.options import OPTIONS
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from tests.support.checkout import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"
@@ -50,5 +50,5 @@ def test_each_setting_of_a_file_that_runs_connects_or_writes_is_told() -> None:
     """A new setting is told too, or is among the figures."""
     _, _, rest = PAGE.read_text("utf-8").partition("## What a project may do")
     section, _, _ = rest.partition("\n## ")
-    keys = {option.table_key for option in OPTIONS if option.is_in_files}
+    keys = {option.table_key for option in RUN_SETTINGS if option.is_in_files}
     assert keys - set(re.findall(r"`([a-z_]+)`", section)) == _FIGURES

@@ -10,7 +10,7 @@ from pytest_modelperf.cli.values import parse_dims
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.testing.config_values import read_dims
+from pytest_modelperf.spec.readers import read_dims
 
 PAIRED = [{"seq": 64, "past": 0}, {"seq": 1, "past": 128}]
 

@@ -26,10 +26,10 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerms
-from pytest_modelperf.testing.options import UpdateMode
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.timed_models import record_base, store, write_timed

@@ -22,9 +22,13 @@ from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.testing.config import Settings, check_ini_keys, read_settings
-from pytest_modelperf.testing.model_tables import MODEL_KEYS, ModelTable, ModelTables, Terms
-from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.kinds import read, read_default, read_typed
+from pytest_modelperf.spec.model_tables import MODEL_KEYS, ModelTables, matches
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
+from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.sources import check_ini_keys, read_settings
 
 _ROOT = Path("/project")
 ALWAYS = Measure.ALWAYS
@@ -34,7 +38,7 @@ def _settings(
     command_line: Mapping[str, object] | None = None,
     ini: Mapping[str, object] | None = None,
     table: Mapping[str, object] | None = None,
-) -> Settings:
+) -> RunSettings:
     return read_settings(_ROOT, command_line or {}, ini or {}, table)
 
 
@@ -99,7 +103,7 @@ _SAMPLES = {
     "against": _same("against", "v1."),
     "baseline_python": _same("baseline_python", "old/bin/python"),
     "baseline_requirement": _Sample(
-        "baseline_requirement",
+        "baseline_requirements",
         (["onnxruntime==1.22.0", "numpy<2"], ("onnxruntime==1.22.0", "numpy<2")),
         (["recorded"], ("recorded",)),
         ("openvino==2024.6", ("openvino==2024.6",)),
@@ -133,10 +137,10 @@ _SAMPLES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=repr)
+@pytest.mark.parametrize("option", RUN_SETTINGS, ids=repr)
 @pytest.mark.parametrize(("typed", "ini", "table"), [*product([False, True], repeat=3)])
 def test_the_nearest_source_that_has_a_setting_decides(
-    option: Option[object],
+    option: Setting,
     typed: bool,  # noqa: FBT001  # whether that source has it
     ini: bool,  # noqa: FBT001  # likewise
     table: bool,  # noqa: FBT001  # likewise
@@ -163,18 +167,18 @@ def test_the_nearest_source_that_has_a_setting_decides(
 
 
 def test_no_sample_is_a_default_or_of_no_option() -> None:
-    assert set(_SAMPLES) == {option.key for option in OPTIONS}
+    assert set(_SAMPLES) == {option.key for option in RUN_SETTINGS}
     for sample in _SAMPLES.values():
         default = getattr(_settings(), sample.setting)
         for source in (sample.typed, sample.ini, sample.table):
             assert source is None or source[1] != default
 
 
-_FLAGS_OF_FILES = [o for o in OPTIONS if o.metavar is None and o.is_in_files]
+_FLAGS_OF_FILES = [o for o in RUN_SETTINGS if o.metavar is None and o.is_in_files]
 
 
 @pytest.mark.parametrize("option", _FLAGS_OF_FILES, ids=repr)
-def test_a_file_that_says_false_is_not_a_file_that_says_nothing(option: Option[object]) -> None:
+def test_a_file_that_says_false_is_not_a_file_that_says_nothing(option: Setting) -> None:
     settings = _settings(ini={option.key: False}, table={option.table_key: True})
 
     assert getattr(settings, option.key) is False
@@ -199,7 +203,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "static_only": False,
         "against": None,
         "baseline_python": None,
-        "baseline_requirement": (),
+        "baseline_requirements": (),
         "judge_engine_upgrades": False,
         "baseline_dir": _ROOT / "baselines",
         "update": None,
@@ -228,8 +232,8 @@ def test_a_time_may_be_given_anywhere() -> None:
     assert _settings(command_line={"max_seconds": "10"}).has_given_seconds
     assert _settings(ini={"max_seconds": "10"}).has_given_seconds
     assert _settings(table={"max_seconds": 10}).has_given_seconds
-    terms = ModelTable(pattern="m.onnx", max_seconds=4.0)
-    assert _settings().with_terms(terms).has_given_seconds
+    terms = CaseSpec(max_seconds=4.0)
+    assert _settings().for_model(terms).has_given_seconds
 
 
 def test_a_wrong_way_to_measure_is_answered_with_the_choices() -> None:
@@ -247,27 +251,27 @@ def test_a_least_time_above_the_longest_is_refused(key: str) -> None:
     message = f"{key} is 12, which is longer than max_seconds, 10: make max_seconds 24, or"
     with pytest.raises(UsageError, match=message):
         _settings(command_line={key: "12"})
-    terms = structs.replace(ModelTable(pattern="m.onnx"), **{key: 12.0})
+    terms = structs.replace(CaseSpec(), **{key: 12.0})
     with pytest.raises(UsageError, match=message):
-        _settings().with_terms(terms)
+        _settings().for_model(terms)
     longer = _settings(command_line={"max_seconds": "20"})
-    assert getattr(longer.with_terms(terms), key) == 12.0
+    assert getattr(longer.for_model(terms), key) == 12.0
     typed = _settings(command_line={key: "3"})
-    assert getattr(typed.with_terms(terms), key) == 3.0
+    assert getattr(typed.for_model(terms), key) == 3.0
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=repr)
-def test_a_default_that_is_shown_can_be_typed(option: Option[object]) -> None:
+@pytest.mark.parametrize("option", RUN_SETTINGS, ids=repr)
+def test_a_default_that_is_shown_can_be_typed(option: Setting) -> None:
     if option.default_text:
-        typed = option.read(option.parse(option.default_text, "here"), "here")
-        assert typed == option.read(option.default, "here")
+        typed = read_typed(option, option.default_text, "here")
+        assert typed == read_default(option)
     else:
         assert not option.default
 
 
 def test_options_are_named_alike_everywhere() -> None:
     rows = []
-    for option in OPTIONS:
+    for option in RUN_SETTINGS:
         keys = [option.ini, option.table_key] if option.is_in_files else ["-", "-"]
         cells = [option.flag, *keys, option.default_text or "-"]
         padded = (f"{cell:{width}}" for cell, width in zip(cells, (33, 32, 23, 0), strict=True))
@@ -304,18 +308,18 @@ def test_options_are_named_alike_everywhere() -> None:
 """)
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=repr)
-def test_a_help_is_one_plain_line(option: Option[object]) -> None:
+@pytest.mark.parametrize("option", RUN_SETTINGS, ids=repr)
+def test_a_help_is_one_plain_line(option: Setting) -> None:
     """Without a percent sign, which the parser of options would take for a placeholder."""
-    assert option.help.isprintable()
-    assert not set(option.help) & set("%\n")
-    assert option.help[0].islower()
-    assert not option.help.endswith(".")
+    assert option.option_help.isprintable()
+    assert not set(option.option_help) & set("%\n")
+    assert option.option_help[0].islower()
+    assert not option.option_help.endswith(".")
 
 
 def test_what_an_option_implies_without_a_value_is_a_value_of_it() -> None:
     implied = [
-        (option.key, option.read(option.implied, "")) for option in OPTIONS if option.implied
+        (option.key, read(option, option.implied, "")) for option in RUN_SETTINGS if option.implied
     ]
 
     assert implied == [("update_baseline", UpdateMode.ALL)]
@@ -338,7 +342,7 @@ def test_a_key_may_have_hyphens() -> None:
     settings = _settings(table={"max-seconds": 3, "models": {"a.onnx": {"batch-size": 8}}})
 
     assert settings.max_seconds == 3.0
-    assert [t.batch_sizes for t in settings.models] == [(8,)]
+    assert [spec.batch_sizes for _, spec in settings.models.items()] == [(8,)]
 
 
 @pytest.mark.parametrize(
@@ -446,7 +450,7 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
 def test_what_the_baseline_runs_on_is_chosen_by_what_is_typed() -> None:
     table = {"baseline_python": "old/bin/python", "judge_engine_upgrades": False}
     chosen = _settings({"baseline_requirement": ["recorded"]}, {}, table)
-    assert (chosen.baseline_python, chosen.baseline_requirement) == (None, ("recorded",))
+    assert (chosen.baseline_python, chosen.baseline_requirements) == (None, ("recorded",))
     chosen = _settings({"judge_engine_upgrades": True}, {}, table)
     assert (chosen.baseline_python, chosen.judges_upgrades) == (None, True)
     chosen = _settings({"baseline_python": "python3"}, {}, {"judge_engine_upgrades": True})
@@ -514,7 +518,10 @@ def test_a_wrong_value_of_the_table_is_refused_with_its_place(key: str, value: o
 
 
 def test_every_key_of_the_table_has_wrong_values() -> None:
-    assert set(_WRONG) == {o.table_key for o in OPTIONS if o.is_in_files} | {"models", "machines"}
+    assert set(_WRONG) == {o.table_key for o in RUN_SETTINGS if o.is_in_files} | {
+        "models",
+        "machines",
+    }
 
 
 @pytest.mark.parametrize(
@@ -542,7 +549,7 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
 def test_a_wrong_text_is_refused_by_the_name_it_was_given_by(
     key: str, text: object, message: str
 ) -> None:
-    option = next(option for option in OPTIONS if option.key == key)
+    option = next(option for option in RUN_SETTINGS if option.key == key)
     space = "" if message.startswith(":") else " "
 
     assert _refusal({key: text}).startswith(f"{option.flag}{space}{message}")
@@ -561,8 +568,8 @@ def test_a_mode_that_is_a_test_is_told_how_to_be_one() -> None:
     )
 
 
-@pytest.mark.parametrize("option", [o for o in OPTIONS if not o.is_in_files], ids=repr)
-def test_what_changes_baselines_can_only_be_typed(option: Option[object]) -> None:
+@pytest.mark.parametrize("option", [o for o in RUN_SETTINGS if not o.is_in_files], ids=repr)
+def test_what_changes_baselines_can_only_be_typed(option: Setting) -> None:
     reason = (
         "can only be typed, so that no run changes baselines unasked: "
         f"pytest --modelperf {option.flag}"
@@ -579,7 +586,7 @@ def test_what_changes_baselines_can_only_be_typed(option: Option[object]) -> Non
 
 
 def test_every_ini_key_of_ours_is_known_and_those_of_others_are_no_matter() -> None:
-    ours = [option.ini for option in OPTIONS if option.is_in_files]
+    ours = [option.ini for option in RUN_SETTINGS if option.is_in_files]
 
     check_ini_keys([*ours, "testpaths", "markers", "models_dir", "modelperformance", ""])
 
@@ -623,36 +630,36 @@ def test_a_key_that_is_written_in_two_ways_is_refused() -> None:
 
 
 # The table of a model, as it is written and as it is read.
-_MODELS: Mapping[str, tuple[str, ModelTable]] = {
-    "batch_size": ("[1, 8]", ModelTable(pattern="m", batch_sizes=(1, 8))),
-    "cores": ("2", ModelTable(pattern="m", cores=(2,))),
+_MODELS: Mapping[str, tuple[str, CaseSpec]] = {
+    "batch_size": ("[1, 8]", CaseSpec(batch_sizes=(1, 8))),
+    "cores": ("2", CaseSpec(cores=(2,))),
     "dims": (
         "{seq = [64, 128], 'a.b' = 3}",
-        ModelTable(pattern="m", dims={"seq": (64, 128), "a.b": (3,)}),
+        CaseSpec(dims={"seq": (64, 128), "a.b": (3,)}),
     ),
-    "inputs": ("'ids:i64:1x64'", ModelTable(pattern="m", inputs=("ids:i64:1x64",))),
-    "prompt": ("[128, 512]", ModelTable(pattern="m", prompts=(128, 512))),
-    "generate": ("64", ModelTable(pattern="m", generates=(64,))),
-    "phase": ("'step'", ModelTable(pattern="m", phases=(Phase.STEP,))),
+    "inputs": ("'ids:i64:1x64'", CaseSpec(inputs=("ids:i64:1x64",))),
+    "prompt": ("[128, 512]", CaseSpec(prompts=(128, 512))),
+    "generate": ("64", CaseSpec(generates=(64,))),
+    "phase": ("'step'", CaseSpec(phases=(Phase.STEP,))),
     "state": (
         "{past.0 = 'present.0', style = ''}",
-        ModelTable(pattern="m", state={"past.0": "present.0", "style": ""}),
+        CaseSpec(state={"past.0": "present.0", "style": ""}),
     ),
-    "input_file": ("'arrays.npz'", ModelTable(pattern="m", input_file=Path("arrays.npz"))),
+    "input_file": ("'arrays.npz'", CaseSpec(input_file=Path("arrays.npz"))),
     "budget": (
         "{macs = '4G', latency_ms = 12}",
-        ModelTable(pattern="m", budgets=(Budget("macs", 4e9), Budget("latency_ms", 12.0))),
+        CaseSpec(budgets=(Budget("macs", 4e9), Budget("latency_ms", 12.0))),
     ),
-    "tolerance": ("'5 %'", ModelTable(pattern="m", tolerances=read_tolerances(0.05, ""))),
-    "engine": ("'openvino'", ModelTable(pattern="m", engine="openvino")),
-    "engine_options": ("{x.y = 1}", ModelTable(pattern="m", engine_options={"x.y": "1"})),
-    "gateway": ("'ssh=a'", ModelTable(pattern="m", gateway="ssh=a")),
-    "measure": ("'always'", ModelTable(pattern="m", measure=ALWAYS)),
-    "max_seconds": ("3", ModelTable(pattern="m", max_seconds=3.0)),
-    "warmup_seconds": ("2", ModelTable(pattern="m", warmup_seconds=2.0)),
-    "min_seconds": ("2", ModelTable(pattern="m", min_seconds=2.0)),
-    "baseline": ("'old/m.onnx'", ModelTable(pattern="m", baseline="old/m.onnx")),
-    "machines": ("['a', 'b+c']", ModelTable(pattern="m", machines=("a", "b+c"))),
+    "tolerance": ("'5 %'", CaseSpec(tolerances=read_tolerances(0.05, ""))),
+    "engine": ("'openvino'", CaseSpec(engine="openvino")),
+    "engine_options": ("{x.y = 1}", CaseSpec(engine_options={"x.y": "1"})),
+    "gateway": ("'ssh=a'", CaseSpec(gateway="ssh=a")),
+    "measure": ("'always'", CaseSpec(measure=ALWAYS)),
+    "max_seconds": ("3", CaseSpec(max_seconds=3.0)),
+    "warmup_seconds": ("2", CaseSpec(warmup_seconds=2.0)),
+    "min_seconds": ("2", CaseSpec(min_seconds=2.0)),
+    "baseline": ("'old/m.onnx'", CaseSpec(baseline="old/m.onnx")),
+    "machines": ("['a', 'b+c']", CaseSpec(machines=("a", "b+c"))),
 }
 
 
@@ -661,7 +668,7 @@ def test_each_key_of_a_model_is_one_thing_about_it(key: str, tmp_path: Path) -> 
     written, expected = _MODELS[key]
     table = _table_of(f"[tool.modelperf.models.m]\n{key} = {written}", tmp_path)
 
-    assert list(_settings(table=table).models) == [expected]
+    assert list(_settings(table=table).models.items()) == [("m", expected)]
 
 
 def test_models_keep_the_order_in_which_they_are_written(tmp_path: Path) -> None:
@@ -674,7 +681,7 @@ def test_models_keep_the_order_in_which_they_are_written(tmp_path: Path) -> None
         tmp_path,
     )
 
-    assert [t.pattern for t in _settings(table=table).models] == ["z/*.onnx", "a/b.onnx", "plain"]
+    assert list(_settings(table=table).models) == ["z/*.onnx", "a/b.onnx", "plain"]
 
 
 _NO_SIZES: list[object] = [0, -1, True, 1.0, "8", [], {}, [1, 1], [1, 0], [[1]], [1, True]]
@@ -819,10 +826,9 @@ def test_a_pattern_names_what_globbing_finds(pattern: str, tmp_path: Path) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.glob(pattern) if path.is_file()}
-    table = ModelTable(pattern=pattern)
 
     assert found
-    assert {name for name in _FILES if table.matches(name)} == found
+    assert {name for name in _FILES if matches(name, pattern)} == found
 
 
 _PARTS = st.text("abm.", min_size=1, max_size=3).filter(lambda part: part not in {".", ".."})
@@ -837,78 +843,82 @@ def test_a_path_with_some_of_it_left_open_is_still_named(
     opened = [*parts[:start], *data.draw(st.sampled_from([["**"], ["**", "**"]])), *parts[end:]]
     starred = ["*" if start <= place < end else part for place, part in enumerate(parts)]
 
-    assert ModelTable(pattern="/".join(opened)).matches(path)
-    assert ModelTable(pattern="/".join(starred)).matches(path)
-    assert not ModelTable(pattern=f"{path}/*").matches(path)
+    assert matches(path, "/".join(opened))
+    assert matches(path, "/".join(starred))
+    assert not matches(path, f"{path}/*")
 
 
 @pytest.mark.parametrize("path", ["/a/m.onnx", "../m.onnx", "a/../../m.onnx"])
 def test_no_pattern_names_what_is_not_below_the_root(path: str) -> None:
-    assert not ModelTable(pattern="**/*.onnx").matches(path)
+    assert not matches(path, "**/*.onnx")
 
 
-def _with_models(*patterns: str) -> Settings:
-    return _settings(table={"models": {pattern: {} for pattern in patterns}})
+def _with_models(*patterns: str) -> RunSettings:
+    """Settings with a table for each pattern, which names itself as its baseline."""
+    return _settings(table={"models": {pattern: {"baseline": pattern} for pattern in patterns}})
 
 
 def test_an_exact_path_comes_before_globs() -> None:
     settings = _with_models("*.onnx", "m*.onnx", "m.onnx")
 
     for path in ("m.onnx", "./m.onnx"):
-        table = settings.table_for(path)
-        assert table is not None
-        assert table.pattern == "m.onnx"
+        spec = settings.spec_for(path)
+        assert spec is not None
+        assert spec.baseline == "m.onnx"
 
 
 def test_a_path_is_exact_also_where_it_looks_like_a_glob() -> None:
-    table = _with_models("m[1].onnx", "*.onnx").table_for("m[1].onnx")
+    spec = _with_models("m[1].onnx", "*.onnx").spec_for("m[1].onnx")
 
-    assert table is not None
-    assert table.pattern == "m[1].onnx"
+    assert spec is not None
+    assert spec.baseline == "m[1].onnx"
 
 
 def test_a_model_without_a_table_has_none() -> None:
-    assert _with_models("a/*.onnx").table_for("m.onnx") is None
-    assert _settings().table_for("m.onnx") is None
+    assert _with_models("a/*.onnx").spec_for("m.onnx") is None
+    assert _settings().spec_for("m.onnx") is None
 
 
 def test_tables_that_name_one_model_each_are_looked_up() -> None:
     """However many there are: to match each would take the square of their number."""
     matched: list[str] = []
 
-    class NotedTable(ModelTable, frozen=True):
-        def matches(self, _: str) -> bool:
-            matched.append(self.pattern)
-            return False
+    class NotedPattern(str):
+        __slots__ = ()
+
+        def split(self, *_: object) -> list[str]:
+            matched.append(self)
+            return ["no", "file"]
 
     names = [f"m{index}.onnx" for index in range(100)]
-    tables = ModelTables(NotedTable(pattern=name) for name in [*names, "other/*.onnx"])
+    patterns = map(NotedPattern, [*names, "other/*.onnx"])
+    tables = ModelTables({pattern: CaseSpec(baseline=pattern) for pattern in patterns})
 
     found = [tables.own(name) for name in names]
 
-    assert [table.pattern for table in found if table is not None] == names
+    assert [spec.baseline for spec in found if spec is not None] == names
     assert matched == []
     assert tables.own("unknown.onnx") is None
-    assert tables.globs_of("unknown.onnx") == []
+    assert tables.globs_of("unknown.onnx") == {}
     assert matched == ["other/*.onnx"]
 
 
 def test_two_globs_for_one_model_are_refused_by_name() -> None:
     settings = _with_models("a/*.onnx", "*/m.onnx", "b/*.onnx")
     with pytest.raises(UsageError) as caught:
-        settings.table_for("a/m.onnx")
+        settings.spec_for("a/m.onnx")
 
     assert _wrapped(str(caught.value)) == snapshot("""\
 pyproject.toml: a/m.onnx is named by [tool.modelperf.models."a/*.onnx"] and
     [tool.modelperf.models."*/m.onnx"]. Make one of them narrower, or give the model a
     table with just its path, which then counts alone.\
 """)
-    assert settings.table_for("c/m.onnx") == ModelTable(pattern="*/m.onnx")
+    assert settings.spec_for("c/m.onnx") == CaseSpec(baseline="*/m.onnx")
 
 
 def test_the_table_of_a_model_comes_before_all_but_what_was_typed() -> None:
-    table = ModelTable(
-        pattern="m", tolerances=read_tolerances(0.5, ""), max_seconds=20.0, engine="own",
+    table = CaseSpec(
+        tolerances=read_tolerances(0.5, ""), max_seconds=20.0, engine="own",
         engine_options={"x": "1"},
     )  # fmt: skip
     files = {"tolerance": 0.1, "max_seconds": 2, "engine": "openvino", "engine_options": {"y": 1}}
@@ -916,7 +926,7 @@ def test_the_table_of_a_model_comes_before_all_but_what_was_typed() -> None:
     typed = {"tolerance": 0.2, "max_seconds": 3, "engine": "typed", "engine_option": ["z=1"]}
 
     def told(*given: str) -> tuple[object, ...]:
-        made = _settings({key: typed[key] for key in given}, {}, files).with_terms(table)
+        made = _settings({key: typed[key] for key in given}, {}, files).for_model(table)
         return made.tolerances.of(50.0), made.max_seconds, made.engine, made.engine_options
 
     assert told() == (0.5, 20.0, "own", {"x": "1"})
@@ -930,13 +940,13 @@ def test_the_table_of_a_model_comes_before_all_but_what_was_typed() -> None:
 def test_a_model_of_another_engine_does_not_take_the_options_of_this_one() -> None:
     settings = _settings(table={"engine": "openvino", "engine_options": {"device": "GPU"}})
 
-    def options(terms: Terms) -> Mapping[str, str]:
-        return settings.with_terms(terms).engine_options
+    def options(spec: CaseSpec) -> Mapping[str, str]:
+        return settings.for_model(spec).engine_options
 
-    assert options(Terms(engine="own")) == {}
-    assert options(Terms(engine="openvino")) == {"device": "GPU"}
-    assert options(Terms()) == {"device": "GPU"}
-    assert options(Terms(engine_options={"x": "1"})) == {"x": "1"}
+    assert options(CaseSpec(engine="own")) == {}
+    assert options(CaseSpec(engine="openvino")) == {"device": "GPU"}
+    assert options(CaseSpec()) == {"device": "GPU"}
+    assert options(CaseSpec(engine_options={"x": "1"})) == {"x": "1"}
 
 
 def test_no_table_is_not_an_empty_one(tmp_path: Path) -> None:
@@ -972,7 +982,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() -> None:
     program = (
-        "import sys, pytest_modelperf.testing.options; "
+        "import sys, pytest_modelperf.spec.run_definitions; "
         "print(*sorted(m for m in sys.modules if m.split('.')[0] in sys.argv))"
     )
     heavy = [
@@ -991,8 +1001,9 @@ def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() 
 
     assert result.stdout.split() == [
         "pytest_modelperf",
-        "pytest_modelperf.testing",
-        "pytest_modelperf.testing.options",
+        "pytest_modelperf.spec",
+        "pytest_modelperf.spec.run_definitions",
+        "pytest_modelperf.spec.setting",
     ]
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.testing.options import MISSED, OPTIONS, Option
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
+from pytest_modelperf.spec.setting import Setting
 from tests.support.project import STATIC, assert_says_no_internals, write_table
 
-IN_FILES = tuple(option for option in OPTIONS if option.is_in_files)
+IN_FILES = tuple(option for option in RUN_SETTINGS if option.is_in_files)
 # A text that each option takes, and what a table would hold of it.
 SAMPLES: dict[str, tuple[str, str]] = {
     "tolerance": ("p50=0.02", '"p50=0.02"'),
@@ -49,7 +50,7 @@ SHOWS_SETTINGS = """
         print("told:", told.tolerances.of(50.0), told.measure, told.max_seconds,
               told.warmup_seconds, told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.gateway, told.static_only, told.against,
-              told.baseline_python, told.baseline_requirement, told.judge_engine_upgrades,
+              told.baseline_python, told.baseline_requirements, told.judge_engine_upgrades,
               told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
               told.benchmark_json, told.bencher_json, told.history, told.trace, told.cluster,
               told.machine)
@@ -76,7 +77,7 @@ def test_there_is_a_sample_of_every_option() -> None:
 
 @pytest.mark.parametrize("option", IN_FILES, ids=lambda option: option.key)
 def test_an_option_an_ini_key_and_a_key_of_the_table_say_the_same(
-    run: pytest.Pytester, option: Option[object]
+    run: pytest.Pytester, option: Setting
 ) -> None:
     run.makeconftest(SHOWS_SETTINGS)
     text, value = SAMPLES[option.key]
@@ -295,9 +296,9 @@ def test_a_mode_that_stands_apart_is_a_path_and_is_told_so(run: pytest.Pytester)
 # -- without --modelperf
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+@pytest.mark.parametrize("option", RUN_SETTINGS, ids=lambda option: option.key)
 def test_options_of_ours_disturb_no_run_without_the_switch(
-    run: pytest.Pytester, option: Option[object]
+    run: pytest.Pytester, option: Setting
 ) -> None:
     run.makepyfile("def test_other(): pass")
     text = SAMPLES.get(option.key, ("", ""))[0]
@@ -307,7 +308,7 @@ def test_options_of_ours_disturb_no_run_without_the_switch(
     told = [line for line in result.outlines if line.startswith("modelperf: ")]
     # In the header and in the summary, where its effect is looked for.
     line = f"modelperf: without --modelperf no model is profiled, so {option.flag} does nothing"
-    assert told == ([line, line] if option in MISSED else [])
+    assert told == ([line, line] if option.has_result else [])
     assert not Path(run.path / "run.json").exists()
 
 
@@ -343,7 +344,7 @@ def test_the_help_has_each_option_once_in_a_group_of_its_own(run: pytest.Pyteste
     named = [line.split()[0] for line in group if line.startswith("  --")]
     assert named[0] == "--modelperf"
     flags = {name.rstrip(",").partition("=")[0] for name in named[1:]}
-    assert flags == {option.flag for option in OPTIONS}
+    assert flags == {option.flag for option in RUN_SETTINGS}
     assert max(map(len, group)) <= 80
     assert "%%" not in "\n".join(lines)
 

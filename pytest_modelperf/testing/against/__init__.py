@@ -14,8 +14,8 @@ from pytest_modelperf.revisions.commits import (
     submodules,
     taken_from_git,
 )
+from pytest_modelperf.spec.run_definitions import AGAINST
 from pytest_modelperf.testing.against.paths import file_named, named_path
-from pytest_modelperf.testing.options import AGAINST
 
 _OPTION = RefOption(AGAINST.flag, f"{AGAINST.flag} old.onnx")
 

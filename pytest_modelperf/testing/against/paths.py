@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.testing.options import AGAINST
+from pytest_modelperf.spec.run_definitions import AGAINST
 from pytest_modelperf.text.escaping import printable
 
 # Folders of copies and of packages, in which nobody's models lie.

@@ -1,78 +1,32 @@
-"""Single values of a configuration: parsed from typed text, and checked.
-
-A `parse_` function turns a typed text into the value that a TOML table would hold, or leaves it as
-it is; a `read_` function checks that value. Its error begins with `where`.
-"""
+"""The values of settings, checked: one function for each kind. An error begins with `where`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
+from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.dim_sizes import pair_sizes
+from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
 from pytest_modelperf.text.words import nearest, shown, suggestion
 
+if TYPE_CHECKING:
+    from pytest_modelperf.spec.case_spec import TestedModel
+
 _T = TypeVar("_T")
-
-# The words that pytest takes in its own ini keys.
-_TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
-_FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
-
-
-def keep(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    """The value as it is: text needs no parsing."""
-    return value
-
-
-def parse_flag(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    word = value.strip().lower() if isinstance(value, str) else None
-    if word in _TRUE:
-        return True
-    return False if word in _FALSE else value
-
-
-def parse_number(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-def parse_pairs(value: object, where: str) -> object:
-    """The table that texts or lines such as `KEY=VALUE` make."""
-    lines = value
-    if isinstance(value, str):
-        lines = [line for line in value.splitlines() if line.strip()]
-    if not isinstance(lines, list | tuple):
-        return value
-    pairs: dict[str, str] = {}
-    for line in lines:
-        key, separator, text = line.partition("=") if isinstance(line, str) else ("", "", "")
-        if not key.strip() or not separator:
-            raise UsageError(f"{where} takes KEY=VALUE, not {shown(line)}.")
-        if key.strip() in pairs:
-            raise UsageError(f"{where}: {printable(key.strip())} is given twice: give it once.")
-        pairs[key.strip()] = text.strip()
-    return pairs
 
 
 def read_text(value: object, where: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     raise _wrong(value, where, "a text")
-
-
-def read_optional_text(value: object, where: str) -> str | None:
-    return None if value is None else read_text(value, where)
 
 
 def read_gateway(value: object, where: str) -> str:
@@ -83,10 +37,6 @@ def read_gateway(value: object, where: str) -> str:
 
         check_spec(text, where)
     return text
-
-
-def read_optional_gateway(value: object, where: str) -> str | None:
-    return None if value is None else read_gateway(value, where)
 
 
 def is_gateway(text: str) -> bool:
@@ -111,19 +61,38 @@ def read_seconds(value: object, where: str) -> float:
     return seconds
 
 
-def read_optional_seconds(value: object, where: str) -> float | None:
-    return None if value is None else read_seconds(value, where)
-
-
-def read_tolerance(value: object, where: str) -> Tolerances:
-    return read_tolerances(value, where)
-
-
 def read_measure(value: object, where: str) -> Measure:
     for measure in Measure:
         if value == measure.value:
             return measure
     raise _wrong(value, where, " or ".join(measure.value for measure in Measure))
+
+
+def read_update(value: object, where: str) -> UpdateMode:
+    for mode in UpdateMode:
+        if value == mode.value:
+            return mode
+    raise UsageError(
+        f"{where} takes all, new or improved, not {shown(value)}. In front of a file or a test, "
+        f"write {where}={UpdateMode.ALL.value}."
+    )
+
+
+def read_budget_table(value: object, where: str) -> tuple[Budget, ...]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where} takes a table such as {{latency_ms = 12}}, not {shown(value)}.")
+    return read_budgets(value, where)
+
+
+def read_model(value: object, where: str) -> TestedModel:
+    if isinstance(value, str) and not value:
+        raise UsageError(f"{where} is an empty text: give the path of a model.")
+    is_model = hasattr(value, "SerializeToString") or callable(value)
+    if not is_model and not isinstance(value, str | os.PathLike | bytes):
+        raise UsageError(
+            f"{where} takes a path, bytes, an onnx.ModelProto or a function, not {value!r}."
+        )
+    return cast("TestedModel", value)
 
 
 def read_pairs(value: object, where: str) -> Mapping[str, str]:
@@ -179,15 +148,8 @@ def read_texts(value: object, where: str) -> tuple[str, ...]:
     return _read_list(value, where, read_text)
 
 
-def read_optional_texts(value: object, where: str) -> tuple[str, ...]:
-    """No texts for None."""
-    return () if value is None else read_texts(value, where)
-
-
 def read_names(value: object, where: str) -> tuple[str, ...]:
     """Names in a list, or in a text with commas between them."""
-    if value is None:
-        return ()
     texts = read_texts(value, where)
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     return read_texts(names, where)

@@ -1,0 +1,83 @@
+"""The tables of settings in docs/configuration.md, from the definitions of the settings.
+
+`make schemas` writes them between the marks of that page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
+from pytest_modelperf.spec.setting import Place, Setting
+
+PAGE = Path(__file__).parent.parent / "configuration.md"
+_AS_IN_RUN = "as in the run"
+
+
+def with_tables(text: str) -> str:
+    """The page with the tables of today."""
+    for name, table in tables().items():
+        before, begin, rest = text.partition(f"<!-- settings: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not end:
+            raise ValueError(f"{PAGE.name} has no place for the settings of a {name}")
+        text = f"{before}{begin}\n{table}\n{end}{after}"
+    return text
+
+
+def tables(
+    of_run: Sequence[Setting] = RUN_SETTINGS, of_case: Sequence[Setting] = CASE_SETTINGS
+) -> Mapping[str, str]:
+    """The table of the settings of a run, and that of a model."""
+    in_model = [each for each in of_case if each.stands_in(Place.MODEL)]
+    return {
+        "run": _table(
+            ("option", "ini key", "table key", "default", "meaning"), map(_row_of_run, of_run)
+        ),
+        "model": _table(("key", "default", "example", "meaning"), map(_row_of_model, in_model)),
+    }
+
+
+def _row_of_run(setting: Setting) -> Sequence[str]:
+    typed = setting.flag
+    if setting.implied is not None:
+        typed = f"{typed}[=MODE]"
+    elif setting.metavar is not None:
+        typed = f"{typed} {setting.metavar}"
+    default = "false" if setting.metavar is None else _default(setting)
+    if not setting.is_in_files:
+        return (_code(typed), "", "", "", _meaning(setting))
+    names = (_code(typed), _code(setting.ini), _code(setting.table_key))
+    return (*names, default, _meaning(setting))
+
+
+def _row_of_model(setting: Setting) -> Sequence[str]:
+    default = _AS_IN_RUN if setting.stands_in(Place.OPTION) else _default(setting)
+    example = _code(setting.example) if setting.example else ""
+    return (_code(setting.table_key), default, example, _meaning(setting))
+
+
+def _default(setting: Setting) -> str:
+    if not setting.default_text:
+        return setting.usual
+    return " ".join(filter(None, (setting.default_text, setting.unit)))
+
+
+def _meaning(setting: Setting) -> str:
+    meaning = f"{setting.help}; {setting.note}" if setting.note else setting.help
+    return f"{meaning}. [More]({setting.guide})" if setting.guide else meaning
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (header, ["---"] * len(header), *rows)
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")

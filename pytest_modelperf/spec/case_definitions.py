@@ -1,0 +1,177 @@
+"""The settings of a case: each one defined once, for every face."""
+
+from __future__ import annotations
+
+from pytest_modelperf.spec.run_definitions import (
+    ENGINE,
+    ENGINE_OPTION,
+    GATEWAY,
+    MAX_SECONDS,
+    MEASURE,
+    MIN_SECONDS,
+    TOLERANCE,
+    WARMUP_SECONDS,
+)
+from pytest_modelperf.spec.setting import MODEL, Place, Setting
+
+THE_MODEL = Setting(
+    "model",
+    "model",
+    "the path of a model, its bytes, an `onnx.ModelProto`, or a Python function",
+    places=Place.CALL,
+)
+BATCH_SIZE = Setting(
+    "batch_size",
+    "sizes",
+    "batch sizes",
+    places=MODEL | Place.COMMAND,
+    metavar="N[,N...]",
+    usual="the model's own, or 1",
+    example="[1, 8]",
+    command="batch",
+    field="batch_sizes",
+)
+CORES = Setting(
+    "cores",
+    "sizes",
+    "core counts",
+    places=MODEL | Place.COMMAND,
+    metavar="N[,N...]",
+    default=1,
+    example="[1, 2]",
+)
+DIMS = Setting(
+    "dims",
+    "dims",
+    "sizes of named dimensions. Sizes that go together are a list of tables. 0 is the size of an "
+    "empty cache",
+    places=MODEL | Place.COMMAND,
+    metavar="NAME=SIZE",
+    example="{seq = [64, 128]}",
+    typed_help="size of a named dimension, as in `seq=64`; repeatable",
+    guide="writing-tests.md#markers",
+    is_repeatable=True,
+    table_key="dims",
+    command="dim",
+)
+INPUTS = Setting(
+    "inputs",
+    "input_specs",
+    "type and shape of an input, and its value if that matters. A shape of `-1` holds as many "
+    "elements as there are values",
+    places=MODEL | Place.COMMAND,
+    metavar="NAME:DTYPE:SHAPE[:VALUE]",
+    example='["ids:i64:1x64", "ratio:f32:1:0.25"]',
+    typed_help="type and shape of an input, and its value if that matters, as in `ids:i64:1x64` "
+    "or `ratio:f32:1:0.25`; repeatable",
+    is_repeatable=True,
+    table_key="inputs",
+    command="input",
+)
+PROMPT = Setting(
+    "prompt",
+    "lengths",
+    "profile a generation after a prompt of so many tokens: the prefill is one inference on all "
+    "of them",
+    places=MODEL | Place.COMMAND,
+    metavar="N[,N...]",
+    unit="tokens",
+    example="[128, 512]",
+    guide="generating.md",
+    field="prompts",
+)
+GENERATE = Setting(
+    "generate",
+    "lengths",
+    "how many tokens to generate: each step is an inference on one, with the state that the step "
+    "before it left",
+    places=MODEL | Place.COMMAND,
+    metavar="N[,N...]",
+    unit="tokens",
+    example="64",
+    guide="generating.md",
+    field="generates",
+)
+PHASE = Setting(
+    "phase",
+    "phases",
+    "the phases of a generation that are cases: `prefill` or `step`",
+    places=MODEL,
+    usual="both",
+    example='"step"',
+    guide="generating.md",
+    field="phases",
+)
+STATE = Setting(
+    "state",
+    "state",
+    "inputs that take over an output at the next step, where the names do not tell which",
+    places=MODEL | Place.COMMAND,
+    metavar="PAST=PRESENT",
+    example='{past = "present"}',
+    typed_help="an input that takes over an output at the next step, where the names do not tell "
+    "which; repeatable",
+    guide="generating.md",
+    is_repeatable=True,
+    table_key="state",
+)
+INPUT_FILE = Setting(
+    "input_file",
+    "path",
+    "run the model on the arrays of this file of numpy, which have the names of its inputs",
+    places=MODEL | Place.COMMAND,
+    metavar="F.npz",
+    example='"inputs.npz"',
+)
+BUDGET = Setting(
+    "budget",
+    "budgets",
+    "absolute limits",
+    places=Place.MODEL,
+    example="{latency_ms = 12}",
+    guide="budgets.md",
+    field="budgets",
+)
+BASELINE = Setting(
+    "baseline",
+    "inner_path",
+    "the path that names its baseline, for a model that keeps the baseline of another path",
+    places=MODEL,
+    usual="its path",
+    example='"models/encoder.onnx"',
+    guide="baselines.md",
+)
+MACHINES = Setting(
+    "machines",
+    "names",
+    "keys or tags of machines of a cluster: every case runs on each",
+    places=MODEL,
+    usual="any",
+    example='["board", "quiet"]',
+    guide="cluster.md#tests",
+    word="machine",
+)
+
+CASE_SETTINGS = (
+    THE_MODEL,
+    BATCH_SIZE,
+    CORES,
+    DIMS,
+    INPUTS,
+    PROMPT,
+    GENERATE,
+    PHASE,
+    STATE,
+    INPUT_FILE,
+    BUDGET,
+    TOLERANCE,
+    MEASURE,
+    ENGINE,
+    ENGINE_OPTION,
+    GATEWAY,
+    MAX_SECONDS,
+    WARMUP_SECONDS,
+    MIN_SECONDS,
+    BASELINE,
+    MACHINES,
+)

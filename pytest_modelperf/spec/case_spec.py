@@ -1,0 +1,78 @@
+"""What was declared of a model: its sizes, how it runs, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct, field
+
+from pytest_modelperf.graph.phases import Phase
+
+if TYPE_CHECKING:
+    from pytest_modelperf.comparing.limits import Budget, Tolerances
+    from pytest_modelperf.comparing.records import Measure
+    from pytest_modelperf.graph.model_file import ModelSource
+    from pytest_modelperf.profiler.request import ProfileRequest
+
+TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
+
+
+class CaseSpec(Struct, frozen=True, kw_only=True):
+    """What was declared of a model; each combination of its sizes is a case.
+
+    None: use the setting of the run. The table of a model names it by its path, so its spec has no
+    `model`. `baseline` is the path that names the baseline, if that is not the model's own. Each
+    case runs on each of the `machines`. A model with state generates after prompts of each length
+    in `prompts` as many tokens as each number in `generates`; these `phases` of it are cases.
+    `state` names inputs, and the outputs that they take over.
+    """
+
+    model: TestedModel | None = None
+    batch_sizes: tuple[int | None, ...] = (None,)
+    cores: tuple[int, ...] = (1,)
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    prompts: tuple[int, ...] = ()
+    generates: tuple[int, ...] = ()
+    phases: tuple[Phase, ...] = tuple(Phase)
+    state: Mapping[str, str] = field(default_factory=dict)
+    input_file: Path | None = None
+    budgets: tuple[Budget, ...] = ()
+    tolerances: Tolerances | None = None
+    measure: Measure | None = None
+    engine: str | None = None
+    engine_options: Mapping[str, str] = field(default_factory=dict)
+    gateway: str | None = None
+    max_seconds: float | None = None
+    warmup_seconds: float | None = None
+    min_seconds: float | None = None
+    baseline: str | None = None
+    machines: tuple[str, ...] = ()
+
+    def request(self) -> ProfileRequest:
+        """All cases together."""
+        from pytest_modelperf.graph.binding import parse_input_spec
+        from pytest_modelperf.graph.phases import Generation
+        from pytest_modelperf.profiler.request import ProfileRequest
+
+        given = None
+        if self.input_file is not None:
+            from pytest_modelperf.profiler.given_inputs import read_given
+
+            given = read_given(str(self.input_file))
+        generations = [
+            Generation(prompt, generate, self.state)
+            for prompt in self.prompts or (0,)
+            for generate in self.generates or (0,)
+        ]
+        return ProfileRequest(
+            batch_sizes=self.batch_sizes,
+            cores=self.cores,
+            dims=self.dims,
+            inputs=tuple(map(parse_input_spec, self.inputs)),
+            given=given,
+            generations=tuple(generations) if self.prompts or self.generates else (),
+            phases=self.phases,
+        )

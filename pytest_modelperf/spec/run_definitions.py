@@ -1,0 +1,273 @@
+"""The settings of a test run: each one defined once, for every face.
+
+The plugin imports this in every run of every user, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from pytest_modelperf.spec.setting import MODEL, RUN, Place, Setting
+
+# The requirement for the version of the engine that a baseline was recorded with.
+RECORDED = "recorded"
+
+
+class UpdateMode(enum.Enum):
+    """The cases whose baselines are written: all, those without one, or those that improved."""
+
+    ALL = "all"
+    NEW = "new"
+    IMPROVED = "improved"
+
+
+TOLERANCE = Setting(
+    "tolerance",
+    "tolerance",
+    "how much slower a model may be, as a share: `0.03`, or by figure, "
+    "`p50=0.02,macs=0.01,load=0.2`",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="SHARE",
+    default=0.03,
+    example="{p50 = 0.02, p99 = 0.1, macs = 0.01, load = 0.2}",
+    guide="budgets.md#a-budget-or-a-tolerance",
+    field="tolerances",
+)
+MEASURE = Setting(
+    "measure",
+    "measure",
+    "what runs beside the baseline: `changed`, which judges by the plan where the engine runs the "
+    "same kernels, and by what differs otherwise; or `always`, both models in turn all the same",
+    places=RUN | MODEL,
+    metavar="changed|always",
+    default="changed",
+    guide="parts.md",
+)
+MAX_SECONDS = Setting(
+    "max_seconds",
+    "seconds",
+    "the longest that the rounds of a case may take",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="S",
+    default=10,
+    unit="seconds",
+    note="where nobody says, a slow model may take up to 60",
+)
+WARMUP_SECONDS = Setting(
+    "warmup_seconds",
+    "seconds",
+    "warm up each session for at least so many seconds, within the longest time of a case",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="S",
+    unit="seconds",
+    usual="until it is steady",
+    guide="measuring.md",
+    command="warmup",
+)
+MIN_SECONDS = Setting(
+    "min_seconds",
+    "seconds",
+    "the least that the rounds of a case may take that is measured alone; a comparison ends when "
+    "it is decided",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="S",
+    unit="seconds",
+    usual="until the median is precise",
+)
+TIMEOUT = Setting(
+    "timeout",
+    "seconds",
+    "give a case up when its worker is silent for so many seconds",
+    places=RUN | Place.COMMAND,
+    metavar="S",
+    default=300,
+    unit="seconds",
+)
+ENGINE = Setting(
+    "engine",
+    "text",
+    "what runs a model: `onnxruntime`, `openvino`, or an engine of an extension",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="NAME",
+    default="onnxruntime",
+    guide="engines.md",
+)
+ENGINE_OPTION = Setting(
+    "engine_option",
+    "pairs",
+    "an option of the engine, as in `graph_optimization_level=basic`; repeatable",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="KEY=VALUE",
+    default={},
+    example='{graph_optimization_level = "basic"}',
+    guide="engines.md",
+    is_repeatable=True,
+)
+GATEWAY = Setting(
+    "gateway",
+    "gateway",
+    "where a model runs: a name of `[tool.modelperf.machines]`, `popen//python=PATH` for another "
+    "interpreter, `ssh=HOST` or `socket=HOST:PORT` for another machine",
+    places=RUN | MODEL | Place.COMMAND,
+    metavar="NAME|SPEC",
+    typed_help="where a model runs: `popen//python=PATH` for another interpreter, `ssh=HOST` or "
+    "`socket=HOST:PORT` for another machine",
+    usual="this machine",
+    guide="#machines",
+)
+STATIC_ONLY = Setting(
+    "static_only",
+    "flag",
+    "only count: no engine runs, and nothing is said of latency",
+    places=RUN | Place.COMMAND,
+    default=False,
+    command="static",
+)
+AGAINST = Setting(
+    "against",
+    "text",
+    "compare with the model at this path, or with the same path in this git revision",
+    places=RUN,
+    metavar="PATH|REF",
+    guide="baselines.md#without-a-baseline",
+)
+BASELINE_PYTHON = Setting(
+    "baseline_python",
+    "text",
+    "run the baseline's side in this Python",
+    places=RUN,
+    metavar="PATH",
+    guide="ci.md#an-upgrade-of-the-engine",
+)
+BASELINE_REQUIREMENT = Setting(
+    "baseline_requirement",
+    "texts",
+    "run the baseline's side with this package, as in `onnxruntime==1.22.0`, or with the "
+    "recorded version of the engine: `recorded`; repeatable",
+    places=RUN,
+    metavar="REQ",
+    guide="upgrades.md#the-baseline-on-another-version",
+    is_repeatable=True,
+)
+JUDGE_UPGRADES = Setting(
+    "judge_engine_upgrades",
+    "flag",
+    "where the engine changed since a baseline was recorded, judge also the engine: the twin on "
+    "both versions",
+    places=RUN,
+    default=False,
+    guide="upgrades.md#judging-an-upgrade",
+    option="judge_upgrades",
+)
+BASELINE_DIR = Setting(
+    "baseline_dir",
+    "path",
+    "the folder of the baselines, relative to the project",
+    places=RUN,
+    metavar="DIR",
+    default="baselines",
+    guide="baselines.md",
+)
+UPDATE_BASELINE = Setting(
+    "update_baseline",
+    "update",
+    "record baselines: of all cases, of new ones, or of improved ones",
+    places=Place.OPTION,
+    metavar="all|new|improved",
+    guide="baselines.md#recording",
+    implied=UpdateMode.ALL.value,
+    field="update",
+    has_result=True,
+)
+STRICT = Setting(
+    "strict",
+    "flag",
+    "fail what is inconclusive, has no baseline, or needs more cores than this machine has",
+    places=RUN,
+    default=False,
+    guide="ci.md#strict",
+    has_result=True,
+)
+PRUNE = Setting(
+    "prune",
+    "flag",
+    "delete the baselines that no test uses any more",
+    places=Place.OPTION,
+    default=False,
+    guide="baselines.md#in-git",
+    has_result=True,
+)
+JSON = Setting(
+    "json",
+    "text",
+    "write everything about the run as JSON",
+    places=RUN,
+    metavar="FILE",
+    guide="json.md#a-run",
+    has_result=True,
+)
+MARKDOWN = Setting(
+    "markdown", "text", "write a report in Markdown", has_result=True, places=RUN, metavar="FILE"
+)
+HTML = Setting(
+    "html",
+    "text",
+    "write a page with charts and tables of layers, for a browser",
+    places=RUN,
+    metavar="FILE",
+    guide="html-report.md",
+    has_result=True,
+)
+BENCHMARK_JSON = Setting(
+    "benchmark_json",
+    "text",
+    "write the samples in the JSON of pytest-benchmark",
+    places=RUN,
+    metavar="FILE",
+    has_result=True,
+)
+BENCHER_JSON = Setting(
+    "bencher_json",
+    "text",
+    "write the figures of each case in the Bencher Metric Format",
+    places=RUN,
+    metavar="FILE",
+    guide="ci.md#other-services",
+    has_result=True,
+)
+HISTORY = Setting(
+    "history",
+    "text",
+    "add a line for each case to the history in this folder, relative to the project",
+    places=RUN,
+    metavar="DIR",
+    guide="history.md",
+    has_result=True,
+)
+TRACE = Setting(
+    "trace",
+    "text",
+    "write a trace of each case into this folder",
+    places=RUN,
+    metavar="DIR",
+    has_result=True,
+)
+CLUSTER = Setting(
+    "cluster",
+    "text",
+    "measure on the machines of a Dask cluster: `tcp://host:8786`, a scheduler file, or `local:4`",
+    places=RUN | Place.COMMAND,
+    metavar="ADDRESS",
+    guide="cluster.md#tests",
+)
+MACHINE = Setting(
+    "machine",
+    "names",
+    "only on machines of the cluster with one of these keys or tags",
+    places=RUN | Place.COMMAND,
+    metavar="NAME[,NAME...]",
+    guide="cluster.md#tests",
+)
+
+# In the order of their definition.
+RUN_SETTINGS = tuple(each for each in globals().copy().values() if isinstance(each, Setting))

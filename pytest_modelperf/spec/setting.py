@@ -1,0 +1,145 @@
+"""What there is to know of one setting, for every face.
+
+The plugin imports this in every run of every user, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_modelperf.errors import UsageError
+
+PREFIX = "modelperf"
+
+
+class Place(enum.Flag):
+    """Where a setting may stand.
+
+    `OPTION` is the command line of pytest, `INI` its ini keys, `TABLE` is `[tool.modelperf]`,
+    `MODEL` the table of a model in it, `CALL` the marker `perf_case` and a call of the fixture,
+    and `COMMAND` the command line of `modelperf`.
+    """
+
+    OPTION = enum.auto()
+    INI = enum.auto()
+    TABLE = enum.auto()
+    MODEL = enum.auto()
+    CALL = enum.auto()
+    COMMAND = enum.auto()
+
+
+FILES = Place.INI | Place.TABLE
+RUN = Place.OPTION | FILES
+MODEL = Place.MODEL | Place.CALL
+
+
+class Setting:
+    """One setting: its names, its kind, its default, its help, and where it may stand.
+
+    `kind` names the entry of `kinds.KINDS` that reads its values. `help` is a clause without a
+    full stop, with code between backticks; `typed_help` takes its place on the command line of
+    `modelperf`, if values have another form there. `note` says what happens if nobody gives the
+    setting, and `usual` what is used then. `default` and `example` are values of a table, the
+    second one as TOML writes it; `unit` is that of a number. `guide` is the page that says more.
+
+    A setting without a `metavar` is a flag. `implied` is the value of an option that is given
+    without one. A user misses the effect of a setting that `has_result`, if models are not
+    profiled.
+
+    The names are all `key`, unless a face has another one: `table_key` in tables, `option` after
+    `--modelperf-`, `word` in a marker or a call, `command` after `--` of the command `modelperf`,
+    and `field` in `RunSettings` and `CaseSpec`.
+    """
+
+    # Not a dataclass: every pytest run would wait until it is made.
+    def __init__(  # noqa: PLR0913  # one for each thing that there is to know of it
+        self,
+        key: str,
+        kind: str,
+        help: str,  # noqa: A002  # as argparse calls it
+        *,
+        places: Place,
+        metavar: str | None = None,
+        default: object = None,
+        unit: str = "",
+        note: str = "",
+        usual: str = "",
+        example: str = "",
+        typed_help: str = "",
+        guide: str = "",
+        is_repeatable: bool = False,
+        has_result: bool = False,
+        implied: str | None = None,
+        table_key: str | None = None,
+        option: str | None = None,
+        word: str | None = None,
+        command: str | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.key = key
+        self.kind = kind
+        self.help = help
+        self.places = places
+        self.metavar = metavar
+        self.default = default
+        self.unit = unit
+        self.note = note
+        self.usual = usual
+        self.example = example
+        self.typed_help = typed_help or help
+        self.guide = guide
+        self.is_repeatable = is_repeatable
+        self.has_result = has_result
+        self.implied = implied
+        # The table has all values of an option that can be repeated.
+        self.table_key = table_key or (f"{key}s" if is_repeatable else key)
+        self.option = option or key
+        self.word = word or self.table_key
+        self.command = command or key
+        self.field = field or self.table_key
+
+    def __repr__(self) -> str:
+        return f"<setting {self.table_key}>"
+
+    def stands_in(self, place: Place) -> bool:
+        return bool(self.places & place)
+
+    @property
+    def is_in_files(self) -> bool:
+        return self.stands_in(FILES)
+
+    @property
+    def flag(self) -> str:
+        """The option of pytest."""
+        return f"--{PREFIX}-{self.option.replace('_', '-')}"
+
+    @property
+    def ini(self) -> str:
+        return f"{PREFIX}_{self.key}"
+
+    @property
+    def command_flag(self) -> str:
+        """The option of the command `modelperf`."""
+        return f"--{self.command.replace('_', '-')}"
+
+    @property
+    def default_text(self) -> str:
+        """The default as a user would type it; empty if there is none."""
+        return f"{self.default}" if self.default else ""
+
+    @property
+    def option_help(self) -> str:
+        """The help of the option of pytest and of the ini key."""
+        text = f"{self.help}; {self.note}" if self.note else self.help
+        return text.replace("`", "")
+
+    def refusal(self, where: str) -> UsageError:
+        """The error for a file with a setting that can only be typed."""
+        from pytest_modelperf.errors import UsageError
+
+        return UsageError(
+            f"{where} can only be typed, so that no run changes baselines unasked: "
+            f"pytest --modelperf {self.flag}"
+        )
