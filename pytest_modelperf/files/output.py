@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, TypeAlias
 
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.unfinished import name_beside, unfinished_beside
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 
@@ -137,7 +138,7 @@ def check_output(target: Target) -> None:
                 f"with mkdir -p {shell_path(folder)}, or give another place."
             )
         if _can_be_replaced(place):
-            temporary = _temporary_beside(place)
+            temporary = name_beside(place)
             temporary.touch(exist_ok=False)
             temporary.unlink()
 
@@ -261,22 +262,13 @@ def _replaced(place: Path) -> Iterator[BinaryIO]:
             os.truncate(place, 0)
             raise
         return
-    temporary = _temporary_beside(place)
-    try:
-        with temporary.open("xb") as file:
-            yield file
+    with unfinished_beside(place) as unfinished:
+        yield unfinished.file
+        # Its lock is held until it is in its place.
+        unfinished.flush()
         if place.exists():
-            temporary.chmod(stat.S_IMODE(place.stat().st_mode))
-        _move(temporary, place)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-def _temporary_beside(place: Path) -> Path:
-    # The name of the file is left out: with more letters it could be too long.
-    return place.with_name(f".modelperf-{os.urandom(4).hex()}.tmp")
+            unfinished.path.chmod(stat.S_IMODE(place.stat().st_mode))
+        _move(unfinished.path, place)
 
 
 def _move(temporary: Path, place: Path) -> None:
@@ -287,4 +279,3 @@ def _move(temporary: Path, place: Path) -> None:
             raise
         # A file mounted into a container cannot be replaced; only its content can change.
         shutil.copyfile(temporary, place)
-        temporary.unlink()

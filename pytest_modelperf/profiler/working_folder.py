@@ -8,7 +8,6 @@ lock.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.files.held import take_lock
 from pytest_modelperf.text.escaping import printable
 
 _PREFIX = "modelperf-"
@@ -42,7 +42,7 @@ class WorkingFolder:
                 "room, or set TMPDIR to another folder."
             ) from error
         self._owner = os.getpid()
-        self._lock = _take_lock(self.path / _HELD, os.O_CREAT)
+        self._lock = take_lock(self.path / _HELD, os.O_CREAT)
         _remove_abandoned(self.path.parent)
 
     def remove(self) -> None:
@@ -84,20 +84,6 @@ def working_folder(kind: str, within: Path | None = None) -> Iterator[Path]:
         folder.remove()
 
 
-def _take_lock(file: Path, flags: int = 0) -> int | None:
-    """The descriptor that holds the lock; None if another process has it, or there are no locks."""
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
 @cache
 def _remove_abandoned(parent: Path) -> None:
     """Remove this user's folders without a lock; once per process for each place."""
@@ -116,7 +102,7 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 
 def _remove_unheld(folder: Path) -> None:
-    lock = _take_lock(folder / _HELD)
+    lock = take_lock(folder / _HELD)
     if lock is not None:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

@@ -5,9 +5,7 @@ It is a cache: peaks that cannot be read are measured anew, and a note says so.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, Positive
 from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.files.unfinished import replace_file
 from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.roofline.document import PeaksJson, peaks_to_json, read_peaks
 from pytest_modelperf.roofline.records import Peaks
@@ -81,7 +80,7 @@ def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
     document = PeaksFile(schema=SCHEMA, peaks=tuple(map(peaks_to_json, (*kept, peaks))))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, dump_document(document))
+        replace_file(path, dump_document(document).encode())
     except OSError as error:
         reason = error.strerror or str(error)
         return f"{printable(str(path))} cannot be written: {reason}. The peaks are not kept"
@@ -116,15 +115,3 @@ def _read(path: Path) -> tuple[Peaks, ...]:
     if any(each.machine != path.stem for each in found.peaks):
         raise document_file.error("the peaks belong to another machine")
     return tuple(map(read_peaks, found.peaks))
-
-
-def _write(path: Path, text: str) -> None:
-    """Put the file in its place in one step: another process may read it meanwhile."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

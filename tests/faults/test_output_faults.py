@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -373,3 +374,50 @@ def test_memory_that_runs_out_is_told_in_words(error: Exception) -> None:
     done = run("sweep", "m.onnx", core=sweep)
     told = "End other programs, or allow more: ulimit -v shows what this process may have."
     assert done == (3, "", f"Error: there is not enough memory. {told}\n")
+
+
+# Half of a result is in the file beside it when its process is killed.
+KILLED = """\
+import os, signal, sys
+from pytest_modelperf.files.output import written_text
+with written_text(sys.argv[1]) as file:
+    file.write("half of it")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("before", [None, "the old one"], ids=["new", "replaced"])
+def test_what_a_killed_writer_left_goes_with_the_next_result(
+    tmp_path: Path, before: str | None
+) -> None:
+    target = tmp_path / "report.json"
+    if before is not None:
+        target.write_text(before)
+    done = subprocess.run([sys.executable, "-c", KILLED, target], check=False, env=environment())
+    assert done.returncode == -signal.SIGKILL
+    assert len(names(tmp_path)) == 1 + (before is not None)
+    with written_text(tmp_path / "other.json") as file:
+        file.write("whole")
+    assert names(tmp_path) == ["other.json"] + ["report.json"] * (before is not None)
+    assert before is None or target.read_text() == before
+
+
+def test_a_result_that_is_being_written_stays_beside_the_next_one(tmp_path: Path) -> None:
+    with written_text(tmp_path / "slow.json") as slow:
+        slow.write("one")
+        with written_text(tmp_path / "quick.json") as quick:
+            quick.write("other")
+        assert len(names(tmp_path)) == 2
+    assert names(tmp_path) == ["quick.json", "slow.json"]
+    assert (tmp_path / "slow.json").read_text() == "one"
+
+
+def test_a_file_of_another_name_and_a_link_are_no_leftovers(tmp_path: Path) -> None:
+    kept = tmp_path / ".modelperf-notes.tmp"
+    kept.write_text("mine")
+    link = tmp_path / ".modelperf-0123abcd.tmp"
+    link.symlink_to(kept)
+    with written_text(tmp_path / "report.json") as file:
+        file.write("whole")
+    assert names(tmp_path) == [link.name, kept.name, "report.json"]
