@@ -32,6 +32,7 @@ IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
 BlockPair: TypeAlias = tuple[Block, Block]
 
 _MEDIAN = 50.0
+_NS_PER_S = 1e9
 # A part can wait for longer than the whole model takes.
 _LEAST_RATIO = 0.01
 
@@ -98,16 +99,20 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
 
     They take turns: one round each, in random order, and then the next, so that no model has the
     machine at a better time; models of one `group` come right after one another. Each model's time
-    only counts its own rounds. The rounds of a model that fails are dropped, and the others go on.
+    counts its own rounds, and its share of what others take beyond their time: all of them take as
+    long as they have together, unless their first rounds take longer. The rounds of a model that
+    fails are dropped, and the others go on.
     """
+    begun = clock()
     watches = {key: _Stopwatch(clock) for key in benches}
-    loops: dict[_Key, Iterator[Trial[Block]]] = {}
+    loops: dict[_Key, Loop[Block]] = {}
     for key, bench in benches.items():
 
         def see(progress: SamplingProgress, key: _Key = key) -> None:
             watch(key, progress)
 
-        loops[key] = Loop(_target(bench, policy, None), policy, watches[key], see).trials()
+        loops[key] = Loop(_target(bench, policy, None), policy, watches[key], see)
+    trials = {key: loop.trials() for key, loop in loops.items()}
     rounds: dict[_Key, list[Round]] = {key: [] for key in benches}
     failed: dict[_Key, MeasureError] = {}
     waiting = list(benches)
@@ -117,7 +122,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
         for key in waiting:
             try:
                 with watches[key].running():
-                    trial = next(loops[key], None)
+                    trial = next(trials[key], None)
             except MeasureError as error:
                 failed[key] = error
                 del rounds[key]
@@ -126,6 +131,12 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
                 rounds[key].append(_round(trial, 0, _itself))
                 going_on.append(key)
         waiting = going_on
+        # A failure can take long, and costs the others nothing.
+        spent_ns = clock() - begun - sum(watches[key]() for key in failed)
+        whole_ns = round(len(rounds) * policy.max_seconds * _NS_PER_S)
+        beyond_ns = sum(loops[key].left_ns() for key in waiting) - (whole_ns - spent_ns)
+        for key in waiting:
+            watches[key].charge(max(beyond_ns, 0) // len(waiting))
     return {key: tuple(taken) for key, taken in rounds.items()}, failed
 
 
@@ -149,6 +160,10 @@ class _Stopwatch(Struct):
         if self._since_ns is None:
             return self._shown_ns
         return self._shown_ns + self.clock() - self._since_ns
+
+    def charge(self, duration_ns: int) -> None:
+        """Show a time that passed while it stood still."""
+        self._shown_ns += duration_ns
 
     @contextmanager
     def running(self) -> Iterator[None]:

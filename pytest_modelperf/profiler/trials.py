@@ -142,7 +142,7 @@ class Loop(Generic[_Taken]):
         """
         prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
         block_ns = min(trial.block_ns for trial in self._trials) / 2
-        return self._left_ns() < prepare_ns + block_ns
+        return self.left_ns() < prepare_ns + block_ns
 
     # -- a round
 
@@ -242,13 +242,13 @@ class Loop(Generic[_Taken]):
         ends: tuple[_Taken, ...] = ()
         for window in range(policy.max_windows):
             spent_ns = self._clock() - begun
-            if (spent_ns > warmup_ns and window >= 2) or turn_ns > self._left_ns() / 4:
+            if (spent_ns > warmup_ns and window >= 2) or turn_ns > self.left_ns() / 4:
                 break
             count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
             fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
             taken = target.take(
                 min(max(count, fewest), policy.max_block),
-                max(min(round(warmup_ns / 4), self._left_ns() // 4), _SHORTEST_BLOCK_NS),
+                max(min(round(warmup_ns / 4), self.left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
             times_ns = target.turns_ns(taken)
             runs += len(times_ns)
@@ -264,7 +264,7 @@ class Loop(Generic[_Taken]):
         # Half of the remaining time is kept for the block.
         end_ns = min(
             since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
-            self._clock() + self._left_ns() // 2,
+            self._clock() + self.left_ns() // 2,
         )
         while (missing_ns := end_ns - self._clock()) > 0:
             taken = self._target.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
@@ -290,7 +290,7 @@ class Loop(Generic[_Taken]):
             math.ceil((self._wanted_samples(turn_ns, prepare_ns) - self._samples()) / rounds),
         )
         wanted = max(min(wanted, policy.max_block), self._filling_block(turn_ns, prepare_ns))
-        left_ns = self._left_ns()
+        left_ns = self.left_ns()
         if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
             # There will be no second round, so no time has to be saved.
             wanted = policy.max_block
@@ -307,7 +307,7 @@ class Loop(Generic[_Taken]):
         Long blocks for a tail that lacks samples all the same would only leave fewer rounds to the
         other percentiles.
         """
-        policy, left_ns = self._policy, self._left_ns()
+        policy, left_ns = self._policy, self.left_ns()
         wanted = policy.min_samples
         for samples in policy.tail_samples:
             missing = samples - self._samples()
@@ -347,7 +347,7 @@ class Loop(Generic[_Taken]):
         if not policy.usual_share * policy.max_rounds <= taken < policy.max_rounds:
             return 0
         prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
-        round_ns = self._left_ns() / (policy.max_rounds - taken + 1)
+        round_ns = self.left_ns() / (policy.max_rounds - taken + 1)
         return min(int((round_ns - prepared_ns) / turn_ns), policy.max_filling_block)
 
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
@@ -373,7 +373,8 @@ class Loop(Generic[_Taken]):
         """The time since the first session was loaded."""
         return self._clock() - self._begun_ns
 
-    def _left_ns(self) -> int:
+    def left_ns(self) -> int:
+        """The time until the loop has to end; below 0 if it is over."""
         if self._end_ns is None:
             return round(self._policy.max_seconds * _NS_PER_S)
         return self._end_ns - self._clock()
@@ -386,7 +387,7 @@ class Loop(Generic[_Taken]):
                 len(self._trials) + 1,
                 None if estimate is None else estimate.value_ns,
                 None if estimate is None else estimate.half_width,
-                max(self._left_ns(), 0) / _NS_PER_S,
+                max(self.left_ns(), 0) / _NS_PER_S,
                 least_seconds,
             )
         )

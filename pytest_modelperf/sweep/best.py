@@ -19,15 +19,24 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 
+# Loading counts, for many configurations are loaded; what it leaves of the time is for measuring.
+LOAD_SHARE = 0.5
+# The share of its time that the detail has where the passes left none.
+_LEAST_SHARE = 0.25
 
-def look_closer(
+
+def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is left of its time
     swept: Sweep,
     sources: Sequence[SweepSource],
     request: ProfileRequest,
+    left_seconds: float,
     extensions: Extensions,
     watch: Watch,
 ) -> Sweep:
-    """Adds the layers at the sweet spot of the last side, or without one at its quickest point."""
+    """Adds the layers at the sweet spot of the last side, or without one at its quickest point.
+
+    It takes as long as a configuration, or less where less time is left.
+    """
     measured = [point for point in swept.sides[-1].points if point.latency is not None]
     if not measured:
         return swept
@@ -52,18 +61,24 @@ def look_closer(
         generations=() if chosen is None else (Generation(chosen.prompt, chosen.generate, state),),
         phases=request.phases if chosen is None else (chosen.phase,),
     )
+    share = left_seconds / (len(sources) * sources[-1].setup.policy.max_seconds)
+    setups = [_shortened(each.setup, max(min(share, 1.0), _LEAST_SHARE)) for each in sources]
     now = sources[-1]
     if len(sources) == 1:
-        profile = measure_model(now.source, alone, _halved(now.setup), extensions, watch)
+        # The rounds of a profile take half of it, and its layers take it again.
+        profile = measure_model(now.source, alone, _shortened(setups[0], 0.5), extensions, watch)
         return replace(swept, profile=profile)
-    gate = Gate(rounds=rounds_within(now.setup.policy.max_seconds))
-    before = Side(sources[0].source, sources[0].setup)
-    after = Side(now.source, now.setup)
+    gate = Gate(rounds=rounds_within(setups[-1].policy.max_seconds))
+    before = Side(sources[0].source, setups[0])
+    after = Side(now.source, setups[-1])
     comparison = compare_models(before, after, alone, gate, extensions, watch)
     return replace(swept, comparison=comparison)
 
 
-def _halved(setup: Setup) -> Setup:
-    """Half of the time: the rounds of a profile take that long, and its layers take it again."""
+def _shortened(setup: Setup, share: float) -> Setup:
+    """The setup with this share of its time, in which loading counts as in the passes."""
     policy = setup.policy
-    return replace(setup, policy=replace(policy, max_seconds=policy.max_seconds / 2))
+    return replace(
+        setup,
+        policy=replace(policy, max_seconds=share * policy.max_seconds, load_share=LOAD_SHARE),
+    )

@@ -14,7 +14,7 @@ from pytest_modelperf.profiler.measurements import LONG_SECONDS
 from pytest_modelperf.profiler.preparation import Watch, unchanged
 from pytest_modelperf.profiler.request import ProfileRequest, request_of_each, require_equal_batches
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.sweep.best import look_closer
+from pytest_modelperf.sweep.best import LOAD_SHARE, look_closer
 from pytest_modelperf.sweep.passes import run_passes
 from pytest_modelperf.sweep.records import Configuration, Sweep
 from pytest_modelperf.sweep.results import sum_up
@@ -24,8 +24,6 @@ from pytest_modelperf.text.words import count_of
 
 # The precision of each median. A sweep looks for larger differences.
 _PRECISION = 0.02
-# Loading counts, for many configurations are loaded; what it leaves of the time is for measuring.
-_LOAD_SHARE = 0.5
 
 
 def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
@@ -56,14 +54,15 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     )
     cases = [model.case(cores) for model in sides[-1].models for cores in request.cores]
     configurations = [Configuration(case, count) for case in cases for count in streams]
-    plan = _describe_plan(sides, configurations)
-    if plan is not None:
-        tell(plan)
+    most_seconds = (len(configurations) + 1) * len(sides) * sides[-1].setup.policy.max_seconds
+    if most_seconds >= LONG_SECONDS:
+        tell(_describe_plan(sides, configurations, most_seconds))
     found = run_passes(sides, configurations, watch)
     swept = sum_up(found, sides, configurations, threshold_ms)
     try:
         with unchanged(*(side.models[0] for side in sides)):
-            swept = look_closer(swept, sources, request, extensions, watch)
+            left_seconds = most_seconds - found.seconds
+            swept = look_closer(swept, sources, request, left_seconds, extensions, watch)
     except ChangedModelError as error:
         # The results so far are still true.
         swept = replace(
@@ -75,22 +74,17 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
 def _coarser(setup: Setup) -> Setup:
     policy = setup.policy
     precision = max(_PRECISION, policy.precision)
-    return replace(setup, policy=replace(policy, precision=precision, load_share=_LOAD_SHARE))
+    return replace(setup, policy=replace(policy, precision=precision, load_share=LOAD_SHARE))
 
 
 def _describe_plan(
-    sides: Sequence[BoundSide], configurations: Sequence[Configuration]
-) -> str | None:
-    """How long a sweep may take, if that is long.
-
-    The detail of the best takes as long as a configuration.
-    """
+    sides: Sequence[BoundSide], configurations: Sequence[Configuration], most_seconds: float
+) -> str:
+    """How long a sweep may take. The detail of the best takes as long as a configuration."""
     seconds, count = sides[-1].setup.policy.max_seconds, len(configurations)
-    if (count + 1) * len(sides) * seconds < LONG_SECONDS:
-        return None
     both = " of both models" if len(sides) > 1 else ""
     return (
         f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and the "
-        f"best in detail: up to {format_seconds((count + 1) * len(sides) * seconds)}; more where "
-        f"sessions take longer than {format_seconds(_LOAD_SHARE * seconds)} to load"
+        f"best in detail: up to {format_seconds(most_seconds)}; more where "
+        f"sessions take longer than {format_seconds(LOAD_SHARE * seconds)} to load"
     )

@@ -46,12 +46,16 @@ class SideConfiguration(Struct, frozen=True):
 
 
 class PassResults(Struct, frozen=True):
-    """The result of the passes: the rounds of each configuration, or why there are none."""
+    """The result of the passes: the rounds of each configuration, or why there are none.
+
+    `seconds` is how long they took, without waiting for another measurement.
+    """
 
     rounds: Mapping[SideConfiguration, tuple[Round, ...]]
     refused: Mapping[SideConfiguration, MeasureError]
     engines: Mapping[int, EngineFacts]
     machine: MachineFacts
+    seconds: float
 
 
 def run_passes(
@@ -83,6 +87,7 @@ def run_passes(
 
     place = CasePlace(configurations[0].case, 1, len(keys), watch)
     with alone_at(place), _Workers(sides).open() as workers:
+        begun = time.perf_counter()
         benches = {key: _Bench(workers, key) for key in keys if key not in refused}
         rounds, failed = sample_in_turn(
             benches,
@@ -93,7 +98,8 @@ def run_passes(
             lambda key: key.configuration,
         )
         machine = workers.machine or describe_machine()
-        return PassResults(rounds, {**refused, **failed}, workers.engines, machine)
+        seconds = time.perf_counter() - begun
+        return PassResults(rounds, {**refused, **failed}, workers.engines, machine, seconds)
 
 
 def _too_few_cores(case: Case, setup: Setup) -> TooFewCoresError | None:

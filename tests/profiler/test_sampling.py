@@ -738,6 +738,42 @@ def test_the_time_of_one_is_not_spent_by_another() -> None:
     assert 1.5 * POLICY.max_seconds * S < clock() - began < 2.5 * POLICY.max_seconds * S
 
 
+def restless(clock: FakeClock, **load_ns: int) -> dict[str, FakeBench]:
+    """Models that each take all of their time."""
+    return {
+        key: FakeBench(clock, steady(MS), load_ns=first_ns, sessions=0.2)
+        for key, first_ns in load_ns.items()
+    }
+
+
+def test_all_take_no_longer_than_they_have_together() -> None:
+    """What one takes beyond its time, as for a long load, is taken from what all have left."""
+    clock = FakeClock()
+    policy = replace(TIRELESS, max_rounds=10_000, load_share=0.5)
+    began = clock()
+    benches = restless(clock, slow=30 * S, a=MS, b=MS, c=MS)
+    rounds, _ = take_turns(benches, policy)
+    # A round of each may begin before the end.
+    assert clock() - began < (4 * policy.max_seconds + 1) * S
+    assert clock() - began > 0.9 * 4 * policy.max_seconds * S
+    assert all(rounds.values())
+
+
+def test_a_failure_costs_the_others_no_time() -> None:
+    class Hanging(FakeBench):
+        def open(self) -> Load:
+            clock.pass_ns(100 * S)
+            raise MeasureError("no answer")
+
+    clock = FakeClock()
+    policy = replace(TIRELESS, max_rounds=10_000, load_share=0.5)
+    began = clock()
+    benches = {**restless(clock, a=MS, b=MS), "hanging": Hanging(clock, steady(MS))}
+    _, failed = take_turns(benches, policy)
+    assert set(failed) == {"hanging"}
+    assert clock() - began > (100 + 0.9 * 2 * policy.max_seconds) * S
+
+
 class Broken(FakeBench):
     """A model that fails in its third round."""
 

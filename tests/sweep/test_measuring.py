@@ -28,6 +28,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.sweep.best import look_closer
 from pytest_modelperf.sweep.measuring import sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
@@ -189,6 +190,23 @@ def test_models_at_different_batches_cannot_be_compared(
     sources = [SweepSource(str(tmp_path / f"{size}.onnx"), setup) for size in (1, 2)]
     with pytest.raises(UsageError, match=r"runs at batch sizes 1 and 2\.onnx at 2"):
         sweep_models(sources, ProfileRequest())
+
+
+@pytest.mark.parametrize(
+    ("left_seconds", "most"),
+    [(300.0, 15.0), (20.0, 10.0), (-5.0, 3.75)],
+    ids=["all", "less", "none"],
+)
+def test_the_detail_takes_the_time_that_the_passes_left(
+    models: Path, extensions: Extensions, left_seconds: float, most: float
+) -> None:
+    swept = sweep(models, ["base.onnx"], extensions)
+    setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
+    source = SweepSource(str(models / "base.onnx"), setup)
+    seen: list[Progress] = []
+    look_closer(swept, [source], ProfileRequest(), left_seconds, extensions, seen.append)
+    first_load = next(progress for progress in seen if progress.step == "load")
+    assert first_load.seconds_left == most
 
 
 # -- real engines
