@@ -219,7 +219,12 @@ def _compare_in_turn(
     allowed = gate.tolerances.outputs
     judges_outputs = allowed is not None and before.baseline is None
     wanted = Wanted(
-        wants_details, outputs=judges_outputs, plans=True, trusts_plans=gate.trusts_plans
+        wants_details,
+        outputs=judges_outputs,
+        # A twin has other weights, and so other outputs.
+        compares_outputs=before.baseline is None,
+        plans=True,
+        trusts_plans=gate.trusts_plans,
     )
     ran = run_pair(pair, gate, place, wanted)
     old, new = ran.before.profile, ran.after.profile
@@ -236,8 +241,7 @@ def _compare_in_turn(
             m.gated and m.verdict is Verdict.REGRESSED for m in (*metrics, *counted.metrics)
         )
         metrics = (*metrics, compare_memory(pair, gate, place, goes_on=not is_worse))
-    # A twin has other weights, and so other outputs.
-    outputs = () if before.baseline is not None else _compare_outputs(ran.before, ran.after)
+    outputs = _compare_outputs(ran.before, ran.after)
     if judges_outputs and allowed is not None:
         metrics = (*metrics, judge_outputs(outputs, allowed))
     parts = part_changes(ran, gate)

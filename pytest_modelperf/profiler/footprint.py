@@ -6,7 +6,7 @@ from pytest_modelperf.profiler.preparation import CasePlace, Model, make_workloa
 from pytest_modelperf.profiler.rig import Setup, set_up
 
 # Inferences after loading. Buffers are taken by the first, and a second one shows what is kept.
-_INFERENCES = 3
+_INFERENCES = 2
 # Less is not told from the pages that the runtime takes on its own.
 LEAST_BYTES = 1 << 20
 _FIND_OUT = "as its memory was asked for"

@@ -136,7 +136,8 @@ class Wanted(Struct, frozen=True):
 
     `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
     several providers are always wanted, for one of them may have been left to another provider.
-    `outputs` are read whatever `details` says, if so. With `plans` the parts in which the plans
+    `outputs` are read whatever `details` says, if so, and not at all without `compares_outputs`: a
+    twin has others than its model. With `plans` the parts in which the plans
     differ run beside the whole. With `trusts_plans` no duet runs where the plans are the same: the
     second side runs alone, for as long as its figures take. With `undisturbed`, the layers of a
     duet that other processes disturbed keep the times that they take without them, as those of a
@@ -145,9 +146,13 @@ class Wanted(Struct, frozen=True):
 
     details: WantsDetails
     outputs: bool = False
+    compares_outputs: bool = True
     plans: bool = False
     trusts_plans: bool = False
     undisturbed: bool = False
+
+    def reads_outputs(self, *, has_details: bool) -> bool:
+        return self.compares_outputs and (self.outputs or has_details)
 
     def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:
         has_details = self.details(rounds)
@@ -180,12 +185,12 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
         sides = [(pair.before, old), (pair.after, new)]
         runs = None
         wants_details = wanted.wants_details(rounds, (old, new))
+        reads_outputs = wanted.reads_outputs(has_details=wants_details)
         if wants_details and planned is not None and plans is not None and plans.parts:
             runs = _time_plans(planned, place)
         if wants_details and runs is None:
-            before, after = _tell(sides, rounds, place, wanted)
+            before, after = _tell(sides, rounds, place, wanted, reads_outputs=reads_outputs)
         else:
-            reads_outputs = wanted.outputs or wants_details
             before, after = (
                 _tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs)
                 for model, rig in sides
@@ -309,13 +314,14 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     with closing(SplitDuet(*starters)) as duet:
         rounds = _take_rounds(duet, pair, rule, place, rigs)
     is_detailed = wanted.wants_details(rounds, rigs)
+    reads_outputs = wanted.reads_outputs(has_details=is_detailed)
     told: list[RanSide] = []
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
             if is_detailed:
-                told += _tell([(model, rig)], rounds, place, wanted)
+                told += _tell([(model, rig)], rounds, place, wanted, reads_outputs=reads_outputs)
             else:
-                told.append(_tell_latency(model, rig, rounds, place, reads_outputs=wanted.outputs))
+                told.append(_tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs))
     before, after = told
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
@@ -422,11 +428,13 @@ def _tell(
     rounds: Sequence[DuetRound],
     place: CasePlace,
     wanted: Wanted,
+    *,
+    reads_outputs: bool,
 ) -> list[RanSide]:
-    """The results of the sides of one worker: latency, layers and outputs."""
+    """The results of the sides of one worker: latency, layers and, if they are read, outputs."""
     rigs = [rig for _, rig in sides]
     models = [model for model, _ in sides]
-    outputs = [_read_outputs(rig) for rig in rigs]
+    outputs = [_read_outputs(rig) if reads_outputs else None for rig in rigs]
     measured = [_sum_up(rig, rounds) for rig in rigs]
     place.tell("timing layers")
     runs: Sequence[KernelRun | None] = [None] * len(sides)

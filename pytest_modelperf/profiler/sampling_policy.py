@@ -29,7 +29,8 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     Slow inferences vary less than fast ones, and the rest of a warm-up cancels in a pair. So a duet
     of a slow model has fewer inferences in a block and in a window than `min_block` and
     `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold. If inferences vary
-    by more than `steady_spread`, a few of them have no reliable median.
+    by more than `steady_spread`, a few of them have no reliable median. A first inference that
+    takes `warm_after_seconds` is the whole warm-up.
     """
 
     max_seconds: float = 10.0
@@ -63,6 +64,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     min_window: int = 5
     min_slow_window: int = 5
     slow_window_seconds: float = 0.0125
+    warm_after_seconds: float = math.inf
     max_windows: int = 10
     max_warmup_seconds: float = 0.5
     min_warmup_seconds: float = 0.0
@@ -94,6 +96,8 @@ DUET_POLICY = SamplingPolicy(
     min_samples=0,
     min_slow_block=3,
     min_slow_window=1,
+    # A turn of these takes a fifth of a round, with the parts that run beside both models.
+    warm_after_seconds=0.25,
 )
 
 

@@ -86,7 +86,7 @@ class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
 class Warmup(Struct, Generic[_Taken], frozen=True):
     """How a warm-up went; `turn_ns` is the median of its last window.
 
-    `ends` are its first window and its last, which can be the same.
+    `ends` are its first window and its last, which can be the same; none where it had no window.
     """
 
     runs: int
@@ -232,9 +232,11 @@ class Loop(Generic[_Taken]):
     def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
         """Windows of inferences, until one is hardly faster than the one before.
 
-        The first inference is the first window.
+        The first inference is the first window, and of a very slow model in a duet the last.
         """
         policy, target = self._policy, self._target
+        if self._seconds_a_side(first_ns) >= policy.warm_after_seconds:
+            return Warmup(0, is_steady=True, turn_ns=first_ns, ends=())
         warmup_ns = policy.max_warmup_seconds * _NS_PER_S
         begun = self._clock()
         turn_ns: float = max(first_ns, 1)

@@ -83,6 +83,17 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
     assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
 
+@pytest.mark.parametrize("setup", [SETUP, replace(SETUP, limit_s=50.0)])
+def test_no_outputs_are_read_where_nobody_compares_them(model: Model, setup: Setup) -> None:
+    pair = Pair(model, model, SETUP, setup)
+    for compares_outputs in (True, False):
+        wanted = Wanted(lambda _: True, compares_outputs=compares_outputs)
+        ran = run_pair(pair, Gate(), place_of(model), wanted)
+        assert [side.outputs is not None for side in (ran.before, ran.after)] == [
+            compares_outputs
+        ] * 2
+
+
 def test_what_one_run_tells_holds_for_every_number_of_cores() -> None:
     first, second = measure_model(MODEL, ProfileRequest(cores=(1, 2)), SETUP).cases
     assert first.static.coverage == 1.0

@@ -551,6 +551,20 @@ def test_slow_inferences_have_short_blocks_and_warm_ups(ms: int, block: int, win
     assert POLICY.fewest_in_window(ms / 1000) == POLICY.min_window
 
 
+@pytest.mark.parametrize(("ms", "warmup"), [(200, 1), (300, 0), (900, 0)])
+def test_a_first_inference_that_lasts_warms_a_duet_up(ms: int, warmup: int) -> None:
+    rounds = run_duet(
+        slow_duet(ms, load_ms=10), never_decided, replace(DUET_POLICY, max_seconds=60.0)
+    )
+    for pair in rounds[:4]:
+        for side in (pair.before, pair.after):
+            assert (side.warmup_runs, side.is_steady) == (warmup, True)
+            assert side.first_ns not in side.times_ns
+    # One model that runs alone has nothing to cancel what is left of a warm-up.
+    for taken in run(FakeBench(FakeClock(), steady(ms * MS)), replace(POLICY, max_seconds=60.0)):
+        assert taken.warmup_runs > 0
+
+
 def slow_duet(inference_ms: int, load_ms: int, jitter: float = 0.01) -> FakeDuetBench:
     clock = FakeClock()
     before, after = (
@@ -579,7 +593,7 @@ def test_a_slow_model_has_as_many_rounds_as_decide_a_duet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stretch", "seconds", "rounds"), [(None, 10.0, 3), (60.0, 60.0, 10), (20.0, 20.0, 4)]
+    ("stretch", "seconds", "rounds"), [(None, 10.0, 3), (60.0, 60.0, 12), (20.0, 20.0, 4)]
 )
 def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
     stretch: float | None, seconds: float, rounds: int
