@@ -307,11 +307,24 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
         if case_id != expected and not case_id.startswith(f"{expected}-"):
             problem = f"a case of batch size {case.batch_size} and {case.cores} cores is {expected}"
             raise file.error(problem, f'cases["{shortened(case_id)}"]')
+    _require_one_structure(file, found.cases)
     return ModelBaseline(
         model=ModelFacts(**asdict(found.model), path=None),
         cases=tuple(_read_case(case_id, case) for case_id, case in sorted(found.cases.items())),
         twin=None if found.twin is None else StoredTwin(**asdict(found.twin)),
     )
+
+
+def _require_one_structure(file: DocumentFile, cases: Mapping[str, CasePart]) -> None:
+    """BaselineError if cases of the same model differ in its structure, or one of them has none."""
+    first: dict[str, str] = {}
+    for case_id, case in sorted(cases.items()):
+        if case.model_sha256 is None:
+            continue
+        known = first.setdefault(case.model_sha256, case_id)
+        if cases[known].structure != case.structure:
+            problem = f'it is not that of cases["{shortened(known)}"], which is the same model'
+            raise file.error(problem, f'cases["{shortened(case_id)}"].structure')
 
 
 def read_machine(data: bytes, path: Path) -> MachineBaseline:

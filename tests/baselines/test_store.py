@@ -286,6 +286,12 @@ def _by_id(cases: list[Any]) -> tuple[Any, ...]:
     return tuple(case for _, case in sorted({case.id: case for case in cases}.items()))
 
 
+def _has_one_structure(cases: tuple[StoredCase, ...]) -> bool:
+    """Whether cases of one model have one structure, as any recording gives them."""
+    of_models = {(c.model_sha256, c.structure) for c in cases if c.model_sha256 is not None}
+    return len(of_models) == len({digest for digest, _ in of_models})
+
+
 _MODELS = st.builds(
     ModelBaseline,
     model=st.builds(
@@ -298,7 +304,7 @@ _MODELS = st.builds(
         producer=_TEXT,
         total_bytes=_MAYBE,
     ),
-    cases=st.lists(_CASE, min_size=1, max_size=2).map(_by_id),
+    cases=st.lists(_CASE, min_size=1, max_size=2).map(_by_id).filter(_has_one_structure),
     twin=st.none()
     | st.builds(
         StoredTwin,
@@ -764,6 +770,23 @@ def test_a_twin_that_was_shown_to_run_like_its_model_is_trusted(figures: dict[st
 def test_a_twin_with_an_open_interval_need_not_be_trusted(interval: list[float] | None) -> None:
     data = with_fidelity(ratio=1.001, interval=interval, has_same_plan=True)
     assert not read_model(data, _MODEL).cases[0].fidelity.is_trusted  # type: ignore[union-attr]  # it is there
+
+
+@pytest.mark.parametrize("other", [None, "1" * 32])
+def test_a_structure_that_other_cases_of_the_model_lack_is_a_broken_baseline(
+    other: str | None,
+) -> None:
+    stored = plan_update(None, make_recording(("b1-c1", "b8-c2"))).after
+    assert stored is not None
+    first, second = stored.model.cases
+    cases = replace(first, structure="0" * 32), replace(second, structure=other)
+    with pytest.raises(BaselineError) as raised:
+        read_model(write_model(replace(stored.model, cases=cases)), _MODEL)
+    place = f'{_MODEL}, cases["b8-c2"].structure'
+    assert str(raised.value).startswith(f'{place}: it is not that of cases["b1-c1"], which is ')
+    other_model = replace(cases[1], model_sha256="e" * 64)
+    apart = replace(stored.model, cases=(cases[0], other_model))
+    assert read_model(write_model(apart), _MODEL) == apart
 
 
 def test_only_a_case_of_the_last_recorded_model_has_its_size() -> None:
