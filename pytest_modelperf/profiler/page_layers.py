@@ -135,6 +135,7 @@ def layer_entry(
         "is_layer": any(layer is not None for layer in layers),
         "depth": depth,
         "names": [None if row is None else read["name"](row) for row in rows],
+        "ids": [None if layer is None else layer.id for layer in layers],
         "states": [side.state(row) for row, side in zip(rows, sides, strict=True)],
         "ms": [None if row is None else row.ms for row in rows],
         "precisions": [None if row is None else read["precision"](row) for row in rows],
@@ -148,7 +149,7 @@ def layer_entry(
         "inputs": [None if layer is None else _shape(layer.input_shape) for layer in layers],
         "outputs": [None if layer is None else _shape(layer.output_shape) for layer in layers],
         "weights": [None if layer is None else layer.weight for layer in layers],
-        "fused": [None if row is None else _fused(row) for row in rows],
+        "fused": [None if row is None else fused_entries(row) for row in rows],
         "runs_in": [
             None if row is None or row.runs_in is None else side.name(row.runs_in)
             for row, side in zip(rows, sides, strict=True)
@@ -162,10 +163,19 @@ def _shape(shape: tuple[int | None, ...] | None) -> str | None:
     return None if shape is None else format_shape(shape)
 
 
-def _fused(row: LayerRow) -> list[Entry] | None:
+def fused_entries(row: LayerRow) -> list[Entry] | None:
+    """The layers that the kernel of a row runs, too, with all names by which they are found."""
     if not row.fused:
         return None
-    return [{"name": layer.name or layer.id, "type": layer.qualified_op} for layer in row.fused]
+    return [
+        {
+            "name": layer.name or layer.id,
+            "id": layer.id,
+            "type": layer.qualified_op,
+            "weight": layer.weight,
+        }
+        for layer in row.fused
+    ]
 
 
 def _attributes(layer: StaticLayer) -> dict[str, str]:

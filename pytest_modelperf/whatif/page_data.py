@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.page_data import case_entry, model_entry, side_entry, whole_page
 from pytest_modelperf.profiler.page_latency import Entry, engine_name
+from pytest_modelperf.profiler.page_layers import fused_entries
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
@@ -103,6 +104,8 @@ def _layer_entry(
         "type": "" if layer is None else layer.qualified_op,
         "weight": None if layer is None else layer.weight,
         "precision": None if row is None else LAYER_COLUMNS["precision"].read(row),
+        "kernel": None if row is None or row.time is None else row.time.kernel,
+        "fused": None if row is None else fused_entries(row),
         "runs_in": None if row is None else row.runs_in,
         "ms": [level.layers.get(layer_id) for level in levels],
         "outside": [layer_id in ids for ids in outside],

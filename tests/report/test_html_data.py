@@ -199,7 +199,9 @@ def test_a_profile_is_one_model_of_one_side_with_a_point_for_each_case_that_was_
 def test_of_a_profile_each_layer_says_where_it_ran_and_all_precisions_add_up() -> None:
     (case,) = one_model(profile_data(measured_classifier()))["cases"]
     layers = {layer["names"][0]: layer for layer in case["layers"]}
-    assert layers["stem_convolution"]["fused"] == [[{"name": "stem_relu", "type": "Relu"}]]
+    (fused,) = layers["stem_convolution"]["fused"][0]
+    assert (fused["name"], fused["type"], fused["weight"]) == ("stem_relu", "Relu", None)
+    assert [fused["id"]] == layers["stem_relu"]["ids"]
     assert layers["stem_convolution"]["attributes"] == [{"pads": "1, 1, 1, 1"}]
     assert layers["stem_convolution"]["providers"] == ["CPU"]
     assert layers["stem_relu"]["states"] == ["in another kernel"]
@@ -280,7 +282,7 @@ def test_a_comparison_has_both_sides_everywhere() -> None:
         assert len(case["latency"]) == len(case["rounds"]) == 2
         assert all(len(entry[name]) == 2 for entry in case["types"] for name in lists)
         lists_of_layers = (
-            "names", "states", "ms", "precisions", "providers", "kernels", "macs", "params",
+            "names", "ids", "states", "ms", "precisions", "providers", "kernels", "macs", "params",
             "inputs", "outputs", "weights", "fused", "runs_in", "attributes",
         )  # fmt: skip
         assert all(len(each[name]) == 2 for each in case["layers"] for name in lists_of_layers)

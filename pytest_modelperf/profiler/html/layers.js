@@ -80,17 +80,28 @@ modelperf.layers = (() => {
     return parametersOf(layer).some(({ isName, isDifferent }) => isDifferent && !isName);
   }
 
+  // A layer that runs in the kernel of another one is found there, by each of its names.
+  const namesOfFused = (others) =>
+    (others ?? []).flatMap(({ name, id, weight }) => [name, id, weight]);
+
+  // The text that a search for a name looks into.
+  const searchedText = (names) => [...new Set(known(names))].join("\n").toLowerCase();
+
   // A layer with the values that tables sort and filter by.
   function rowOf(layer) {
     const names = namesOf(layer);
     const isPair = layer.names.length === 2;
-    // A layer that runs in the kernel of another one is found there, too.
-    const fused = layer.fused.flatMap((others) => (others ?? []).map(({ name }) => name));
     return {
       layer,
       names,
       isPair,
-      searched: [...names, ...fused].join("\n").toLowerCase(),
+      searched: searchedText([
+        ...names,
+        ...layer.ids,
+        ...layer.weights,
+        ...layer.kernels,
+        ...layer.fused.flatMap(namesOfFused),
+      ]),
       places: layer.is_layer ? layer.names.map((_, side) => placeOf(layer, side)) : [],
       delta: isPair ? deltaOf(layer) : null,
       ratio: isPair ? ratioOf(layer) : null,
@@ -110,6 +121,8 @@ modelperf.layers = (() => {
     hasTimeOfItsOwn,
     whyNoTime,
     namesOf,
+    namesOfFused,
+    searchedText,
     deltaOf,
     ratioOf,
     parametersOf,

@@ -4,7 +4,7 @@ modelperf.whatifLayers = (() => {
 
   const { UNKNOWN, el, isKnown } = modelperf;
   const { decimalsFor, largest } = modelperf.figures;
-  const { IN_ANOTHER, NO_PRECISION } = modelperf.layers;
+  const { IN_ANOTHER, NO_PRECISION, namesOfFused, searchedText } = modelperf.layers;
   const { nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
   const { KernelFilters } = modelperf.kernelFilters;
   const { RowWindow } = modelperf.rowWindow;
@@ -129,10 +129,10 @@ modelperf.whatifLayers = (() => {
   // The layer with the values that the filters read.
   function rowOf(layer) {
     const place = layer.runs_in ? IN_ANOTHER : layer.precision ?? NO_PRECISION;
-    const names = [layer.id, layer.name, layer.weight ?? ""];
+    const names = [layer.id, layer.name, layer.weight, layer.kernel, ...namesOfFused(layer.fused)];
     return {
       layer,
-      searched: names.join("\n").toLowerCase(),
+      searched: searchedText(names),
       places: layer.is_layer ? [place] : [],
       isPair: false,
     };

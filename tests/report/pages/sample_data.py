@@ -89,8 +89,9 @@ def hostile() -> Data:
     case["name"] = HOSTILE_NAMES[1]
     for layer, name in zip(case["layers"], HOSTILE_NAMES * 4, strict=False):
         layer.update(
-            names=[name, name], weights=[name, name], kernels=[name, name], providers=[name, name],
-            fused=[[{"name": name, "type": name}]] * 2, attributes=[{name: name}, {name: "1"}],
+            names=[name, name], ids=[name, name], weights=[name, name], kernels=[name, name],
+            providers=[name, name], fused=[[fused_layer(name, name)]] * 2,
+            attributes=[{name: name}, {name: "1"}],
         )  # fmt: skip
     case["layers"][0]["type"] = case["types"][0]["type"] = HOSTILE_NAMES[0]
     points = [[_point(chance, batch, 1, 1, speed) for batch in (1, 2, 4)] for speed in (1.0, 1.5)]
@@ -289,6 +290,7 @@ def _layer(chance: random.Random, depth: int, layers: int, ms: Sequence[float]) 
         "is_layer": True,
         "depth": depth,
         "names": [name if known else None for known in here],
+        "ids": [f"{name}_output_0" if known else None for known in here],
         "states": states,
         "ms": times,
         "precisions": [
@@ -302,7 +304,7 @@ def _layer(chance: random.Random, depth: int, layers: int, ms: Sequence[float]) 
         "outputs": ["1x64x56x56" if known else None for known in here],
         "weights": [f"{name}.weight" if known and heavy else None for known in here],
         "fused": [
-            [{"name": f"/block{depth // 7}/bn_{depth}", "type": "BatchNormalization"}]
+            [fused_layer(f"/block{depth // 7}/bn_{depth}", "BatchNormalization")]
             if time is not None and heavy
             else []
             for time in times
@@ -317,6 +319,11 @@ def _layer(chance: random.Random, depth: int, layers: int, ms: Sequence[float]) 
         "change_interval_ms": None if change is None else [change - 0.01, change + 0.01],
         "explains": None if change is None else change / (ms[1] - ms[0]),
     }  # fmt: skip
+
+
+def fused_layer(name: str, op_type: str) -> Data:
+    """A layer that the kernel of another one runs."""
+    return {"name": name, "id": f"{name}_output_0", "type": op_type, "weight": f"{name}.scale"}
 
 
 def _types(rows: Sequence[Data], ms: Sequence[float]) -> list[Data]:

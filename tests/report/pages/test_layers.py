@@ -14,7 +14,7 @@ import pytest
 
 from tests.report.pages import sample_data
 from tests.report.pages.conftest import OpenData
-from tests.report.pages.sample_data import HOSTILE_NAMES, Data
+from tests.report.pages.sample_data import HOSTILE_NAMES, Data, fused_layer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -302,13 +302,25 @@ def test_a_name_is_searched_on_both_sides(open_data: OpenData) -> None:
     assert page.get_by_text("No layer is like that.").is_visible()
 
 
-def test_a_layer_is_found_where_its_kernel_is(open_data: OpenData) -> None:
+@pytest.mark.parametrize("text", ["of.the.stem", "STEM_output_0", "stem.scale"])
+def test_a_layer_is_found_where_its_kernel_is(open_data: OpenData, text: str) -> None:
     """On the side that fuses it, it has no row with a time of its own."""
     data = mixed()
-    layers_of(data)[4]["fused"] = [None, [{"name": "bn.of.the.STEM", "type": "Relu"}]]
+    layers_of(data)[4]["fused"] = [None, [fused_layer("bn.of.the.STEM", "Relu")]]
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill("of.the.stem")
+    page.get_by_label("name contains").fill(text)
     assert shown_depths(page) == [4]
+
+
+def test_a_layer_is_found_by_its_tensor_its_weight_and_its_kernel(open_data: OpenData) -> None:
+    data = mixed()
+    layers_of(data)[2] |= {
+        "ids": ["tensor.A", None], "weights": [None, "weight.B"], "kernels": ["kernel.A", None]
+    }  # fmt: skip
+    page = open_data(data, draws=False)
+    for text in ("tensor.a", "weight.b", "kernel.a"):
+        page.get_by_label("name contains").fill(text)
+        assert shown_depths(page) == [2]
 
 
 def choose(page: Page, title: str, *values: str) -> None:
@@ -403,7 +415,7 @@ def test_filters_hold_together_and_are_cleared_together(open_data: OpenData) -> 
 
     def is_expected(layer: Data) -> bool:
         fused = [other["name"] for others in layer["fused"] for other in others]
-        names = [first_name(layer), *fused]
+        names = [first_name(layer), *filter(None, layer["kernels"]), *fused]
         return layer["type"] == "Conv" and any("block1" in name for name in names)
 
     assert set(shown_depths(page)) == depths_where(layers_of(data), is_expected)

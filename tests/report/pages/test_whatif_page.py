@@ -347,6 +347,13 @@ def test_filters_stay_when_the_summary_is_another(open_whatif: OpenWhatIf) -> No
     assert page.locator(LAYER_ROWS).count() == len(LAYERS)
 
 
+def test_a_fused_layer_is_found_beside_the_kernel_that_runs_it(open_whatif: OpenWhatIf) -> None:
+    page = open_whatif()
+    assert LAYERS[1].op_type == "Relu"
+    page.get_by_label("name contains").fill(LAYERS[1].id)
+    assert {row[1] for row in cells(page, LAYER_ROWS)} == {LAYERS[0].id, LAYERS[1].id}
+
+
 def test_of_many_layers_only_those_in_view_are_in_the_document(open_whatif: OpenWhatIf) -> None:
     layers = make_layers(2_000)
     page = open_whatif(make_whatif(make_case(layers)))
