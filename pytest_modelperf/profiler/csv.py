@@ -7,15 +7,21 @@ from collections.abc import Sequence
 from io import StringIO
 
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.tables.layer_columns import find_columns
+from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS, find_columns
 from pytest_modelperf.report.csv import plain_cell
+
+# A kernel lists the ids of the layers that it runs, and each of these has the id of its layer.
+_FINDS_FUSED = ("id", "runs-in")
 
 
 def render_csv(profile: Profile, columns: Sequence[str]) -> str:
     """All layers of all cases in graph order, each case with the times that belong to no layer.
 
-    The times of a case add up to its median latency.
+    The times of a case add up to its median latency. The usual columns of a measured profile come
+    with those by which the kernel of a layer is found.
     """
+    if tuple(columns[: len(MEASURED_COLUMNS)]) == MEASURED_COLUMNS:
+        columns = (*columns, *_FINDS_FUSED)
     chosen = find_columns([name for name in columns if not name.endswith("%")])
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from io import StringIO
 
+from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.report.csv import plain_cell
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
@@ -15,8 +16,10 @@ WHATIF_COLUMNS = (
     *("case", "batch_size", "cores", "dims", "level", "kind", "share", "form", "estimate"),
     *("row", "name", "op_type", "weight", "ms", "speedup", "speedup_low", "speedup_high"),
     *("items_per_second", "macs", "params", "size_bytes", "zeros", "outside", "failure"),
+    *("half_width_ms", "fused", "runs_in"),
 )
 _BLANKS = (None,) * 5
+_NO_LAYER = (None,) * 3
 
 
 def render_whatif_csv(whatif: WhatIf) -> str:
@@ -49,25 +52,40 @@ def _rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
     sizes = (level.macs, level.params, level.size_bytes, level.zeros)
     yield (
         *("model", None, None, None, level.ms, *_ratio(level.speedup)),
-        *(case.items_per_second(level), *sizes, None, level.failure),
+        *(case.items_per_second(level), *sizes, None, level.failure, *_NO_LAYER),
     )
     first = case.levels[0]
     for op, ms in level.layer_types.items():
         gained = _speedup(first.layer_types, level, op, ms)
-        yield ("layer type", None, op, None, ms, gained, None, None, *_BLANKS, None, None)
-    counted = case.baseline.counted
-    known = {layer.id: layer for layer in (() if counted is None else counted.layers)}
+        yield ("layer type", None, op, None, ms, gained, *(None,) * 2, *_BLANKS, *(None,) * 5)
+    known = {row.static.id: row for row in case.baseline.layers if row.static is not None}
     # Those that only the variant has come last.
     for layer_id in (
-        *(each for each in known if each in level.layers),
+        *(each for each, row in known.items() if each in level.layers or _is_fused(row, level)),
         *(each for each in level.layers if each not in known),
     ):
-        layer, ms = known.get(layer_id), level.layers[layer_id]
-        is_outside = case.is_outside(layer_id, level)
-        gained = None if is_outside else _speedup(first.layers, level, layer_id, ms)
-        about = (layer_id, *((None, None) if layer is None else (layer.qualified_op, layer.weight)))
-        where = "yes" if is_outside else "no"
-        yield ("layer", *about, ms, gained, None, None, *_BLANKS, where, None)
+        yield _layer_row(case, level, layer_id, known.get(layer_id))
+
+
+def _is_fused(row: LayerRow, level: Level) -> bool:
+    """Whether it has no time, as the kernel of another layer runs it."""
+    return row.runs_in is not None and bool(level.layers)
+
+
+def _layer_row(
+    case: WhatIfCase, level: Level, layer_id: str, row: LayerRow | None
+) -> tuple[Cell, ...]:
+    ms = level.layers.get(layer_id)
+    is_outside = case.is_outside(layer_id, level)
+    base = case.unchanged.layers
+    gained = None if is_outside or ms is None else _speedup(base, level, layer_id, ms)
+    layer = None if row is None else row.static
+    about = (layer_id, *((None, None) if layer is None else (layer.qualified_op, layer.weight)))
+    where = "yes" if is_outside else "no"
+    fused = () if row is None else (other.id for other in row.fused)
+    kernel = (" ".join(fused) or None, None if row is None else row.runs_in)
+    sure = level.half_widths.get(layer_id)
+    return ("layer", *about, ms, gained, None, None, *_BLANKS, where, None, sure, *kernel)
 
 
 def _speedup(base: Mapping[str, float], level: Level, name: str, ms: float) -> float | None:

@@ -21,6 +21,7 @@ from pytest_modelperf.profiler.facts_document import (
     machine_to_json,
     model_to_json,
 )
+from pytest_modelperf.profiler.records import LayerRow, StaticLayer
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
 
@@ -36,6 +37,9 @@ class WhatIfLayerJson(Struct, frozen=True, kw_only=True):
     weight: str | None
     macs: int | None
     params: int
+    kernel: str | None
+    fused: tuple[str, ...]
+    runs_in: str | None
 
 
 class LevelJson(Struct, frozen=True, kw_only=True):
@@ -125,17 +129,14 @@ def whatif_to_json(whatif: WhatIf) -> WhatIfJson:
 
 
 def _case(case: WhatIfCase) -> WhatIfCaseJson:
-    counted = case.baseline.counted
-    layers = () if counted is None else counted.layers
+    rows = case.baseline.layers
     return WhatIfCaseJson(
         id=case.id,
         batch_size=case.case.batch_size,
         cores=case.case.cores,
         dims=dict(case.case.dims),
         summary=_summary(case),
-        layers=tuple(
-            copy_fields(WhatIfLayerJson, layer, op_type=layer.qualified_op) for layer in layers
-        ),
+        layers=tuple(_layer(row, row.static) for row in rows if row.static is not None),
         levels=tuple(_level(case, level) for level in case.levels),
         notes=case.notes,
     )
@@ -150,6 +151,17 @@ def _summary(case: WhatIfCase) -> SummaryJson:
         estimated_items_per_second=None if best is None else case.items_per_second(best),
         speedup=None if best is None or best.speedup is None else best.speedup.value,
         level=None if best is None else _level_id(best),
+    )
+
+
+def _layer(row: LayerRow, layer: StaticLayer) -> WhatIfLayerJson:
+    return copy_fields(
+        WhatIfLayerJson,
+        layer,
+        op_type=layer.qualified_op,
+        kernel=None if row.time is None else row.time.kernel,
+        fused=tuple(other.id for other in row.fused),
+        runs_in=row.runs_in,
     )
 
 

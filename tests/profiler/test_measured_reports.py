@@ -444,6 +444,13 @@ def test_csv_has_every_row_of_every_case_and_its_times_add_up_to_the_median() ->
     assert "ms%" not in rows[0]
 
 
+def test_the_usual_csv_says_in_which_kernel_a_layer_runs() -> None:
+    rows = csv.DictReader(StringIO(render_csv(measured_classifier(), MEASURED_COLUMNS)))
+    conv, relu, *_ = rows
+    assert (conv["id"], conv["fused"], conv["runs-in"]) == ("c", "r", "")
+    assert (relu["id"], relu["ms"], relu["runs-in"]) == ("r", "", "c")
+
+
 def test_csv_names_layers_by_their_ids() -> None:
     text = render_csv(measured_classifier(), ("id", "fused", "runs-in", "kernel", "provider"))
     rows = [row[1:] for row in csv.reader(StringIO(text))]

@@ -439,7 +439,12 @@ def test_the_json_of_a_what_if() -> None:
         "weight": "stage4/matmul.weight",
         "macs": 1000000,
         "params": 2000,
+        "kernel": "stage4/matmul",
+        "fused": [],
+        "runs_in": None,
     }
+    conv, relu, *_ = case["layers"]
+    assert (conv["fused"], relu["kernel"], relu["runs_in"]) == ([relu["id"]], None, conv["id"])
     ids = {layer["id"] for layer in case["layers"]}
     assert all({*level["layers"]} <= ids for level in case["levels"])
     level = case["levels"][3]
@@ -506,7 +511,22 @@ def test_the_csv_has_a_row_for_each_level_layer_type_and_layer() -> None:
         ("layer type", sum(len(level.layer_types) for level in case.levels)),
         ("layer", sum(len(level.layers) for level in case.levels)),
     ):
-        assert sum(row["row"] == kind for row in rows) == count
+        is_timed = [row["row"] == kind and row["runs_in"] == "" for row in rows]
+        assert sum(is_timed) == count
+
+
+def test_a_fused_layer_of_the_csv_names_the_kernel_that_lists_it() -> None:
+    conv, relu, *_ = make_layers()
+    case = make_case()
+    levels = (replace(case.levels[0], half_widths={conv.id: 0.25}), *case.levels[1:])
+    rows = rows_of(make_whatif(replace(case, levels=levels)))
+    by_id = {row["name"]: row for row in rows if row["level"] == "Baseline"}
+    assert (by_id[conv.id]["fused"], by_id[conv.id]["half_width_ms"]) == (relu.id, "0.25")
+    fused = by_id[relu.id]
+    assert (fused["ms"], fused["speedup"], fused["runs_in"]) == ("", "", conv.id)
+    assert {row["level"] for row in rows if row["name"] == relu.id} == {
+        level.title for level in case.levels if level.layers
+    }
 
 
 def level_row(rows: list[dict[str, str]], level: str, kind: str = "model") -> dict[str, str]:
