@@ -11,7 +11,7 @@ from pytest_modelperf.tracing.totals import TraceSummary
 
 _NS_PER_MS = 1e6
 _COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms", "share",
-            "mean_ms", "min_ms", "max_ms")  # fmt: skip
+            "mean_ms", "min_ms", "max_ms", "layer", "fused")  # fmt: skip
 
 
 def render_trace_csv(summaries: Sequence[TraceSummary]) -> str:
@@ -34,6 +34,8 @@ def render_trace_csv(summaries: Sequence[TraceSummary]) -> str:
                 time.mean_ns / _NS_PER_MS,
                 time.min_ns / _NS_PER_MS,
                 time.max_ns / _NS_PER_MS,
+                time.layer,
+                ", ".join(time.fused) or None,
             )
             writer.writerow(map(plain_cell, cells))
     return file.getvalue()

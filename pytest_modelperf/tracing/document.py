@@ -46,6 +46,8 @@ class OperatorJson(Struct, frozen=True, kw_only=True):
     mean_ms: float | None
     min_ms: float | None
     max_ms: float | None
+    layer: str | None
+    fused: tuple[str, ...]
 
 
 class TraceJson(Struct, frozen=True, kw_only=True):
@@ -108,4 +110,6 @@ def _operator(time: OperatorTime, whole_ns: int) -> OperatorJson:
         mean_ms=ms(time.mean_ns),
         min_ms=ms(time.min_ns),
         max_ms=ms(time.max_ns),
+        layer=time.layer,
+        fused=time.fused,
     )

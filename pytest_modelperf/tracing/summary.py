@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct, field
 
@@ -27,6 +27,8 @@ from pytest_modelperf.tracing.totals import (
 
 _TIMED = (Category.OPERATOR, Category.OVERHEAD)
 _SUMMED = (*_TIMED, Category.INFERENCE)
+# What operators of one name usually have in common.
+_FACTS = ("op_type", "provider", "precision", "layer", "fused")
 # With fewer inferences, a row without the first one would say nothing new.
 _FEWEST = 3
 
@@ -74,9 +76,7 @@ class _Time(Struct):
     """An `OperatorTime` that is still being added up."""
 
     name: str
-    op_type: Argument
-    provider: Argument
-    precision: Argument
+    facts: dict[str, Argument]
     calls: int = 0
     total_ns: int = 0
     min_ns: int = 1 << 62
@@ -88,20 +88,18 @@ class _Time(Struct):
         self.total_ns += ns
         self.min_ns = min(self.min_ns, ns)
         self.max_ns = max(self.max_ns, ns)
-        known = span.arguments
-        if self.op_type != known.get("op_type"):
-            self.op_type = None
-        if self.provider != known.get("provider"):
-            self.provider = None
-        if self.precision != known.get("precision"):
-            self.precision = None
+        for name, value in self.facts.items():
+            if value != span.arguments.get(name):
+                self.facts[name] = None
 
     def finished(self) -> OperatorTime:
         return OperatorTime(
             name=self.name,
-            op_type=_text(self.op_type),
-            provider=_text(self.provider),
-            precision=_text(self.precision),
+            op_type=_text(self.facts["op_type"]),
+            provider=_text(self.facts["provider"]),
+            precision=_text(self.facts["precision"]),
+            layer=_text(self.facts["layer"]),
+            fused=_texts(self.facts["fused"]),
             calls=self.calls,
             total_ns=self.total_ns,
             min_ns=self.min_ns,
@@ -122,12 +120,11 @@ class _Part(Struct):
     def add(self, span: Span, grouping: Grouping) -> None:
         if span.category in _TIMED:
             self.workers.add(span.thread)
-            known = span.arguments
             key = _key(span, grouping)
             time = self.times.get(key)
             if time is None:
-                said = (known.get("op_type"), known.get("provider"), known.get("precision"))
-                time = self.times[key] = _Time(key[0], *said)
+                facts = {name: span.arguments.get(name) for name in _FACTS}
+                time = self.times[key] = _Time(key[0], facts)
             time.add(span)
         else:
             self.callers.add(span.thread)
@@ -192,3 +189,7 @@ def _figure(time: OperatorTime, order: Order) -> float:
 
 def _text(value: Argument) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _texts(value: Argument) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()

@@ -30,7 +30,8 @@ class Order(enum.Enum):
 class OperatorTime(Struct, frozen=True, kw_only=True):
     """The self times of all operators of one name, type or layer, added up.
 
-    A fact that differs among these operators is None.
+    A fact that differs among these operators is None. `layer` is the one that shows their time, and
+    `fused` are those that the same kernel runs; empty if there is none, or if they differ.
     """
 
     name: str
@@ -41,6 +42,8 @@ class OperatorTime(Struct, frozen=True, kw_only=True):
     total_ns: int
     min_ns: int
     max_ns: int
+    layer: str | None = None
+    fused: tuple[str, ...] = ()
 
     @property
     def mean_ns(self) -> float:
