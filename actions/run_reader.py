@@ -112,7 +112,7 @@ def _case(case: RunCaseJson) -> ReadCase:
     outcome = CaseOutcome(
         test=test,
         source=Source(path="", line=None),
-        model=ModelFacts(_cut(case.model.name, _MAX_NAME), path, None, None),
+        model=ModelFacts.named(_cut(case.model.name, _MAX_NAME), path),
         cores=case.cores,
         batch_size=case.batch_size,
         comparison=comparison,
@@ -134,10 +134,13 @@ def _static(static: StaticJson | None) -> StoredStatic | None:
         backward_macs=0,
         effective_macs=None,
         params=static.params,
+        scalar_params=None,
         weight_bytes=0,
         activation_bytes=0,
         knows_activations=False,
         peak_activation_bytes=None,
+        uncounted_ops={},
+        notes=(),
         layer_types={},
     )
 

@@ -109,9 +109,8 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
 def _fidelity_figures(case: StoredCase) -> dict[str, Value]:
     if case.fidelity is None:
         return {}
-    ratio = case.fidelity.ratio
     return {
-        "twin_ratio": None if ratio is None else ratio.value,
+        "twin_ratio": case.fidelity.ratio,
         "twin_trusted": "yes" if case.fidelity.is_trusted else "no",
     }
 
@@ -195,9 +194,7 @@ def _model(baseline: Baseline | None) -> ModelBaseline | None:
 def _case_ids(*baselines: Baseline | None) -> list[str]:
     known = [baseline for baseline in baselines if baseline is not None]
     of_models = {case.id for baseline in known for case in baseline.model.cases}
-    return sorted(
-        of_models | {case.id for b in known for machine in b.machines for case in machine.cases}
-    )
+    return sorted(of_models.union(*(machine.cases for b in known for machine in b.machines)))
 
 
 def _machine_keys(*baselines: Baseline | None) -> list[str]:
@@ -206,4 +203,4 @@ def _machine_keys(*baselines: Baseline | None) -> list[str]:
 
 def _latency(baseline: Baseline | None, key: str, case_id: str) -> StoredLatency | None:
     machine = None if baseline is None else baseline.machine(key)
-    return None if machine is None else machine.case(case_id)
+    return None if machine is None else machine.cases.get(case_id)

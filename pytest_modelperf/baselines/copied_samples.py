@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TypeAlias
 
@@ -30,7 +30,7 @@ class _Stored(Struct, frozen=True):
         return len(set(chain.from_iterable(self.times_ns))) >= _FEWEST_VALUES
 
 
-def require_own_samples(cases: Sequence[StoredLatency]) -> None:
+def require_own_samples(cases: Mapping[str, StoredLatency]) -> None:
     """ContradictionError if a process or round of a machine's file repeats another one."""
     places: dict[_Samples, str] = {}
     for stored in chain(_processes(cases), _rounds(cases)):
@@ -44,14 +44,14 @@ def require_own_samples(cases: Sequence[StoredLatency]) -> None:
             )
 
 
-def _processes(cases: Sequence[StoredLatency]) -> Iterator[_Stored]:
-    for case in cases:
+def _processes(cases: Mapping[str, StoredLatency]) -> Iterator[_Stored]:
+    for case_id, case in sorted(cases.items()):
         for number, process in enumerate(case.processes):
-            place = f'cases["{shortened(case.id)}"].processes[{number}].times_ns'
-            yield _Stored(place, tuple(made.times_ns for made in process.rounds))
+            place = f'cases["{shortened(case_id)}"].processes[{number}].times_ns'
+            yield _Stored(place, process.times_ns)
 
 
-def _rounds(cases: Sequence[StoredLatency]) -> Iterator[_Stored]:
+def _rounds(cases: Mapping[str, StoredLatency]) -> Iterator[_Stored]:
     for process in _processes(cases):
         for number, times_ns in enumerate(process.times_ns):
             yield _Stored(f"{process.place}[{number}]", (times_ns,))

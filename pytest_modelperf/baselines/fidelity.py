@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pytest_modelperf.baselines.records import FIDELITY, Fidelity
+from pytest_modelperf.files.documents import rounded
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import duet_ratio
@@ -42,7 +43,9 @@ class FidelityGate(Struct, frozen=True):
 
 def trust_by_plan() -> Fidelity:
     """A twin of which the engine makes the plan of its model: nothing had to run."""
-    return Fidelity(ratio=None, rounds=0, is_trusted=True, has_same_plan=True)
+    return Fidelity(
+        ratio=None, interval=None, rounds=0, is_trusted=True, reason=None, has_same_plan=True
+    )
 
 
 def judge_twin(rounds: Sequence[DuetRound], doubt: str, *, has_same_plan: bool | None) -> Fidelity:
@@ -62,8 +65,12 @@ def judge_twin(rounds: Sequence[DuetRound], doubt: str, *, has_same_plan: bool |
         reason = (
             f"the twin was not shown to run within {100 * FIDELITY:g} % of the model, and {doubt}"
         )
+    interval = None
+    if ratio.low is not None and ratio.high is not None:
+        interval = rounded(ratio.low), rounded(ratio.high)
     return Fidelity(
-        ratio=ratio,
+        ratio=rounded(ratio.value),
+        interval=interval,
         rounds=len(rounds),
         is_trusted=reason is None,
         reason=reason,

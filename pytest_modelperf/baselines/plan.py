@@ -23,7 +23,6 @@ from pytest_modelperf.baselines.records import (
     UpdatePlan,
 )
 from pytest_modelperf.files.documents import rounded
-from pytest_modelperf.stats.records import Ratio
 
 
 def plan_update(stored: Baseline | None, recording: BaselineRecording) -> UpdatePlan:
@@ -49,7 +48,7 @@ def plan_removal(stored: Baseline, case_ids: Sequence[str] | None = None) -> Upd
     after = None
     if cases:
         kept = (
-            replace(machine, cases=tuple(c for c in machine.cases if c.id not in gone))
+            replace(machine, cases={key: c for key, c in machine.cases.items() if key not in gone})
             for machine in stored.machines
         )
         after = replace(
@@ -82,7 +81,7 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
     cases = {case.id: case for case in old.cases} if old is not None else {}
     for case in recording.cases:
         known = cases.get(case.id)
-        new = _with_what_ran(_stored_form(case), known)
+        new = _with_what_ran(case, known)
         is_known = known is not None and known.provenance is not None
         is_same = known is not None and replace(new, provenance=known.provenance) == known
         cases[case.id] = known if known is not None and is_known and is_same else new
@@ -122,20 +121,6 @@ def _with_engine_of(counted: Provenance | None, known: StoredCase) -> Provenance
     return replace(counted, packages=dict(sorted(packages.items())))
 
 
-def _stored_form(case: StoredCase) -> StoredCase:
-    """The case with its ratios rounded as they are stored."""
-    if case.fidelity is None or case.fidelity.ratio is None:
-        return case
-    ratio = case.fidelity.ratio
-    has_interval = ratio.low is not None and ratio.high is not None
-    stored = Ratio(
-        rounded(ratio.value),
-        rounded(ratio.low) if has_interval and ratio.low is not None else None,
-        rounded(ratio.high) if has_interval and ratio.high is not None else None,
-    )
-    return replace(case, fidelity=replace(case.fidelity, ratio=stored))
-
-
 def _merge_twins(
     old: ModelBaseline | None, recording: BaselineRecording, models: set[str | None]
 ) -> StoredTwin | None:
@@ -166,15 +151,15 @@ def _merge_machines(
 ) -> tuple[MachineBaseline, ...]:
     by_key = {machine.key: machine for machine in machines}
     old = by_key.get(recorded.key)
-    cases = {case.id: case for case in old.cases} if old is not None else {}
-    merged = {**cases, **{case.id: case for case in recorded.cases}}
+    cases = {} if old is None else old.cases
+    merged = {**cases, **recorded.cases}
     if not merged or merged == cases:
         return machines
     quota = recorded.machine.quota_cores
     by_key[recorded.key] = replace(
         recorded,
         machine=replace(recorded.machine, quota_cores=quota and rounded(quota)),
-        cases=tuple(case for _, case in sorted(merged.items())),
+        cases=dict(sorted(merged.items())),
     )
     return tuple(machine for _, machine in sorted(by_key.items()))
 

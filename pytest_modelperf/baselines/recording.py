@@ -131,7 +131,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         cases=(stored,),
         twin=twin.data,
         left_out_bytes=twin.left_out_bytes,
-        machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
+        machine=MachineBaseline(key=machine.key, machine=machine, cases={stored.id: latency}),
     )
     return RecordedCase(recording, tuple(profiles), model)
 
@@ -166,7 +166,7 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
         )
     with_twin = next((part for part in parts if part.twin is not None), first)
     machines = [part.machine for part in parts if part.machine is not None]
-    latencies = tuple(case for machine in machines for case in machine.cases)
+    latencies = {key: case for machine in machines for key, case in machine.cases.items()}
     return replace(
         first,
         cases=tuple(case for part in parts for case in part.cases),
@@ -243,7 +243,11 @@ def _find_doubt(found: TwinRun, by_data: str | None) -> str:
 
 def _stored_plan(compared: _ComparedTwin | None, machine: str) -> StoredPlan | None:
     plan = None if compared is None else compared.plan
-    return None if plan is None else StoredPlan(plan.value, plan.kernels, machine)
+    return (
+        None
+        if plan is None
+        else StoredPlan(digest=plan.value, kernels=plan.kernels, machine=machine)
+    )
 
 
 def _machine(facts: ModelFacts) -> MachineFacts:

@@ -10,15 +10,15 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from pytest_modelperf.files.documents import Count, Digest, Number, Positive
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
-from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None
@@ -27,37 +27,54 @@ Value: TypeAlias = int | float | str | None
 FIDELITY = 0.02
 
 
-class Provenance(Struct, frozen=True, kw_only=True):
+# The digest of a plan or of a structure.
+ShortDigest: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
+# A key becomes the name of a file beside `model.json`.
+MachineKey: TypeAlias = Annotated[
+    str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
+]
+
+
+class Stored(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record that is a part of a file as it is: every key has to be there, and no other."""
+
+
+class Provenance(Stored, frozen=True, kw_only=True):
     """When the content of a case was last recorded, with which versions, and on which machine.
 
     `date` is a day in UTC. `machine` is the key of the machine; None if nothing was measured.
     """
 
     date: dt.date
-    packages: Mapping[str, str] = field(default_factory=dict)
-    machine: str | None = None
+    machine: MachineKey | None
+    packages: Mapping[str, str]
 
 
-class StoredStatic(Struct, frozen=True, kw_only=True):
-    """The totals of a static profile, and its layer types by their qualified operator.
+class StoredTotals(Stored, frozen=True, kw_only=True):
+    """The totals of a static profile.
 
     `uncounted_ops` is the number of uncounted layers of each qualified operator. `scalar_params` is
     None if they were not counted.
     """
 
-    macs: int
-    elementwise_ops: int
-    backward_macs: int
-    effective_macs: int | None
-    params: int
-    weight_bytes: int
-    activation_bytes: int
+    macs: Count
+    elementwise_ops: Count
+    backward_macs: Count
+    effective_macs: Count | None
+    params: Count
+    scalar_params: Count | None
+    weight_bytes: Count
+    activation_bytes: Count
     knows_activations: bool
-    peak_activation_bytes: int | None
+    peak_activation_bytes: Count | None
+    uncounted_ops: Mapping[str, Count]
+    notes: tuple[str, ...]
+
+
+class StoredStatic(StoredTotals, frozen=True, kw_only=True):
+    """The totals of a static profile, and its layer types by their qualified operator."""
+
     layer_types: Mapping[str, LayerType]
-    uncounted_ops: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    scalar_params: int | None = None
 
     def __repr__(self) -> str:
         return f"<stored static profile: {self.macs} MACs, {self.params} params>"
@@ -73,70 +90,96 @@ class StoredStatic(Struct, frozen=True, kw_only=True):
         return 1.0 - sum(self.uncounted_ops.values()) / layers if layers else 1.0
 
 
-class Fidelity(Struct, frozen=True, kw_only=True):
+class Fidelity(Stored, frozen=True, kw_only=True):
     """How long the twin of a case took relative to the real model when it was recorded.
 
     `has_same_plan` claims that the engine made the same plan of both; None if the plans were not
-    compared. `ratio` is None where that was answer enough and nothing ran. `reason` says why the
-    twin is not trusted.
+    compared. `ratio` is None where that was answer enough and nothing ran; a single round has no
+    `interval`. `reason` says why the twin is not trusted.
     """
 
-    ratio: Ratio | None
-    rounds: int
+    ratio: Number | None
+    interval: tuple[Number, Number] | None
+    rounds: Count
+    has_same_plan: bool | None
     is_trusted: bool
-    reason: str | None = None
-    has_same_plan: bool | None = None
+    reason: str | None
+
+    def __post_init__(self) -> None:
+        if self.ratio is None:
+            if self.interval or self.rounds:
+                raise ValueError("there are rounds or an interval, but no ratio")
+        elif self.interval and not self.interval[0] <= self.ratio <= self.interval[1]:
+            raise ValueError("the ratio is outside of its interval")
+        if not self.is_trusted and self._has_no_doubt:
+            raise ValueError("the twin is not trusted, but was shown to run like the model")
 
     @property
     def shows_difference(self) -> bool:
         """Whether the duet showed that the twin takes another time: its interval lies beside 1."""
-        low, high = (None, None) if self.ratio is None else (self.ratio.low, self.ratio.high)
-        return low is not None and high is not None and not low <= 1.0 <= high
+        return self.interval is not None and not self.interval[0] <= 1.0 <= self.interval[1]
+
+    @property
+    def _has_no_doubt(self) -> bool:
+        """Whether a recording would trust the twin: by the plans alone, or by the whole interval.
+
+        Bounds are stored rounded, so one that is the limit itself may have been beyond it.
+        """
+        if self.ratio is None or self.interval is None:
+            return self.ratio is None and self.has_same_plan is True
+        return all(abs(bound - 1.0) < FIDELITY for bound in self.interval)
 
 
-class StoredGeneration(Struct, frozen=True, kw_only=True):
+class StoredGeneration(Stored, frozen=True, kw_only=True):
     """The phase of a generation that a case is; `state` are the pairs that the user named."""
 
     phase: Phase
-    prompt: int
-    generate: int
-    state: Mapping[str, str] = field(default_factory=dict)
+    prompt: Count
+    generate: Count
+    state: Mapping[str, str]
 
 
-class StoredPlan(Struct, frozen=True):
+class StoredPlan(Stored, frozen=True, kw_only=True):
     """The plan that the engine made of the model of a case, on the machine of this key."""
 
-    digest: str
-    kernels: int
-    machine: str
+    digest: ShortDigest
+    kernels: Count
+    machine: MachineKey
 
 
-class StoredCase(Struct, frozen=True, kw_only=True):
-    """One stored case. `engine` is the name of the engine that it was recorded with.
+class CaseFacts(Stored, frozen=True, kw_only=True):
+    """A case without its counts. `engine` is the name of the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: cases may be recorded at different
-    times, and `structure` is the digest of its operators and connections. `static` are the counts
-    of the graph alone; None for a Python function. `observed` are those that one run completed;
-    None if there was nothing to complete or nothing ran. `options` are the given options of the
-    engine, and `inputs` the given inputs; None if nothing ran. `generation` is None for a plain
-    case, and `plan` if the engine told none.
+    times, and `structure` is the digest of its operators and connections. `options` are the given
+    options of the engine, and `inputs` the given inputs; None if nothing ran. `generation` is None
+    for a plain case, and `plan` if the engine told none.
+    """
+
+    batch_size: Positive
+    cores: Positive
+    dims: Mapping[str, Count]
+    generation: StoredGeneration | None
+    engine: str | None
+    options: Mapping[str, str] | None
+    inputs: StoredInputs | None
+    model_sha256: Digest | None
+    fidelity: Fidelity | None
+    provenance: Provenance | None
+    plan: StoredPlan | None
+    structure: ShortDigest | None
+
+
+class StoredCase(CaseFacts, frozen=True, kw_only=True):
+    """One stored case.
+
+    `static` are the counts of the graph alone; None for a Python function. `observed` are those
+    that one run completed; None if there was nothing to complete or nothing ran.
     """
 
     id: str
-    batch_size: int
-    cores: int
-    model_sha256: str | None
     static: StoredStatic | None
-    observed: StoredStatic | None = None
-    provenance: Provenance | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    engine: str | None = None
-    options: Mapping[str, str] | None = None
-    inputs: StoredInputs | None = None
-    fidelity: Fidelity | None = None
-    generation: StoredGeneration | None = None
-    plan: StoredPlan | None = None
-    structure: str | None = None
+    observed: StoredStatic | None
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""
@@ -164,16 +207,16 @@ def _describe_dims(dims: Mapping[str, int]) -> str:
     return printable(", ".join(f"{name}={size}" for name, size in sorted(dims.items()))) or "none"
 
 
-class StoredTwin(Struct, frozen=True, kw_only=True):
+class StoredTwin(Stored, frozen=True, kw_only=True):
     """The file of the twin, and the model that it stands for.
 
     `left_out_bytes` is the size of the weights that it leaves out.
     """
 
-    sha256: str
-    size_bytes: int
-    model_sha256: str | None
-    left_out_bytes: int | None = None
+    sha256: Digest
+    size_bytes: Count = field(name="bytes")
+    model_sha256: Digest | None
+    left_out_bytes: Count | None
 
 
 class ModelBaseline(Struct, frozen=True, kw_only=True):
@@ -215,41 +258,45 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
         return None
 
 
-class StoredRound(Struct, frozen=True, kw_only=True):
-    """One round; `times_ns` are some of its `samples` inferences, in order."""
+class StoredProcess(Stored, frozen=True, kw_only=True):
+    """The rounds of one process, figure by figure; the unit of replication of stored samples.
 
-    load_ns: int
-    first_ns: int
-    samples: int
-    times_ns: tuple[int, ...]
-
-
-class StoredProcess(Struct, frozen=True, kw_only=True):
-    """The measurements of one process; the unit of replication of stored samples.
-
-    `layer_type_ns` is the time of each operator in one inference; None if it was not measured.
+    `times_ns` are some of the `samples` inferences of each round, in order. `layer_type_ns` is the
+    time of each operator in one inference; None if it was not measured.
     """
 
     date: dt.date
-    rounds: tuple[StoredRound, ...]
-    peak_rss_bytes: int | None = None
-    layer_type_ns: Mapping[str, int] | None = None
+    load_ns: tuple[Count, ...]
+    first_ns: tuple[Count, ...]
+    peak_rss_bytes: Count | None
+    layer_type_ns: Mapping[str, Count] | None
+    samples: tuple[Count, ...]
+    times_ns: Annotated[
+        tuple[Annotated[tuple[Count, ...], Meta(min_length=1)], ...], Meta(min_length=1)
+    ]
+
+    def __post_init__(self) -> None:
+        rounds = len(self.times_ns)
+        if not rounds == len(self.load_ns) == len(self.first_ns) == len(self.samples):
+            raise ValueError("times_ns, load_ns, first_ns and samples are of different lengths")
+        for stored, taken in zip(self.times_ns, self.samples, strict=True):
+            if len(stored) > taken:
+                raise ValueError(f"{len(stored)} samples are stored of {taken}")
 
     def percentile_ns(self, percent: float) -> float:
         """Of all stored samples together, by linear interpolation."""
-        return _percentile([time for made in self.rounds for time in made.times_ns], percent)
+        return _percentile([time for times in self.times_ns for time in times], percent)
 
 
-class StoredLatency(Struct, frozen=True, kw_only=True):
+class StoredLatency(Stored, frozen=True, kw_only=True):
     """The latency of one case on one kind of machine, process by process."""
 
-    id: str
     engine: EngineFacts
-    model_sha256: str | None
-    processes: tuple[StoredProcess, ...]
+    model_sha256: Digest | None
+    processes: Annotated[tuple[StoredProcess, ...], Meta(min_length=1)]
 
     def __repr__(self) -> str:
-        return f"<stored latency: {self.id}, {len(self.processes)} processes>"
+        return f"<stored latency: {len(self.processes)} processes>"
 
     def percentile_ns(self, percent: float) -> float:
         """The median over the processes."""
@@ -257,14 +304,14 @@ class StoredLatency(Struct, frozen=True, kw_only=True):
 
 
 class MachineBaseline(Struct, frozen=True, kw_only=True):
-    """The measurements on one kind of machine; `machine` is the one that measured last."""
+    """The measurements on one kind of machine, by the ids of cases.
+
+    `machine` is the one that measured last.
+    """
 
     key: str
     machine: MachineFacts
-    cases: tuple[StoredLatency, ...]
-
-    def case(self, case_id: str) -> StoredLatency | None:
-        return next((case for case in self.cases if case.id == case_id), None)
+    cases: Mapping[str, StoredLatency]
 
 
 class Baseline(Struct, frozen=True, kw_only=True):

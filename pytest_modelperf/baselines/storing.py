@@ -14,12 +14,12 @@ from pytest_modelperf.baselines.records import (
     StoredGeneration,
     StoredLatency,
     StoredProcess,
-    StoredRound,
     StoredStatic,
 )
 from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.profiler.measurements import Measurement, Round
+from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
+from pytest_modelperf.report.document import copy_fields
 
 # Some 40 kB with ten digits a sample, and 91 samples in each of 35 rounds. Such a file stays
 # readable in a diff.
@@ -41,12 +41,17 @@ def store_case(
         batch_size=case.batch_size,
         cores=case.cores,
         dims=dict(sorted(case.dims)),
+        generation=None,
         engine=case.engine if run is None else run.engine.name,
+        options=None,
+        inputs=None,
         model_sha256=model.sha256,
         static=None if profile.counted is None else store_static(profile.counted.from_graph),
         observed=_observed(profile.counted),
         fidelity=fidelity,
         provenance=provenance,
+        plan=None,
+        structure=None,
     )
 
 
@@ -65,20 +70,11 @@ def generation_of(binding: Binding) -> StoredGeneration | None:
 
 def store_static(static: StaticProfile) -> StoredStatic:
     """The totals and the layer types of a static profile."""
-    return StoredStatic(
-        macs=static.macs,
-        elementwise_ops=static.elementwise_ops,
-        backward_macs=static.backward_macs,
-        effective_macs=static.effective_macs,
-        params=static.params,
-        scalar_params=static.scalar_params,
-        weight_bytes=static.weight_bytes,
-        activation_bytes=static.activation_bytes,
-        knows_activations=static.knows_activations,
-        peak_activation_bytes=static.peak_activation_bytes,
+    return copy_fields(
+        StoredStatic,
+        static,
         layer_types={op: _untimed(kind) for op, kind in sorted(static.layer_types.items())},
         uncounted_ops=dict(sorted(static.uncounted_ops.items())),
-        notes=static.notes,
     )
 
 
@@ -98,7 +94,6 @@ def store_latency(
     rounds = sum(len(run.rounds) for _, run in measured)
     most = max(_MIN_SAMPLES, MAX_SAMPLES // rounds)
     return StoredLatency(
-        id=profiles[0].case.id,
         engine=measured[0][1].engine,
         model_sha256=model.sha256,
         processes=tuple(_process(profile, run, date, most) for profile, run in measured),
@@ -124,18 +119,12 @@ def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -
     spent = {op: round(kind.ns) for op, kind in kinds if kind.ns is not None}
     return StoredProcess(
         date=date,
-        rounds=tuple(_round(made, most) for made in run.rounds),
+        load_ns=tuple(made.load_ns for made in run.rounds),
+        first_ns=tuple(made.first_ns for made in run.rounds),
         peak_rss_bytes=run.peak_rss_bytes,
         layer_type_ns=None if run.layer_times is None else spent,
-    )
-
-
-def _round(made: Round, most: int) -> StoredRound:
-    return StoredRound(
-        load_ns=made.load_ns,
-        first_ns=made.first_ns,
-        samples=len(made.times_ns),
-        times_ns=thin(made.times_ns, most),
+        samples=tuple(len(made.times_ns) for made in run.rounds),
+        times_ns=tuple(thin(made.times_ns, most) for made in run.rounds),
     )
 
 

@@ -31,7 +31,7 @@ def compare_with_samples(
     if now.measured is None:
         raise MeasureError(now.reason)
     counted = compare_counts(pair, before, gate, place)
-    stored = None if before.machine is None else before.machine.case(place.case.id)
+    stored = None if before.machine is None else before.machine.cases.get(place.case.id)
     note = f"not run as a duet: {refusal}"
     metrics: tuple[Metric, ...] = ()
     doubt = _why_not_judged(stored, now.measured)

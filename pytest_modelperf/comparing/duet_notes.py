@@ -63,7 +63,7 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
 
 
 def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> list[str]:
-    stored = None if before.machine is None else before.machine.case(case.id)
+    stored = None if before.machine is None else before.machine.cases.get(case.id)
     factor = find_baseline_factor(before, rounds, case)
     if stored is None or factor is None:
         return []
@@ -73,7 +73,7 @@ def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> li
 
 def find_baseline_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> float | None:
     """How long the baseline takes on this machine, compared with when it was recorded."""
-    stored = None if before.machine is None else before.machine.case(case.id)
+    stored = None if before.machine is None else before.machine.cases.get(case.id)
     if stored is None:
         return None
     now = summarize([each.before.times_ns for each in rounds], 1).median_ns

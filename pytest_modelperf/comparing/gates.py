@@ -9,7 +9,7 @@ from statistics import median
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import StoredLatency, StoredRound
+from pytest_modelperf.baselines.records import StoredLatency, StoredProcess
 from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, Tolerances
 from pytest_modelperf.comparing.records import Measure, Metric, Verdict
 from pytest_modelperf.graph.phases import Phase
@@ -57,16 +57,19 @@ _VERDICTS = {
 
 
 class StartFigure(Struct, frozen=True):
-    """A time that each side has once a round: its metric, and where a round has it."""
+    """A time that each side has once a round: its metric, and where a round and a file have it."""
 
     metric: str
-    of: Callable[[Round | StoredRound], int]
+    of: Callable[[Round], int]
+    stored: Callable[[StoredProcess], tuple[int, ...]]
 
 
 # By the words of tolerances.
 _STARTS: Mapping[str, StartFigure] = {
-    LOAD: StartFigure("load_ms", lambda made: made.load_ns),
-    FIRST: StartFigure("first_inference_ms", lambda made: made.first_ns),
+    LOAD: StartFigure("load_ms", lambda made: made.load_ns, lambda made: made.load_ns),
+    FIRST: StartFigure(
+        "first_inference_ms", lambda made: made.first_ns, lambda made: made.first_ns
+    ),
 }
 # The first session of a process also pays for what the engine loads once.
 _COLD_ROUNDS = 1
@@ -360,7 +363,7 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
 
 
 def stored_start_metrics(
-    stored: StoredLatency, rounds: Sequence[Round | StoredRound], gate: Gate
+    stored: StoredLatency, rounds: Sequence[Round], gate: Gate
 ) -> tuple[Metric, ...]:
     """The times to load and of the first inference, now and in the recorded processes.
 
@@ -370,9 +373,9 @@ def stored_start_metrics(
     metrics = []
     for name, start in _STARTS.items():
         rule = gate.figure_rule(name)
-        medians = [_start_median(process.rounds, start) for process in stored.processes]
+        medians = [_start_median(start.stored(process)) for process in stored.processes]
         recorded = [each for each in medians if each is not None]
-        latest = _start_median(rounds, start)
+        latest = _start_median([start.of(made) for made in rounds])
         decision = (
             Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(rounds))
             if latest is None
@@ -390,9 +393,9 @@ def stored_start_metrics(
     return tuple(metrics)
 
 
-def _start_median(rounds: Sequence[Round | StoredRound], start: StartFigure) -> float | None:
+def _start_median(times_ns: Sequence[int]) -> float | None:
     """The median without the cold rounds; None if there is no other."""
-    warm = [start.of(made) for made in rounds[_COLD_ROUNDS:]]
+    warm = times_ns[_COLD_ROUNDS:]
     return median(warm) if warm else None
 
 

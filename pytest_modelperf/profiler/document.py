@@ -28,7 +28,6 @@ from pytest_modelperf.profiler.facts_document import (
     LayerJson,
     LayerTypeJson,
     MachineJson,
-    ModelJson,
     Sum,
     TotalsJson,
     all_null,
@@ -37,7 +36,6 @@ from pytest_modelperf.profiler.facts_document import (
     layer_to_json,
     layer_type_to_json,
     machine_to_json,
-    model_to_json,
     totals_to_json,
 )
 from pytest_modelperf.profiler.generation import generation_figures
@@ -45,6 +43,7 @@ from pytest_modelperf.profiler.measurements import Measurement, Noise, Round
 from pytest_modelperf.profiler.records import (
     CaseProfile,
     GenerationFigures,
+    ModelFacts,
     Outcome,
     Profile,
     StaticProfile,
@@ -163,7 +162,7 @@ class ProfileJson(Struct, frozen=True, kw_only=True):
     """The document of a profile."""
 
     schema: int
-    model: ModelJson
+    model: ModelFacts
     machine: MachineJson | None
     cases: tuple[CaseJson, ...]
 
@@ -190,7 +189,7 @@ def profile_to_json(profile: Profile, rooflines: Mapping[str, Json] | None = Non
     known = rooflines or {}
     return ProfileJson(
         schema=SCHEMA,
-        model=model_to_json(profile.model),
+        model=profile.model,
         machine=machine_to_json(profile.machine),
         cases=tuple(_case(case, known.get(case.case.id)) for case in profile.cases),
     )

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import ContradictionError, shortened
 from pytest_modelperf.graph.phases import GenerationPhase
@@ -27,7 +27,6 @@ from pytest_modelperf.profiler.facts_document import (
     LatencyJson,
     LayerJson,
     MachineJson,
-    SparsityJson,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import (
@@ -42,7 +41,6 @@ from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
     GenerationCounts,
-    ModelFacts,
     Outcome,
     Profile,
     Sparsity,
@@ -50,6 +48,7 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
     Uncounted,
 )
+from pytest_modelperf.report.document import copy_fields
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 
 T = TypeVar("T")
@@ -65,14 +64,14 @@ def read_profile(document: ProfileJson) -> Profile:
         raise ContradictionError("cases", "expected at least one case, found an empty list")
     cases = [_case(case, f"cases[{index}]") for index, case in enumerate(document.cases)]
     return Profile(
-        ModelFacts(**asdict(document.model)),
+        document.model,
         _sharing(cases),
         None if document.machine is None else _machine(document.machine),
     )
 
 
 def _machine(machine: MachineJson) -> MachineFacts:
-    return MachineFacts(**{name: getattr(machine, name) for name in MachineFacts.__struct_fields__})
+    return copy_fields(MachineFacts, machine)
 
 
 def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
@@ -180,17 +179,7 @@ def _layer(row: LayerJson, place: str) -> StaticLayer:
         **{name: getattr(row, name) for name in LAYER_COUNTS},
         # The precision of the kernel, where the engine told it: a report shows one or the other.
         precision=row.precision,
-        sparsity=None if row.sparsity is None else _sparsity(row.sparsity),
-    )
-
-
-def _sparsity(sparsity: SparsityJson) -> Sparsity:
-    return Sparsity(
-        zeros=sparsity.zeros,
-        size=sparsity.size,
-        pattern=sparsity.pattern,
-        block_ratio=sparsity.block_ratio,
-        n_of_m=sparsity.n_of_m,
+        sparsity=None if row.sparsity is None else copy_fields(Sparsity, row.sparsity),
     )
 
 

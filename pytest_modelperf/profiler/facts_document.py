@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict
 
 from pytest_modelperf.files.documents import (
     Confidence,
     Count,
-    Digest,
     DurationMs,
     Figure,
-    Number,
     SignedMs,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -29,7 +26,7 @@ from pytest_modelperf.profiler.records import (
     ModelFacts,
     Sparsity,
 )
-from pytest_modelperf.report.document import ms, number
+from pytest_modelperf.report.document import copy_fields, ms
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 
 S = TypeVar("S", bound=Struct)
@@ -45,18 +42,6 @@ LAYER_COUNTS = (
 ShapeJson: TypeAlias = tuple[Count | None, ...]
 # The sum of many counts can need more than 64 bits.
 Sum: TypeAlias = Annotated[int, Meta(ge=0)]
-
-
-class ModelJson(Struct, frozen=True, kw_only=True):
-    """A model."""
-
-    name: str
-    path: str | None
-    sha256: Digest | None
-    size_bytes: Count | None = field(name="bytes")
-    opsets: Mapping[str, Count]
-    producer: str
-    total_bytes: Count | None
 
 
 class MachineJson(MachineFacts, frozen=True):
@@ -124,15 +109,10 @@ class LayerTypeJson(Struct, frozen=True, kw_only=True):
     output_bytes: Sum | None = None
 
 
-class SparsityJson(Struct, frozen=True, kw_only=True):
-    """The zeros of a weight."""
+class SparsityJson(Sparsity, frozen=True, kw_only=True):
+    """The zeros of a weight, with their share."""
 
-    ratio: Figure | None = None
-    zeros: Count
-    size: Count
-    pattern: str
-    block_ratio: Number
-    n_of_m: tuple[Count, Count] | None
+    ratio: Figure | None = None  # type: ignore[assignment]  # a property of the record
 
 
 class LayerJson(Struct, frozen=True, kw_only=True):
@@ -183,16 +163,19 @@ def all_null(kind: type[S]) -> S:
     return kind(**dict.fromkeys(kind.__struct_fields__))
 
 
-def model_to_json(model: ModelFacts) -> ModelJson:
-    return ModelJson(**asdict(model))
+ModelJson: TypeAlias = ModelFacts
+
+
+def model_to_json(model: ModelFacts) -> ModelFacts:
+    return model
 
 
 def machine_to_json(machine: MachineFacts | None) -> MachineJson | None:
-    return None if machine is None else MachineJson(machine.key, **asdict(machine))
+    return None if machine is None else copy_fields(MachineJson, machine, stored_key=machine.key)
 
 
 def engine_to_json(engine: EngineFacts | None) -> EngineJson:
-    return all_null(EngineJson) if engine is None else EngineJson(**asdict(engine))
+    return all_null(EngineJson) if engine is None else copy_fields(EngineJson, engine)
 
 
 def latency_to_json(latency: Latency | None) -> LatencyJson:
@@ -200,15 +183,9 @@ def latency_to_json(latency: Latency | None) -> LatencyJson:
         return all_null(LatencyJson)
     found = {percentile.percent: percentile for percentile in latency.percentiles}
     ordered = [found[percent] for percent in PERCENTS]
-    return LatencyJson(
-        *(ms(percentile.value_ns) for percentile in ordered),
-        min_ms=ms(latency.min_ns),
-        max_ms=ms(latency.max_ns),
-        mean_ms=ms(latency.mean_ns),
-        samples=latency.samples,
-        rounds=latency.rounds,
-        items_per_second=number(latency.items_per_second),
-        confidence=number(latency.confidence),
+    return copy_fields(
+        LatencyJson,
+        latency,
         intervals_ms=IntervalsJson(*map(_interval, ordered)),
         needed=NeededSamplesJson(*(percentile.needed for percentile in ordered)),
     )
@@ -220,21 +197,10 @@ def _interval(percentile: Percentile) -> tuple[float, float] | None:
 
 
 def layer_type_to_json(kind: LayerType) -> LayerTypeJson:
+    if kind.count:
+        return copy_fields(LayerTypeJson, kind)
     # A time that belongs to no layer has none of the figures of the graph.
-    is_layer = kind.count > 0
-    return LayerTypeJson(
-        op_type=kind.op_type,
-        domain=kind.domain if is_layer else None,
-        count=kind.count if is_layer else None,
-        ms=ms(kind.ns),
-        share=number(kind.share),
-        macs=kind.macs,
-        elementwise_ops=kind.elementwise_ops,
-        backward_macs=kind.backward_macs,
-        params=kind.params if is_layer else None,
-        weight_bytes=kind.weight_bytes if is_layer else None,
-        output_bytes=kind.output_bytes,
-    )
+    return LayerTypeJson(op_type=kind.op_type, ms=kind.ms, share=kind.share)
 
 
 def layer_to_json(row: LayerRow) -> LayerJson:
@@ -269,7 +235,7 @@ def _counts(row: LayerRow) -> dict[str, Any]:
 
 
 def _sparsity(sparsity: Sparsity | None) -> SparsityJson | None:
-    return None if sparsity is None else SparsityJson(ratio=sparsity.ratio, **asdict(sparsity))
+    return None if sparsity is None else copy_fields(SparsityJson, sparsity)
 
 
 def totals_to_json(static: object | None) -> dict[str, Any]:

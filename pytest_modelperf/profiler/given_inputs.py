@@ -111,7 +111,7 @@ def describe_given(
     """The stored form of what a user gave: `feeds` are the arrays, and `seed` makes the others."""
     given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
     if not given and not feeds and not seed:
-        return StoredInputs()
+        return StoredInputs(specs={}, sha256=None)
     digest = hashlib.sha256(repr(seed).encode())
     for spec in given.values():
         digest.update(repr((spec.name, spec.dtype, spec.shape, spec.value)).encode())

@@ -6,7 +6,7 @@ import enum
 import math
 from collections.abc import Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pytest_modelperf.files.documents import Count, SignedNs
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -23,14 +23,14 @@ from pytest_modelperf.stats.records import (
 _NS_PER_MS = 1e6
 
 
-class EngineFacts(Struct, frozen=True):
+class EngineFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The engine that ran the model, its options, and its Python."""
 
     name: str
-    version: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    providers: tuple[str, ...] = ()
-    python: str | None = None
+    version: str | None
+    python: str | None
+    options: Mapping[str, str]
+    providers: tuple[str, ...]
 
     @property
     def label(self) -> str:

@@ -179,7 +179,7 @@ def measure_function(
         feeds = make_arguments(request.inputs, request.seed, request.given)
         workload = Workload(model=name or function, batch_size=size, feeds=feeds)
         cases.append(_measure_function_case(workload, setup, place, is_enough))
-    return _on_its_machine(Profile(ModelFacts(shown, None, None, None), tuple(cases)))
+    return _on_its_machine(Profile(ModelFacts.named(shown), tuple(cases)))
 
 
 def _measure_function_case(

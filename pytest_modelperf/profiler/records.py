@@ -7,13 +7,14 @@ None is an unknown value; it is never written as 0.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.documents import Count, Digest, Number
 from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement
@@ -26,19 +27,35 @@ Shape: TypeAlias = tuple[int | None, ...]
 Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
 
 
-class ModelFacts(Struct, frozen=True):
-    """Which file a profile is of; a Python function has no size.
+class ModelIdentity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The facts of a model wherever it lies; a Python function has no size.
 
     `total_bytes` is the size with external data; None if that is missing.
     """
 
     name: str
+    sha256: Digest | None
+    size_bytes: Count | None = field(name="bytes")
+    opsets: Mapping[str, Count]
+    producer: str
+    total_bytes: Count | None
+
+
+class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
+    """Which file a profile is of. A newer version may add keys to it.
+
+    `path` stands after the name: positional fields come before the others.
+    """
+
+    name: str
     path: str | None
-    sha256: str | None
-    size_bytes: int | None
-    opsets: Mapping[str, int] = field(default_factory=dict)
-    producer: str = ""
-    total_bytes: int | None = None
+
+    @classmethod
+    def named(cls, name: str, path: str | None = None) -> ModelFacts:
+        """The facts of a model of which nothing else is known."""
+        return cls(
+            name, path, sha256=None, size_bytes=None, opsets={}, producer="", total_bytes=None
+        )
 
     @property
     def described_size(self) -> str:
@@ -75,11 +92,11 @@ class Sparsity(Struct, frozen=True):
     or where the weight is far sparser than the grouping asks.
     """
 
-    zeros: int
-    size: int
+    zeros: Count
+    size: Count
     pattern: str
-    block_ratio: float
-    n_of_m: tuple[int, int] | None
+    block_ratio: Number
+    n_of_m: tuple[Count, Count] | None
 
     @property
     def ratio(self) -> float:
@@ -140,7 +157,20 @@ class StaticLayer(Struct, frozen=True):
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
 
-class LayerType(Struct, frozen=True):
+class LayerTypeCounts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The counts of all layers of one operator."""
+
+    domain: str
+    count: Count
+    macs: Count | None
+    elementwise_ops: Count | None
+    backward_macs: Count | None
+    params: Count
+    weight_bytes: Count
+    output_bytes: Count | None
+
+
+class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
     """All layers of one operator together; or a kind of time that belongs to no layer.
 
     `ns` is None if no time was measured for any of them, for example because they always run inside
@@ -148,14 +178,6 @@ class LayerType(Struct, frozen=True):
     """
 
     op_type: str
-    domain: str
-    count: int
-    macs: int | None
-    elementwise_ops: int | None
-    backward_macs: int | None
-    params: int
-    weight_bytes: int
-    output_bytes: int | None
     ns: float | None = None
     share: float | None = None
 
@@ -363,7 +385,10 @@ class StaticProfile(Struct, frozen=True):
         groups: dict[str, list[StaticLayer]] = {}
         for layer in self.layers:
             groups.setdefault(layer.qualified_op, []).append(layer)
-        return {op: _layer_type(layers) for op, layers in groups.items()}
+        return {
+            op: _layer_type(layers[0].op_type, layers[0].domain, layers)
+            for op, layers in groups.items()
+        }
 
 
 class Case(Struct, frozen=True):
@@ -487,9 +512,8 @@ class CaseProfile(Struct, frozen=True):
         }
         for op, spent in ns.items():
             if op not in kinds:
-                kinds[op] = LayerType(
-                    op, "", 0, None, None, None, 0, 0, None, spent, spent / total if total else None
-                )
+                share = spent / total if total else None
+                kinds[op] = replace(_layer_type(op, "", []), ns=spent, share=share)
         return kinds
 
     def _measured(self) -> Measurement:
@@ -510,10 +534,10 @@ class Profile(Struct, frozen=True):
     machine: MachineFacts | None = None
 
 
-def _layer_type(layers: list[StaticLayer]) -> LayerType:
+def _layer_type(op_type: str, domain: str, layers: Sequence[StaticLayer]) -> LayerType:
     return LayerType(
-        op_type=layers[0].op_type,
-        domain=layers[0].domain,
+        op_type=op_type,
+        domain=domain,
         count=len(layers),
         macs=_known_sum(layer.macs for layer in layers),
         elementwise_ops=_known_sum(layer.elementwise_ops for layer in layers),
@@ -534,7 +558,7 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-class StoredInputs(Struct, frozen=True, kw_only=True):
+class StoredInputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The inputs of a case that a user gave; the others are made.
 
     `specs` has the type, the shape and at most a few values of each input by its name, in the form
@@ -542,8 +566,8 @@ class StoredInputs(Struct, frozen=True, kw_only=True):
     given.
     """
 
-    specs: Mapping[str, str] = field(default_factory=dict)
-    sha256: str | None = None
+    specs: Mapping[str, str]
+    sha256: Digest | None
 
     def __str__(self) -> str:
         return ", ".join(f"{n}:{s}" for n, s in sorted(self.specs.items())) or "none given"

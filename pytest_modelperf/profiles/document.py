@@ -19,16 +19,14 @@ from pytest_modelperf.profiler.facts_document import (
     LayerJson,
     LayerTypeJson,
     MachineJson,
-    ModelJson,
     TotalsJson,
     engine_to_json,
     layer_to_json,
     layer_type_to_json,
     machine_to_json,
-    model_to_json,
     totals_to_json,
 )
-from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiles.records import (
     CasePair,
     NamedProfile,
@@ -101,7 +99,7 @@ class ComparedProfileJson(Struct, frozen=True, kw_only=True):
 
     name: str
     date: KeptTime | None
-    model: ModelJson
+    model: ModelFacts
     machine: MachineJson | None
 
 
@@ -313,7 +311,7 @@ def _compared_profile(named: NamedProfile) -> ComparedProfileJson:
     return ComparedProfileJson(
         name=named.name,
         date=_date(named),
-        model=model_to_json(named.profile.model),
+        model=named.profile.model,
         machine=machine_to_json(named.profile.machine),
     )
 

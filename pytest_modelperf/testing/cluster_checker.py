@@ -189,7 +189,7 @@ class ClusterChecker(Struct, frozen=True):
     def _names(self, check: CaseCheck, stored: Baseline | None) -> tuple[str, ...]:
         """The machines that may run a case: those of the kind of its baseline, if there are any."""
         machines = () if stored is None else stored.machines
-        kinds = {each.key for each in machines if each.case(check.case_id) is not None}
+        kinds = {each.key for each in machines if each.cases.get(check.case_id) is not None}
         return names_of_kinds(self._allowed(check), kinds, self.cluster.machines)
 
     def _content(self, model: ModelSource) -> ModelContent:

@@ -64,4 +64,4 @@ def function_facts(check: CaseCheck) -> ModelFacts:
     """The facts of a function as a model: only its name."""
     model = check.model
     name = model if isinstance(model, str) else getattr(model, "__qualname__", type(model).__name__)
-    return ModelFacts(str(name), None, None, None)
+    return ModelFacts.named(str(name))

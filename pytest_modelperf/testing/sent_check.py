@@ -188,7 +188,7 @@ def _pack(stored: Baseline, case_id: str) -> bytes:
     """What a baseline has of one case; the samples take a third of their room."""
     cases = tuple(case for case in stored.model.cases if case.id == case_id)
     machines = tuple(
-        replace(machine, cases=tuple(case for case in machine.cases if case.id == case_id))
+        replace(machine, cases={key: c for key, c in machine.cases.items() if key == case_id})
         for machine in stored.machines
     )
     own = replace(stored, model=replace(stored.model, cases=cases), machines=machines)

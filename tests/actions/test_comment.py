@@ -17,7 +17,7 @@ from run_reader import MAX_ZIP_BYTES, Artifact
 
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.testing.document import dump_run
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 from tests.actions.runner import Ran, Runner
@@ -36,6 +36,7 @@ from tests.actions.stand_in import (
     zipped,
 )
 from tests.history.lines import make_line
+from tests.support.facts import make_model
 from tests.support.project import write_dense
 
 # The action installs msgspec alone.
@@ -82,7 +83,7 @@ def outcome(
     return CaseOutcome(
         test=f"{name}::b1-c1",
         source=Source(path=name, line=None),
-        model=ModelFacts(name.rpartition("/")[2], f"/home/runner/work/{name}", "00" * 32, 100),
+        model=make_model(name.rpartition("/")[2], f"/home/runner/work/{name}", "00" * 32, 100),
         cores=1,
         batch_size=1,
         comparison=comparison,

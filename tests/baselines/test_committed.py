@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.document import write_model
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.records import BaselineRecording, Provenance
+from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.graph.model_file import open_model
@@ -20,6 +20,7 @@ from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.machine.describe import find_versions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.support.checkout import ROOT
+from tests.support.facts import make_provenance
 from tests.support.light_models import LIGHT_MODELS, light_model
 
 STORE = BaselineStore(ROOT / "baselines")
@@ -33,7 +34,7 @@ def current(name: str) -> BaselineRecording:
     profile = profile_model(path, ProfileRequest(batch_sizes=(1, 8)))
     structure = digest_structure(open_model(path))
     today = dt.datetime.now(dt.timezone.utc).date()
-    provenance = Provenance(date=today, packages=find_versions(PACKAGES))
+    provenance = make_provenance(date=today, packages=find_versions(PACKAGES))
     return BaselineRecording(
         name=f"light_{name}",
         model=profile.model,

@@ -193,8 +193,8 @@ def test_another_machine_and_engine_are_named(folder: Path) -> None:
 
     def upgraded(baseline: Baseline) -> Baseline:
         (machine,) = (each for each in baseline.machines if each.key == MACHINE.key)
-        engine = replace(machine.cases[0].engine, version="1.32.0")
-        cases = tuple(replace(case, engine=engine) for case in machine.cases)
+        engine = replace(machine.cases["b1-c1"].engine, version="1.32.0")
+        cases = {key: replace(case, engine=engine) for key, case in machine.cases.items()}
         facts = replace(machine.machine, cpu="AMD EPYC 9R45")
         changed = MachineBaseline(key=machine.key, machine=facts, cases=cases)
         return replace(baseline, machines=(changed,))
@@ -278,7 +278,8 @@ def test_a_twin_that_is_no_longer_trusted_is_told(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
         fidelity = baseline.model.cases[0].fidelity
         assert fidelity is not None
-        return with_case(baseline, fidelity=replace(fidelity, is_trusted=False, reason="slow"))
+        unclear = replace(fidelity, interval=(0.9, 1.1), is_trusted=False, reason="unclear")
+        return with_case(baseline, fidelity=unclear)
 
     assert line_of(folder, changed) == snapshot(
         ["changed models--encoder: same model; twin no longer trusted (b1-c1)"]
@@ -287,7 +288,7 @@ def test_a_twin_that_is_no_longer_trusted_is_told(folder: Path) -> None:
 
 def test_another_plan_is_told(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
-        return with_case(baseline, plan=StoredPlan("0123", 9, MACHINE.key))
+        return with_case(baseline, plan=StoredPlan(digest="0123", kernels=9, machine=MACHINE.key))
 
     assert line_of(folder, changed) == snapshot(
         ["changed models--encoder: same model; plan changed (b1-c1)"]

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, Provenance
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
@@ -22,12 +22,12 @@ from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.stats.records import Ratio
+from tests.support.facts import make_fidelity, make_provenance
 from tests.support.small_models import ones, parse
 
 DENSE = "g (float[N,64] x) => (float[N,{width}] y) {{ y = MatMul(x, w) }}"
 REQUEST = ProfileRequest(batch_sizes=(1, 2))
-TRUSTED = Fidelity(ratio=Ratio(1.0, 0.999, 1.001), rounds=6, is_trusted=True)
+TRUSTED = make_fidelity(1.0, 0.999, 1.001)
 
 
 def dense(width: int = 32, unused: int = 0) -> onnx.ModelProto:
@@ -52,7 +52,7 @@ def activated(op: str) -> onnx.ModelProto:
 def recorded(model: onnx.ModelProto) -> Baseline:
     profile = profile_model(model, REQUEST)
     facts = replace(profile.model, sha256="a" * 64)
-    origin = Provenance(date=dt.date(2026, 1, 31))
+    origin = make_provenance(date=dt.date(2026, 1, 31))
     structure = digest_structure(open_model(model))
     cases = tuple(
         replace(store_case(case, facts, origin, TRUSTED), structure=structure)

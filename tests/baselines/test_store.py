@@ -47,7 +47,6 @@ from pytest_modelperf.baselines.records import (
     StoredLatency,
     StoredPlan,
     StoredProcess,
-    StoredRound,
     StoredStatic,
     StoredTwin,
     UpdatePlan,
@@ -62,9 +61,10 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
-from pytest_modelperf.stats.records import Ratio
 from tests.support.baseline_writer import DAY, MACHINE, NAME, make_case, make_recording
 from tests.support.checkout import ROOT
+from tests.support.doubted_twin import SLOWER
+from tests.support.facts import make_provenance
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 
 # Enough for a hundred times the work: a child that takes longer hangs.
@@ -227,25 +227,37 @@ _STATIC = st.builds(
     ),
     uncounted_ops=_COUNTS,
     notes=st.lists(_TEXT, max_size=2).map(tuple),
+    scalar_params=_MAYBE,
 )
-_RATIO = st.lists(_FLOAT, min_size=3, max_size=3).map(sorted).map(lambda f: Ratio(f[1], f[0], f[2]))
 
 
-def _may_be_read(fidelity: Fidelity) -> bool:
-    """Whether a twin that is not trusted was not shown to run like its model either."""
-    ratio = fidelity.ratio
-    bounds = [] if ratio is None or ratio.low is None else [ratio.low, ratio.high or 0.0]
-    return fidelity.is_trusted or not bounds or any(abs(bound - 1.0) > 0.02 for bound in bounds)
+def _fidelity(
+    ratios: list[float],
+    *,
+    has_interval: bool,
+    is_trusted: bool,
+    **rest: Any,  # noqa: ANN401  # the other fields
+) -> Fidelity:
+    """A fidelity as a recording makes it: a twin that was shown to be near is trusted."""
+    low, ratio, high = sorted(ratios)
+    is_near = has_interval and abs(low - 1.0) < 0.02 and abs(high - 1.0) < 0.02
+    return Fidelity(
+        ratio=ratio,
+        interval=(low, high) if has_interval else None,
+        is_trusted=is_trusted or is_near,
+        **rest,
+    )
 
 
 _FIDELITY: st.SearchStrategy[Fidelity] = st.builds(
-    Fidelity,
-    ratio=_RATIO | st.builds(Ratio, _FLOAT, st.none(), st.none()),
+    _fidelity,
+    st.lists(_FLOAT, min_size=3, max_size=3),
+    has_interval=st.booleans(),
     rounds=_COUNT,
     is_trusted=st.booleans(),
     reason=st.none() | _TEXT,
     has_same_plan=st.none() | st.booleans(),
-).filter(_may_be_read)
+)
 _CASE = st.builds(
     lambda batch_size, cores, suffix, **rest: StoredCase(
         id=f"b{batch_size}-c{cores}{suffix}", batch_size=batch_size, cores=cores, **rest
@@ -314,22 +326,25 @@ _MODELS = st.builds(
         left_out_bytes=_MAYBE,
     ),
 )
+_TIMES = st.lists(st.lists(_COUNT, min_size=1, max_size=3).map(tuple), min_size=1, max_size=2)
+
+
+def _process(times: list[tuple[int, ...]], start: int, **rest: Any) -> StoredProcess:  # noqa: ANN401  # fields
+    starts = (start,) * len(times)
+    return StoredProcess(
+        load_ns=starts,
+        first_ns=starts,
+        samples=tuple(map(len, times)),
+        times_ns=tuple(times),
+        **rest,
+    )
+
+
 _PROCESS = st.builds(
-    StoredProcess,
+    _process,
+    _TIMES,
+    _COUNT,
     date=_DAY,
-    rounds=st.lists(
-        st.lists(_COUNT, min_size=1, max_size=3).flatmap(
-            lambda times: st.builds(
-                StoredRound,
-                load_ns=_COUNT,
-                first_ns=_COUNT,
-                samples=st.integers(len(times), MAX_INTEGER),
-                times_ns=st.just(tuple(times)),
-            )
-        ),
-        min_size=1,
-        max_size=2,
-    ).map(tuple),
     peak_rss_bytes=_MAYBE,
     layer_type_ns=st.none() | _COUNTS,
 )
@@ -346,23 +361,24 @@ _MACHINES = st.builds(
         turbo=st.none() | st.booleans(),
         packages=_TEXTS,
     ),
-    cases=st.lists(
+    cases=st.dictionaries(
+        _TEXT,
         st.builds(
             StoredLatency,
-            id=_TEXT,
             engine=st.builds(
                 EngineFacts,
-                _TEXT,
-                st.none() | _TEXT,
-                _TEXTS,
-                st.lists(_TEXT, max_size=2).map(tuple),
+                name=_TEXT,
+                version=st.none() | _TEXT,
+                python=st.none() | _TEXT,
+                options=_TEXTS,
+                providers=st.lists(_TEXT, max_size=2).map(tuple),
             ),
             model_sha256=st.none() | _DIGEST,
             processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
         ),
         min_size=1,
         max_size=2,
-    ).map(_by_id),
+    ),
 )
 
 
@@ -915,7 +931,7 @@ def test_what_did_not_change_is_not_written_not_even_its_date(tmp_path: Path) ->
     store_recording(tmp_path)
     before = snapshot_files(tmp_path)
     again = make_recording()
-    later = replace(Provenance(date=dt.date(2027, 1, 1)), machine="linux-x86_64-other-8c")
+    later = make_provenance(dt.date(2027, 1, 1), machine="linux-x86_64-other-8c")
     again = replace(again, cases=tuple(replace(case, provenance=later) for case in again.cases))
     store = BaselineStore(tmp_path)
     plan = plan_update(store.read(NAME), again)
@@ -965,13 +981,13 @@ def test_a_plan_lists_every_case_that_it_changes_and_only_those(
 
 def _case_on(baseline: Baseline, key: str, case_id: str) -> StoredLatency | None:
     machine = baseline.machine(key)
-    return None if machine is None else machine.case(case_id)
+    return None if machine is None else machine.cases.get(case_id)
 
 
 @given(_CASE, _CASE)
 def test_no_difference_of_two_cases_goes_without_a_row(one: StoredCase, two: StoredCase) -> None:
     same_id = replace(two, id=one.id, batch_size=one.batch_size, cores=one.cores)
-    known = replace(one, provenance=one.provenance or Provenance(date=DAY))
+    known = replace(one, provenance=one.provenance or make_provenance(date=DAY))
     stored = plan_update(None, replace(make_recording(), cases=(known,), machine=None)).after
     assert stored is not None
     plan = plan_update(stored, replace(make_recording(), cases=(same_id,), machine=None))
@@ -1004,12 +1020,12 @@ def test_without_a_new_twin_the_old_one_stays_while_it_stands_for_a_case(tmp_pat
 def test_a_twin_that_is_not_trusted_says_why() -> None:
     case = make_case("b1-c1", None, 1)
     assert case.fidelity is not None
-    doubted = replace(case, fidelity=replace(case.fidelity, is_trusted=False, reason="3 % slower"))
+    doubted = replace(case, fidelity=SLOWER)
     recording = make_recording()
     cases = (replace(doubted, model_sha256=recording.model.sha256),)
     stored = plan_update(None, replace(recording, cases=cases)).after
     assert stored is not None
-    assert stored.model.twin_refusal("b1-c1") == "3 % slower"
+    assert stored.model.twin_refusal("b1-c1") == SLOWER.reason
 
 
 def test_removing_is_explicit_and_takes_a_case_from_every_machine(tmp_path: Path) -> None:
@@ -1055,7 +1071,7 @@ def test_another_plan_of_the_engine_is_a_change() -> None:
     before = plan_update(None, make_recording()).after
     assert before is not None
     (case,) = before.model.cases
-    now = replace(case, plan=StoredPlan("0123456789abcdef", 9, MACHINE.key))
+    now = replace(case, plan=StoredPlan(digest="0123456789abcdef", kernels=9, machine=MACHINE.key))
     after = replace(before, model=replace(before.model, cases=(now,)))
     assert [
         (each.case, each.name, each.before, each.after) for each in list_changes(before, after)
@@ -1078,7 +1094,7 @@ def test_no_name_in_a_plan_can_steer_a_terminal() -> None:
 def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
     profile = measured_classifier()
     case = profile.cases[0]
-    stored = store_case(case, profile.model, Provenance(date=DAY))
+    stored = store_case(case, profile.model, make_provenance(date=DAY))
     latency = store_latency([case], profile.model, DAY)
     assert case.measured is not None
     assert stored.static is not None
@@ -1087,7 +1103,7 @@ def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
     assert stored.static.flops == case.static.flops
     assert stored.static.coverage == case.static.coverage
     assert stored.engine == "onnxruntime"
-    assert [p.rounds[0].times_ns for p in latency.processes] == [case.measured.rounds[0].times_ns]
+    assert [p.times_ns[0] for p in latency.processes] == [case.measured.rounds[0].times_ns]
     p50 = case.latency.percentile(50.0).value_ns
     assert latency.percentile_ns(50.0) == pytest.approx(p50)
     assert latency.processes[0].layer_type_ns is not None
@@ -1096,7 +1112,7 @@ def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
         name="m",
         model=replace(profile.model, path="/home/me/m.onnx"),
         cases=(stored,),
-        machine=MachineBaseline(key=MACHINE.key, machine=MACHINE, cases=(latency,)),
+        machine=MachineBaseline(key=MACHINE.key, machine=MACHINE, cases={stored.id: latency}),
     )
     after = plan_update(None, recording).after
     assert after is not None
@@ -1124,8 +1140,8 @@ def test_a_thinned_round_keeps_its_order_its_ends_and_nearly_its_percentiles(
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50), st.floats(0, 100))
 def test_a_percentile_of_stored_samples_is_that_of_numpy(times: list[int], percent: float) -> None:
-    made = StoredRound(load_ns=0, first_ns=0, samples=len(times), times_ns=tuple(times))
-    found = StoredProcess(date=DAY, rounds=(made,)).percentile_ns(percent)
+    made = _process([tuple(times)], 0, date=DAY, peak_rss_bytes=None, layer_type_ns=None)
+    found = made.percentile_ns(percent)
     assert found == pytest.approx(np.percentile(times, percent), rel=1e-12, abs=1e-3)
 
 
@@ -1138,9 +1154,9 @@ def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None
         measured = make_measurement(rounds=rounds)
         runs.append(replace(profile.cases[0], measured=measured))
     latency = store_latency(runs, profile.model, DAY)
-    stored = MachineBaseline(key=MACHINE.key, machine=MACHINE, cases=(latency,))
+    stored = MachineBaseline(key=MACHINE.key, machine=MACHINE, cases={"b1-c1": latency})
     assert 20_000 < len(write_machine(stored)) < 50_000
-    assert latency.processes[0].rounds[0].samples == 400
+    assert latency.processes[0].samples[0] == 400
 
 
 # Writing
@@ -1188,7 +1204,7 @@ def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -
     assert stored is not None
     ids = {f"b{batch_size}-c{cores}" for batch_size in range(1, 9) for cores in range(1, 5)}
     assert {case.id for case in stored.model.cases} == ids
-    assert {case.id for case in stored.machines[0].cases} == ids
+    assert stored.machines[0].cases.keys() == ids
     assert not list(tmp_path.rglob(".*"))
 
 

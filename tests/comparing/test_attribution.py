@@ -39,12 +39,13 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.stats.calm import CalmTime
+from tests.support.facts import make_engine
 from tests.support.profiles import make_measurement
 from tests.support.small_models import parse
 
 NS_PER_MS = 1e6
 SLOWER = (1.05, 1.2)
-ENGINE = EngineFacts("onnxruntime", "1.31.1")
+ENGINE = make_engine("onnxruntime", "1.31.1")
 
 
 def layer(  # noqa: PLR0913  # each tells layers apart
@@ -708,8 +709,8 @@ def test_one_factor_is_no_reason_where_the_graph_changed() -> None:
 
 
 def test_another_engine_and_its_options_are_told_last() -> None:
-    old = EngineFacts("onnxruntime", "1.20.1", options={"level": "all"})
-    new = EngineFacts("onnxruntime", "1.31.1", options={})
+    old = make_engine("onnxruntime", "1.20.1", options={"level": "all"})
+    new = make_engine("onnxruntime", "1.31.1", options={})
     found = explained(profile(Ran("a"), engine=old), profile(Ran("a", ms=2.0), engine=new))
     assert found.reasons[1:] == (
         "another engine: onnxruntime 1.20.1 before, onnxruntime 1.31.1 now",

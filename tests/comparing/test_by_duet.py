@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
-from pytest_modelperf.baselines.records import BaselineRecording, Provenance
+from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing import by_samples
@@ -31,6 +31,7 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from tests.support.command import Result, run
 from tests.support.doubted_twin import doubted
+from tests.support.facts import make_provenance
 from tests.support.installed import install
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse, save_beside
@@ -287,7 +288,7 @@ def test_a_recording_has_a_twin_and_one_process_where_that_is_trusted(
     # The engine of the tests tells no plan, so its twin has to be shown to be near.
     assert (case.fidelity.is_trusted, case.fidelity.has_same_plan) == (True, None)
     assert recording.machine is not None
-    (latency,) = recording.machine.cases
+    (latency,) = recording.machine.cases.values()
     assert len(latency.processes) == 1
     assert case.provenance is not None
     assert case.provenance.packages["timed"] == "1"
@@ -299,7 +300,7 @@ def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> 
     assert recording.cases[0].fidelity is not None
     assert not recording.cases[0].fidelity.is_trusted
     assert recording.machine is not None
-    (latency,) = recording.machine.cases
+    (latency,) = recording.machine.cases.values()
     assert len(latency.processes) == PROCESSES
 
 
@@ -314,14 +315,13 @@ def trusted(recording: BaselineRecording) -> BaselineRecording:
 def steady(recording: BaselineRecording) -> BaselineRecording:
     """The recording as if this machine had been quiet: each process took the same time."""
     assert recording.machine is not None
-    (latency,) = recording.machine.cases
+    (latency,) = recording.machine.cases.values()
     processes = tuple(
-        replace(
-            p, rounds=tuple(replace(r, times_ns=(200_000,) * len(r.times_ns)) for r in p.rounds)
-        )
+        replace(p, times_ns=tuple((200_000,) * len(times) for times in p.times_ns))
         for p in latency.processes * PROCESSES
     )
-    machine = replace(recording.machine, cases=(replace(latency, processes=processes),))
+    cases = dict.fromkeys(recording.machine.cases, replace(latency, processes=processes))
+    machine = replace(recording.machine, cases=cases)
     return replace(recording, machine=machine)
 
 
@@ -440,7 +440,7 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     model = tmp_path / "open.onnx"
     model.write_bytes(parse(OPEN).SerializeToString())
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
-    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
     cases = tuple(replace(case, id=name, dims=dims) for name, dims in recorded.items())
     baseline = store(BaselineRecording(name="base", model=profile.model, cases=cases), tmp_path)
     _, document = compared(baseline, str(model), *options, how)
@@ -454,7 +454,7 @@ def test_a_case_that_was_recorded_at_other_dimensions_is_new(how: str, tmp_path:
     model = tmp_path / "open.onnx"
     model.write_bytes(parse(OPEN).SerializeToString())
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
-    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
     stored = replace(case, dims=TALL)
     recording = BaselineRecording(name="base", model=profile.model, cases=(stored,))
     _, document = compared(store(recording, tmp_path), str(model), "--dim", "height=3", how)
@@ -473,7 +473,7 @@ def test_a_case_that_was_recorded_on_other_inputs_is_new(how: str, tmp_path: Pat
         np.savez(tmp_path / f"{width}.npz", x=np.ones((1, 2, width), np.float32))
     request = ProfileRequest(given=read_given(tmp_path / "4.npz"))
     profile = profile_model(str(model), request)
-    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
     given = Model.load(str(model), request, Extensions()).given_inputs()
     recording = BaselineRecording(
         name="base", model=profile.model, cases=(replace(case, inputs=given),)
@@ -503,7 +503,7 @@ def test_a_dimension_is_not_named_by_what_looks_like_it_in_an_id(
     model.write_bytes(parse(text).SerializeToString())
     request = ProfileRequest(dims={fixed: (1,), varied: (2,)})
     profile = profile_model(str(model), request)
-    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
     cases = tuple(
         replace(case, id=name, dims={fixed: 1, varied: size})
         for name, size in zip(ids, (2, 3), strict=True)

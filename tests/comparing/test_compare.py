@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_with_stored
@@ -20,12 +19,12 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
-    ModelFacts,
     Profile,
     StaticLayer,
     StaticProfile,
     Uncounted,
 )
+from tests.support.facts import make_model, make_provenance
 
 CASE = Case(1, 1)
 MACHINE = MachineFacts(system="Linux", architecture="x86_64", usable_cores=2)
@@ -66,7 +65,7 @@ def static(
 
 def profile(*statics: StaticProfile, name: str = "m.onnx", batch: int = 1) -> Profile:
     cases = tuple(CaseProfile(Case(batch * 2**i, 1), s) for i, s in enumerate(statics))
-    return Profile(ModelFacts(name, name, None, 100), cases, MACHINE)
+    return Profile(make_model(name, name, None, 100), cases, MACHINE)
 
 
 def compared(before: StaticProfile, after: StaticProfile) -> CaseComparison:
@@ -184,8 +183,8 @@ def test_what_a_run_completed_is_held_against_what_a_run_completed(
 
 
 def stored(static: StaticProfile) -> SideCounts:
-    facts = ModelFacts("m.onnx", None, "a" * 64, 100)
-    case = store_case(CaseProfile(CASE, static), facts, Provenance(date=dt.date(2026, 1, 31)))
+    facts = make_model("m.onnx", None, "a" * 64, 100)
+    case = store_case(CaseProfile(CASE, static), facts, make_provenance(date=dt.date(2026, 1, 31)))
     assert case.static is not None
     return SideCounts(case.static, case.observed)
 

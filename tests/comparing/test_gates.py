@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, trust_by_plan
-from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess, StoredRound
+from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess
 from pytest_modelperf.comparing.gates import (
     Gate,
     describe_modes,
@@ -20,8 +21,10 @@ from pytest_modelperf.comparing.gates import (
 )
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
+from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 from pytest_modelperf.stats.estimates import summarize
+from tests.support.facts import make_engine
+from tests.support.profiles import make_round
 
 OPEN = Verdict.INCONCLUSIVE
 
@@ -317,11 +320,8 @@ def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far() -> None:
 
 
 def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() -> None:
-    made = StoredRound(load_ns=1, first_ns=1, samples=40, times_ns=(1_000_000,) * 40)
-    process = StoredProcess(date=dt.date(2026, 1, 31), rounds=(made,))
-    stored = StoredLatency(
-        id="b1-c1", engine=EngineFacts("e"), model_sha256=None, processes=(process,) * 5
-    )
+    process = store_process([make_round([1_000_000] * 40)])
+    stored = StoredLatency(engine=make_engine("e"), model_sha256=None, processes=(process,) * 5)
     median, tail = stored_metrics(stored, summarize([[1_000_000] * 40] * 2, 1), Gate())
     assert (median.name, median.after) == ("latency_p50", 1.0)
     assert (tail.name, tail.after) == ("latency_p95", None)
@@ -331,25 +331,28 @@ def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() ->
 def stored_starts(*load_ms: float, rounds: int = 3) -> StoredLatency:
     """A process for each time to load; the first inference takes twice as long."""
     return StoredLatency(
-        id="b1-c1",
-        engine=EngineFacts("e"),
+        engine=make_engine("e"),
         model_sha256=None,
-        processes=tuple(
-            StoredProcess(date=dt.date(2026, 1, 31), rounds=started(each, rounds))
-            for each in load_ms
-        ),
+        processes=tuple(store_process(started(each, rounds)) for each in load_ms),
     )
 
 
-def started(load_ms: float, rounds: int = 3) -> tuple[StoredRound, ...]:
+def store_process(rounds: Sequence[Round]) -> StoredProcess:
+    return StoredProcess(
+        date=dt.date(2026, 1, 31),
+        load_ns=tuple(made.load_ns for made in rounds),
+        first_ns=tuple(made.first_ns for made in rounds),
+        peak_rss_bytes=None,
+        layer_type_ns=None,
+        samples=tuple(len(made.times_ns) for made in rounds),
+        times_ns=tuple(made.times_ns for made in rounds),
+    )
+
+
+def started(load_ms: float, rounds: int = 3) -> tuple[Round, ...]:
     """Rounds of one process, the first of which is cold and takes five times as long."""
     times = [5 * load_ms, *([load_ms] * (rounds - 1))]
-    return tuple(
-        StoredRound(
-            load_ns=round(ms * 1e6), first_ns=round(2 * ms * 1e6), samples=1, times_ns=(1_000_000,)
-        )
-        for ms in times
-    )
+    return tuple(make_round([1_000_000], load_ms=ms, first_ms=2 * ms) for ms in times)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +391,7 @@ def test_starts_are_judged_by_the_recorded_processes(now: float, verdict: Verdic
     ids=["few processes", "only cold ones", "only a cold one now"],
 )
 def test_starts_stay_open_where_too_few_were_recorded(
-    stored: StoredLatency, now: tuple[StoredRound, ...], before: float | None, after: float | None
+    stored: StoredLatency, now: tuple[Round, ...], before: float | None, after: float | None
 ) -> None:
     for metric, factor in zip(stored_start_metrics(stored, now, Gate()), (1, 2), strict=True):
         expected = [None if each is None else factor * each for each in (before, after)]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
-from pytest_modelperf.baselines.records import ModelBaseline, Provenance, StoredCase
+from pytest_modelperf.baselines.records import ModelBaseline, StoredCase
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
@@ -33,6 +33,7 @@ from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
+from tests.support.facts import make_provenance
 from tests.support.small_models import ones, parse, save_beside, zero
 
 TOP = """g (float[1,H,W] x, int64[1] k) => (float[1,H,C] y, int64[1,H,C] i) {
@@ -61,8 +62,8 @@ def run_case(model: Model, way: Way) -> StoredCase:
     facts = model_facts(model.file, reads_all=True)
     packages = {"onnxruntime": importlib.metadata.version("onnxruntime")}
     return replace(
-        store_case(CaseProfile(PLACE.case, model.static), facts, Provenance(date=DAY)),
-        provenance=Provenance(date=DAY, packages=packages),
+        store_case(CaseProfile(PLACE.case, model.static), facts, make_provenance(date=DAY)),
+        provenance=make_provenance(date=DAY, packages=packages),
         engine="onnxruntime",
         options=dict(way.options),
         inputs=model.given_inputs(),
@@ -205,7 +206,7 @@ def test_what_an_older_version_did_not_say_has_to_run(unknown: str, path: Path) 
 
 
 def test_another_version_of_the_engine_has_to_run(path: Path) -> None:
-    older = Provenance(date=DAY, packages={"onnxruntime": "1.0.0"})
+    older = make_provenance(date=DAY, packages={"onnxruntime": "1.0.0"})
     assert verdict(USUAL, USUAL, path, provenance=older) is None
 
 
@@ -227,7 +228,7 @@ def counted_over(stored: StoredCase, model: Model) -> StoredCase:
     counted = record_counts("top", model, DAY, PLACE)
     (now,) = counted.cases
     before = plan_update(None, replace(counted, cases=(stored,))).after
-    now = replace(now, provenance=Provenance(date=DAY, packages={"onnxruntime": "9.9.9"}))
+    now = replace(now, provenance=make_provenance(date=DAY, packages={"onnxruntime": "9.9.9"}))
     after = plan_update(before, replace(counted, cases=(now,))).after
     assert after is not None
     (found,) = after.model.cases

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import ModelBaseline, Provenance
+from pytest_modelperf.baselines.records import ModelBaseline
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
@@ -26,6 +26,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.records import Case, Profile, StoredInputs
 from pytest_modelperf.profiler.request import ProfileRequest, profile_both, profile_model
 from pytest_modelperf.report.page import TextStyle
+from tests.support.facts import make_provenance
 from tests.support.small_models import ones, parse, save_beside
 
 MIB = 1 << 20
@@ -166,14 +167,16 @@ def test_without_external_data_there_is_no_size_and_a_note_where_it_is_named(
 
 def recorded(profile: Profile) -> ModelBaseline:
     (case,) = profile.cases
-    provenance = Provenance(date=dt.date(2026, 1, 31))
+    provenance = make_provenance(date=dt.date(2026, 1, 31))
     return ModelBaseline(model=profile.model, cases=(store_case(case, profile.model, provenance),))
 
 
 def against_baseline(
     stored: ModelBaseline, now: Profile, tolerances: Tolerances = USUAL
 ) -> CaseComparison:
-    (case,) = compare_with_baseline(stored, now, StoredInputs(), tolerances).cases
+    (case,) = compare_with_baseline(
+        stored, now, StoredInputs(specs={}, sha256=None), tolerances
+    ).cases
     return case
 
 

@@ -47,7 +47,6 @@ from pytest_modelperf.profiler.records import (
     CaseProfile,
     LayerRow,
     LayerType,
-    ModelFacts,
     StaticLayer,
     StaticProfile,
     Uncounted,
@@ -64,6 +63,7 @@ from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT
+from tests.support.facts import make_model
 from tests.support.small_models import ones, parse, static_of
 
 if sys.version_info >= (3, 11):
@@ -531,7 +531,7 @@ def empty_case() -> CaseOutcome:
     return CaseOutcome(
         test="m.onnx::b1-c1",
         source=Source(path="m.onnx", line=None),
-        model=ModelFacts("m.onnx", "m.onnx", None, 1),
+        model=make_model("m.onnx", "m.onnx", None, 1),
         cores=1,
         batch_size=1,
         comparison=replace(compare_cases(case, case), outcome=Verdict.NEW),

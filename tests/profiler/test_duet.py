@@ -12,10 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Noise
+from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.rig import PlacedPart, Rig, Setup, Workload, run_kernels
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import Worker
+from tests.support.facts import make_engine
 
 
 @dataclass
@@ -258,7 +259,7 @@ class Answering:
 
 
 def rig_of(worker: Answering | Holding, cores: int) -> Rig:
-    return Rig(cast("Worker", worker), Setup(), cores, Workload(model="m"), EngineFacts("e"))
+    return Rig(cast("Worker", worker), Setup(), cores, Workload(model="m"), make_engine("e"))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +306,7 @@ def test_a_profiled_session_runs_so_often_as_time_and_the_policy_allow(
     worker = Profiling()
     policy = SamplingPolicy(max_seconds=4, min_layer_runs=5, min_slow_layer_runs=2)
     rig = Rig(
-        cast("Worker", worker), Setup(policy=policy), 1, Workload(model="m"), EngineFacts("e")
+        cast("Worker", worker), Setup(policy=policy), 1, Workload(model="m"), make_engine("e")
     )
     assert run_kernels(rig, None, nodes, weight_bytes=1) is None
     assert worker.asked["limits"] == [(2, None), (5, 4 * 10**9), (most, 10**9)]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.conditions import describe_machine_line, doubt_lines
 from pytest_modelperf.profiler.csv import render_csv
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Progress
+from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.progress import progress_line
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.tables.layer_columns import (
@@ -33,6 +33,7 @@ from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
 from pytest_modelperf.text.words import display_width
+from tests.support.facts import make_engine
 from tests.support.profiles import (
     MACHINE,
     SHARES,
@@ -337,7 +338,7 @@ def test_a_profile_whose_cases_all_failed_says_why_and_what_is_known_of_the_grap
 
 
 def test_nothing_in_a_measurement_can_steer_a_terminal() -> None:
-    engine = EngineFacts(EVIL, EVIL, {EVIL: EVIL}, (EVIL,))
+    engine = make_engine(EVIL, EVIL, {EVIL: EVIL}, (EVIL,))
     kernels = [
         (0.5, kernel_time(EVIL, 0, 1, provider=EVIL, precision=EVIL)),
         (0.5, kernel_time(EVIL, None)),

@@ -45,7 +45,7 @@ from pytest_modelperf.profiler.page_latency import (
     point_entry,
     spread_of,
 )
-from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts, StaticLayer
+from pytest_modelperf.profiler.records import Case, LayerRow, StaticLayer
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import dump_data, pack
@@ -72,6 +72,7 @@ from tests.support.comparisons import (
     row,
     with_names,
 )
+from tests.support.facts import make_model
 from tests.support.light_models import light_model
 from tests.support.markup import EVIL, Markup, unpacked
 from tests.support.profiles import (
@@ -401,7 +402,7 @@ def test_a_run_opens_on_its_worst_case() -> None:
 def test_models_of_one_name_are_told_apart_by_the_part_of_their_paths_that_differs() -> None:
     paths = ("/p/one/export/model.onnx", "/p/two/export/model.onnx", "/p/encoder.onnx")
     told = [
-        outcome(SAME, f"{path}::{SAME.id}", model=ModelFacts(Path(path).name, path, None, 97))
+        outcome(SAME, f"{path}::{SAME.id}", model=make_model(Path(path).name, path, None, 97))
         for path in paths
     ]
     models = json.loads(dump_data(run_data(run(*told))))["models"]

@@ -21,12 +21,13 @@ from pytest_modelperf.roofline.peaks import MEASURING, PeakEffort, find_roofline
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import find_peaks
 from tests.support.command import run
+from tests.support.facts import make_engine
 from tests.support.profiles import measured_cases, measured_classifier, measured_function
 from tests.support.small_models import ones, parse, static_of
 
 SIZE = 32
 MIB = 1 << 20
-FACTS = EngineFacts("onnxruntime", "1", {"graph_optimization_level": "all"})
+FACTS = make_engine("onnxruntime", "1", {"graph_optimization_level": "all"})
 MODEL = "g (float[64,64] x) => (float[64,32] y) { [linear] y = MatMul(x, w) }"
 
 
@@ -51,7 +52,7 @@ def place(steps: list[str] | None = None) -> CasePlace:
 
 def measured_by(engine: str, effort: PeakEffort = QUICK) -> Peaks:
     setup = Setup(engine=BUILT_IN[engine])
-    return measure_peaks("key", EngineFacts(engine, "1"), setup, place(), effort)
+    return measure_peaks("key", make_engine(engine, "1"), setup, place(), effort)
 
 
 # -- the models
@@ -99,7 +100,7 @@ def test_openvino_has_peaks_too() -> None:
 def test_an_engine_without_times_of_kernels_has_no_peaks() -> None:
     setup = Setup(engine=BUILT_IN["callable"])
     with pytest.raises(MeasureError):
-        measure_peaks("key", EngineFacts("callable"), setup, place(), QUICK)
+        measure_peaks("key", make_engine("callable"), setup, place(), QUICK)
 
 
 # -- kept and found

@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.document import dump_profile
-from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
@@ -30,6 +30,7 @@ from pytest_modelperf.roofline.records import (
 )
 from pytest_modelperf.roofline.tables import peak_lines, roofline_table
 from pytest_modelperf.roofline.text import roofline_insets
+from tests.support.facts import make_engine
 from tests.support.peaks import make_peaks
 from tests.support.profiles import ENGINE, MACHINE, measured_classifier
 from tests.support.small_models import ones, static_of
@@ -270,7 +271,7 @@ def test_peaks_are_of_one_machine_engine_version_setup_and_number_of_cores() -> 
     assert not peaks.are_of(MACHINE.key, ENGINE, 2)
     assert not peaks.are_of(MACHINE.key, replace(ENGINE, version="1.0"), 1)
     assert not peaks.are_of(MACHINE.key, replace(ENGINE, options={}), 1)
-    assert not peaks.are_of(MACHINE.key, EngineFacts("openvino", ENGINE.version, ENGINE.options), 1)
+    assert not peaks.are_of(MACHINE.key, make_engine("openvino", ENGINE.version, ENGINE.options), 1)
     assert peaks.are_of(MACHINE.key, replace(ENGINE, python="3.10.1"), 1)
 
 

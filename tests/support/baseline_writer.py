@@ -26,21 +26,16 @@ from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
     BaselineRecording,
-    Fidelity,
     MachineBaseline,
-    Provenance,
     StoredCase,
     StoredLatency,
     StoredProcess,
-    StoredRound,
     StoredStatic,
     UpdatePlan,
 )
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import LayerType, ModelFacts
-from pytest_modelperf.stats.records import Ratio
+from tests.support.facts import make_engine, make_fidelity, make_kind, make_model, make_provenance
 
 NAME = "models--encoder"
 DAY = dt.date(2026, 1, 31)
@@ -56,7 +51,7 @@ MACHINE = MachineFacts(
     architecture="x86_64",
     packages={"onnxruntime": "1.31.1"},
 )
-ENGINE = EngineFacts("onnxruntime", "1.31.1", {"threads": "1"}, ("CPUExecutionProvider",))
+ENGINE = make_engine("onnxruntime", "1.31.1", {"threads": "1"}, ("CPUExecutionProvider",))
 # What changes a file or a folder, and what takes the lock.
 SYSTEM_CALLS = (
     *("open", "write", "fsync", "close", "replace", "rename", "unlink", "mkdir", "rmdir"),
@@ -75,34 +70,50 @@ def make_recording(
     digest = hashlib.sha256(str(version).encode()).hexdigest()
     return BaselineRecording(
         name=NAME,
-        model=ModelFacts("encoder.onnx", None, digest, 1000 + version, {"ai.onnx": 17}, "torch"),
+        model=make_model("encoder.onnx", None, digest, 1000 + version, {"ai.onnx": 17}, "torch"),
         cases=tuple(make_case(case_id, digest, version) for case_id in case_ids),
         twin=None if twin is None else twin + digest.encode(),
         machine=MachineBaseline(
             key=key,
             machine=MACHINE,
-            cases=tuple(make_latency(case_id, digest, version) for case_id in case_ids),
+            cases={case_id: make_latency(digest, version) for case_id in case_ids},
         ),
     )
 
 
 def make_case(case_id: str, digest: str | None, version: int) -> StoredCase:
     batch_size, cores = (int(part[1:]) for part in case_id.split("-")[:2])
-    convolution = LayerType("Conv", "", 5, 900 * version, 10, 1800, 70, 280, 400)
-    blend = LayerType("Blend", "my.ops", 1, None, None, None, 0, 0, None)
+    convolution = replace(
+        make_kind("Conv", 5),
+        macs=900 * version,
+        elementwise_ops=10,
+        backward_macs=1800,
+        params=70,
+        weight_bytes=280,
+        output_bytes=400,
+    )
+    unknown = dict.fromkeys(("macs", "elementwise_ops", "backward_macs", "output_bytes"))
+    blend = replace(make_kind("Blend", 1), domain="my.ops", **unknown)
     return StoredCase(
         id=case_id,
         batch_size=batch_size,
         cores=cores,
         dims={"seq": 64},
+        generation=None,
         engine="onnxruntime",
+        options=None,
+        inputs=None,
         model_sha256=digest,
+        observed=None,
+        plan=None,
+        structure=None,
         static=StoredStatic(
             macs=900 * version,
             elementwise_ops=10,
             backward_macs=1800,
             effective_macs=None,
             params=70,
+            scalar_params=None,
             weight_bytes=280,
             activation_bytes=400,
             knows_activations=False,
@@ -111,25 +122,25 @@ def make_case(case_id: str, digest: str | None, version: int) -> StoredCase:
             uncounted_ops={"my.ops::Blend": 1},
             notes=("a note",),
         ),
-        fidelity=Fidelity(ratio=Ratio(0.998, 0.995, 1.002), rounds=9, is_trusted=True),
-        provenance=Provenance(date=DAY, packages={"onnx": "1.23.2"}, machine=MACHINE.key),
+        fidelity=make_fidelity(0.998, 0.995, 1.002),
+        provenance=make_provenance(date=DAY, packages={"onnx": "1.23.2"}, machine=MACHINE.key),
     )
 
 
-def make_latency(case_id: str, digest: str | None, version: int) -> StoredLatency:
+def make_latency(digest: str | None, version: int) -> StoredLatency:
     def process(shift: int) -> StoredProcess:
         times_ns = tuple(1_000_000 * version + shift + 1000 * step for step in range(5))
-        made = StoredRound(load_ns=21_300_000, first_ns=9_400_000, samples=40, times_ns=times_ns)
         return StoredProcess(
             date=DAY,
-            rounds=(made, made),
+            load_ns=(21_300_000,) * 2,
+            first_ns=(9_400_000,) * 2,
+            samples=(40,) * 2,
+            times_ns=(times_ns,) * 2,
             peak_rss_bytes=113 << 20,
             layer_type_ns={"Conv": 900_000, "layout": 100},
         )
 
-    return StoredLatency(
-        id=case_id, engine=ENGINE, model_sha256=digest, processes=(process(0), process(100))
-    )
+    return StoredLatency(engine=ENGINE, model_sha256=digest, processes=(process(0), process(100)))
 
 
 @dataclass(frozen=True)

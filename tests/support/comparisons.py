@@ -16,16 +16,16 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
-from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, StaticLayer
 from pytest_modelperf.text.escaping import printable
+from tests.support.facts import make_kind, make_model
 
 NS_PER_MS = 1e6
 PASSED, REGRESSED = Verdict.PASSED, Verdict.REGRESSED
 
 
 def kind(op: str, count: int, ms: float | None) -> LayerType:
-    ns = None if ms is None else ms * NS_PER_MS
-    return LayerType(op, "", count, 0, 0, 0, 0, 0, 0, ns)
+    return make_kind(op, count, ms=ms)
 
 
 def change(ms: float, share: float | None = None, width: float = 0.09) -> TimeChange:
@@ -188,7 +188,7 @@ BUDGET = CaseComparison(
 
 
 def compared(*cases: CaseComparison) -> Comparison:
-    before, after = (ModelFacts(f"encoder{n}.onnx", None, None, 1) for n in ("", "2"))
+    before, after = (make_model(f"encoder{n}.onnx", None, None, 1) for n in ("", "2"))
     return Comparison(before, after, cases, 0.03, 0.99, ("onnxruntime 1.31.1",))
 
 
@@ -209,5 +209,5 @@ def with_names(name: str) -> Comparison:
             OutputChange(name=name, max_absolute=1.0),
         ),
     )
-    model = ModelFacts(name, None, None, 1)
+    model = make_model(name, None, None, 1)
     return Comparison(model, model, (case, SAME), 0.03, 0.99, (name,))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording, Fidelity
-from pytest_modelperf.stats.records import Ratio
 
 SLOWER = Fidelity(
-    ratio=Ratio(1.03, 1.025, 1.035),
+    ratio=1.03,
+    interval=(1.025, 1.035),
     rounds=9,
     is_trusted=False,
     has_same_plan=False,

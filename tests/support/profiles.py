@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import (
     Block,
-    EngineFacts,
     LayerTime,
     Measurement,
     Noise,
@@ -20,6 +19,7 @@ from pytest_modelperf.profiler.measurements import (
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
+from tests.support.facts import make_engine
 from tests.support.small_models import ones, parse
 
 NS_PER_MS = 1_000_000
@@ -40,7 +40,7 @@ MACHINE = MachineFacts(
     architecture="x86_64",
     packages={"onnxruntime": "1.31.1"},
 )
-ENGINE = EngineFacts(
+ENGINE = make_engine(
     "onnxruntime",
     "1.31.1",
     {"graph_optimization_level": "extended"},
@@ -259,6 +259,6 @@ def measured_function() -> Profile:
     """A Python function: it ran, and has no graph."""
     profile = static_classifier()
     model = replace(profile.model, name="my.module:infer", path=None, size_bytes=0, opsets={})
-    engine = EngineFacts("callable")
+    engine = make_engine("callable")
     measurement = replace(make_measurement(0.0105), engine=engine, engine_peak_bytes=None)
     return replace(profile, model=model, cases=(CaseProfile(Case(1, 1), None, measurement),))

@@ -24,9 +24,10 @@ from pytest_modelperf.comparing.records import (
     OutputChange,
     Verdict,
 )
-from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 from tests.support.comparisons import BROKEN, BUDGET, FASTER, OPEN, SAME, SLOWER, change, kind, row
+from tests.support.facts import make_model
 from tests.support.profiles import MACHINE
 
 STATIC = StoredStatic(
@@ -35,10 +36,13 @@ STATIC = StoredStatic(
     backward_macs=8_000_000_000,
     effective_macs=None,
     params=25_610_152,
+    scalar_params=None,
     weight_bytes=102_440_608,
     activation_bytes=88_000_000,
     knows_activations=True,
     peak_activation_bytes=12_845_056,
+    uncounted_ops={},
+    notes=(),
     layer_types={},
 )
 FRESH = CaseComparison(Case(2, 2), (), (), ("there is no baseline of b2-c2",), outcome=Verdict.NEW)
@@ -85,7 +89,7 @@ def outcome(
     made = CaseOutcome(
         test=test,
         source=Source(path="tests/test_speed.py", line=line),
-        model=ModelFacts("encoder.onnx", "models/encoder.onnx", "ab" * 32, 97),
+        model=make_model("encoder.onnx", "models/encoder.onnx", "ab" * 32, 97),
         cores=cores,
         batch_size=batch,
         comparison=case,
@@ -139,7 +143,7 @@ def everything_named(name: str) -> RunReport:
         outcomes=tuple(
             replace(
                 outcome(each, f"{name}.onnx::{name}{n}"),
-                model=ModelFacts(name, name, None, 1),
+                model=make_model(name, name, None, 1),
                 source=Source(path=name, line=3),
                 engine=name,
             )
@@ -153,7 +157,7 @@ def everything_named(name: str) -> RunReport:
 
 def baseline(name: str, *case_ids: str) -> Baseline:
     del case_ids
-    model = ModelBaseline(model=ModelFacts("encoder.onnx", None, None, 1), cases=())
+    model = ModelBaseline(model=make_model("encoder.onnx", None, None, 1), cases=())
     return Baseline(name=name, model=model, twin=name.encode())
 
 
@@ -161,7 +165,7 @@ def plan(name: str, *, before: Baseline | None = None, removes: bool = False) ->
     after = None if removes else replace(baseline(name), twin=b"new")
     return UpdatePlan(
         name=name,
-        recording=BaselineRecording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
+        recording=BaselineRecording(name=name, model=make_model(name, None, None, 1), cases=()),
         removed=(),
         before=before,
         after=after,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio, RoundSpread
 from pytest_modelperf.sweep.records import (
     BATCH,
@@ -18,6 +18,7 @@ from pytest_modelperf.sweep.records import (
     SweepSide,
     find_sweet_spot,
 )
+from tests.support.facts import make_model
 from tests.support.profiles import ENGINE, MACHINE, NEEDED
 
 NS_PER_MS = 1e6
@@ -100,7 +101,7 @@ def make_side(
     name: str, points: Sequence[SweepPoint], threshold_ms: float | None = None
 ) -> SweepSide:
     return SweepSide(
-        model=ModelFacts(name, name, "ab" * 32, 2875, {"ai.onnx": 21}),
+        model=make_model(name, name, "ab" * 32, 2875, {"ai.onnx": 21}),
         engine=ENGINE,
         points=tuple(points),
         spot=find_sweet_spot(points, threshold_ms),

@@ -12,7 +12,6 @@ from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
-    ModelFacts,
     StaticLayer,
     StaticProfile,
 )
@@ -25,6 +24,7 @@ from pytest_modelperf.whatif.records import (
     WhatIf,
     WhatIfCase,
 )
+from tests.support.facts import make_model
 from tests.support.profiles import ENGINE, MACHINE, NS_PER_MS, make_measurement
 
 CONFIDENCE = 0.99
@@ -172,7 +172,7 @@ def make_case(
 
 def make_whatif(*cases: WhatIfCase, name: str = "encoder.onnx") -> WhatIf:
     return WhatIf(
-        model=ModelFacts(name, f"models/{name}", "ab" * 32, 48_000, {"ai.onnx": 21}),
+        model=make_model(name, f"models/{name}", "ab" * 32, 48_000, {"ai.onnx": 21}),
         machine=MACHINE,
         engine=ENGINE,
         cases=cases or (make_case(),),

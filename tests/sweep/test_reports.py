@@ -23,7 +23,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.profiler.records import Case, LayerType, Outcome
+from pytest_modelperf.profiler.records import Case, Outcome
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweep.csv import SWEEP_COLUMNS, render_sweep_csv
@@ -32,6 +32,7 @@ from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, Swe
 from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.text.words import display_width
 from tests.support.checkout import ROOT
+from tests.support.facts import make_kind
 from tests.support.profiles import ENGINE, measured_classifier
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 
@@ -385,9 +386,7 @@ def test_no_name_can_steer_a_terminal() -> None:
 
 
 def type_change(op: str, before_ms: float, after_ms: float, share: float) -> LayerTypeChange:
-    before, after = (
-        LayerType(op, "", 3, 0, 0, 0, 0, 0, 0, ms * 1e6) for ms in (before_ms, after_ms)
-    )
+    before, after = (make_kind(op, 3, ms=ms) for ms in (before_ms, after_ms))
     ns = (after_ms - before_ms) * 1e6
     time = TimeChange(ns=ns, low_ns=ns - 1e4, high_ns=ns + 1e4, share=share)
     return LayerTypeChange(op, before, after, time)

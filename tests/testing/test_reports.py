@@ -27,8 +27,8 @@ from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
-from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
-from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.measurements import SideRun
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import wrap
 from pytest_modelperf.stats.estimates import summarize
@@ -54,6 +54,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from tests.support.bencher import assert_is_bencher
 from tests.support.comparisons import BROKEN, BUDGET, FASTER, OPEN, SAME, SLOWER, compared, exact
+from tests.support.facts import make_engine, make_model
 from tests.support.profiles import MACHINE, make_latency, make_round
 from tests.support.run_reports import (
     ALL,
@@ -359,7 +360,7 @@ def test_a_percentile_that_lacks_samples_says_how_many_and_for_how_long() -> Non
     )  # fmt: skip
     timed = make_latency([make_round([5_600_000] * 710)])
     side = SideRun(
-        engine=EngineFacts("onnxruntime", "1.31.1"),
+        engine=make_engine("onnxruntime", "1.31.1"),
         latency=timed,
         rounds=(),
         load_ms=1.0,
@@ -421,7 +422,7 @@ def test_what_to_type_repeats_the_engine() -> None:
 
 def test_a_case_with_dimensions_has_no_command_that_would_run_another() -> None:
     assert "try it alone" not in failure(replace(BROKEN, case=Case(64, 2, (("seq", 8),))))
-    assert "try it alone" not in failure(BROKEN, model=ModelFacts("f", None, None, None))
+    assert "try it alone" not in failure(BROKEN, model=make_model("f", None, None, None))
 
 
 def test_an_improved_case_needs_nothing_to_be_typed() -> None:
@@ -705,7 +706,7 @@ def test_the_place_names_every_machine_and_engine_once() -> None:
 
 
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
-    recording = BaselineRecording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
+    recording = BaselineRecording(name="encoder", model=make_model("e", None, None, 1), cases=())
     recorded = outcome(FRESH, recording=recording)
     report = run(recorded, plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\
@@ -777,7 +778,7 @@ def test_names_are_as_short_as_tells_them_apart() -> None:
 
 def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> None:
     test = "tests/test_pair.py::test_pair"
-    other = ModelFacts("decoder.onnx", None, None, 1)
+    other = make_model("decoder.onnx", None, None, 1)
     one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
     made = [outcome(one, test), outcome(two, test), outcome(one, test, model=other)]
     assert name_outcomes(made) == (
@@ -796,7 +797,7 @@ def test_files_of_one_name_are_told_apart_in_all_of_their_cases() -> None:
             outcome(one, "b/model.onnx::b1-c1"),
         ]
     ) == ("a/model.onnx::b1-c1", "a/model.onnx::b2-c1", "b/model.onnx::b1-c1")
-    models = [ModelFacts("model.onnx", f"{folder}/model.onnx", None, 1) for folder in "ab"]
+    models = [make_model("model.onnx", f"{folder}/model.onnx", None, 1) for folder in "ab"]
     assert name_outcomes([outcome(one, "test_both", model=model) for model in models]) == (
         "test_both b1-c1 a/model.onnx",
         "test_both b1-c1 b/model.onnx",
@@ -1063,7 +1064,7 @@ def test_a_case_that_was_not_judged_by_time_has_no_property_of_how() -> None:
 @given(st.text())
 @example(EVIL)
 def test_properties_can_be_written_as_xml(name: str) -> None:
-    made = outcome(SLOWER, engine=name, model=ModelFacts(name, None, None, 1))
+    made = outcome(SLOWER, engine=name, model=make_model(name, None, None, 1))
     root = ET.Element("properties")
     for key, value in junit_properties(made):
         ET.SubElement(root, "property", name=key, value=value)

@@ -28,7 +28,6 @@ import pytest_modelperf.testing.hooks
 import pytest_modelperf.testing.markdown
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
-from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.gates import Gate
@@ -51,6 +50,7 @@ from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.text import MAX_LINES, render_summary
 from tests.support.comparisons import OPEN, SLOWER
+from tests.support.facts import make_provenance
 from tests.support.project import write_dense, write_table
 from tests.support.run_reports import many, run
 from tests.support.small_models import ones, parse
@@ -235,7 +235,7 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
         counted.cases[0],
         engine="onnxruntime",
         options={},
-        provenance=Provenance(date=today, packages=packages),
+        provenance=make_provenance(date=today, packages=packages),
     )
     store = BaselineStore(tmp_path / "baselines")
     store.apply(plan_update(None, replace(counted, cases=(recorded,), twin=b"no twin")))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, Noise, RowKind
+from pytest_modelperf.profiler.measurements import LayerTime, Noise, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import WAITING, Level, Variant, VariantKind
@@ -22,6 +22,7 @@ from pytest_modelperf.whatif.speedups import (
     inverted,
     make_levels,
 )
+from tests.support.facts import make_engine
 from tests.support.profiles import ENGINE, make_measurement
 from tests.support.whatifs import OVERHEAD, make_baseline, make_layer, make_layers, make_speedup
 
@@ -464,7 +465,7 @@ def test_only_what_was_measured_is_said_of_zeros(levels: list[Level], start: str
 
 
 def test_an_engine_without_a_version_is_named_alone() -> None:
-    found = describe_zeros([zeros_level(1.0)], EngineFacts("mine"))
+    found = describe_zeros([zeros_level(1.0)], make_engine("mine"))
     assert found is not None
     assert found.startswith("mine ran ")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from pytest_modelperf.files.documents import Count
+from pytest_modelperf.files.documents import Count, Number
 
 # The parts of a machine's key: lower case, and safe in file names.
 _SYSTEM_NAMES = {"darwin": "macos"}
@@ -28,7 +28,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     physical_cores: Count | None = None
     logical_cores: Count | None = None
     usable_cores: Count | None = None
-    quota_cores: float | None = None
+    quota_cores: Number | None = None
     caches: Mapping[str, Count] = field(default_factory=dict)
     memory_bytes: Count | None = None
     memory_limit_bytes: Count | None = None

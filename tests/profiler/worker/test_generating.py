@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pytest_modelperf.profiler.inputs import Feed
-from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.rig import Rig, Setup, Workload
 from pytest_modelperf.profiler.steps import HandedOn, StepFeeds
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.feeds import StepArrays
+from tests.support.facts import make_engine
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, StepPlan
@@ -107,7 +107,7 @@ def rig_of(engine: object, clock: Clock | None = None, streams: int = 1) -> Rig:
         Setup(),
         1,
         Workload(model="m", steps=STEPS),
-        EngineFacts("e"),
+        make_engine("e"),
         streams=streams,
     )
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measurements import Block, EngineFacts, Noise
+from pytest_modelperf.profiler.measurements import Block, Noise
 from pytest_modelperf.profiler.rig import Rig, Setup, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.profiler.worker.meter import Meter
+from tests.support.facts import make_engine
 
 TICK_NS = 5
 
@@ -52,7 +53,7 @@ def rigs(*sides: str, streams: int = 1) -> tuple[Clock, tuple[Rig, ...]]:
     made = []
     for number, side in enumerate(sides, 1):
         agent._infer[side] = [clock.inference(100 * number)] * streams
-        made.append(Rig(worker, Setup(), 1, Workload(model="model"), EngineFacts("fake"), side))
+        made.append(Rig(worker, Setup(), 1, Workload(model="model"), make_engine("fake"), side))
     return clock, tuple(made)
 
 
