@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from pytest_modelperf.profiler.document import (
     OutcomeJson,
     ProfileJson,
     RoundJson,
+    StartsJson,
     StaticJson,
 )
 from pytest_modelperf.profiler.facts_document import (
@@ -35,6 +37,7 @@ from pytest_modelperf.profiler.measurements import (
     LayerTime,
     Measurement,
     Round,
+    RoundStarts,
     RowKind,
 )
 from pytest_modelperf.profiler.records import (
@@ -247,12 +250,28 @@ def _ns(ms: float) -> float:
 
 
 def _round(made: RoundJson) -> Round:
+    block = Block(times_ns=made.times_ns, noise=made.noise, first_step=made.first_step)
+    begun = made.begun_ns
+    if begun is not None:
+        # Only the first of a block is kept; each of the others followed at once.
+        starts_ns = tuple(accumulate(made.times_ns, initial=begun.block))[:-1]
+        block = replace(block, starts_ns=starts_ns)
     return Round(
         load_ns=round(_ns(made.load_ms)),
         first_ns=round(_ns(made.first_ms)),
         warmup_runs=made.warmup_runs,
         is_steady=made.is_steady,
-        block=Block(times_ns=made.times_ns, noise=made.noise, first_step=made.first_step),
+        block=block,
+        starts=None if begun is None else _starts(begun),
+    )
+
+
+def _starts(begun: StartsJson) -> RoundStarts:
+    return RoundStarts(
+        load_ns=begun.load,
+        first_ns=begun.first,
+        warmup_ns=begun.warmup,
+        warmup_end_ns=begun.warmup_end,
     )
 
 

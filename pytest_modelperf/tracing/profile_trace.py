@@ -8,29 +8,29 @@ were not kept, rounds and their parts follow each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
-from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Measurement, Round
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile, StaticLayer
+from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
-from pytest_modelperf.tracing.records import (
-    FIRST_INFERENCE,
-    Argument,
-    Category,
-    Span,
-    ThreadName,
+from pytest_modelperf.tracing.profile_spans import (
+    PlacedRow,
+    category_of,
+    find_start_ns,
+    make_span,
+    place_rows,
+    round_spans,
 )
+from pytest_modelperf.tracing.records import Argument, Category, Span, ThreadName
 
 # For one case. More would be megabytes that a viewer draws on top of each other.
 MAX_INFERENCES = 10_000
 
-_NS_PER_MS = 1e6
 _ABOUT_ROUNDS = (
     "They stand where they ran. Of inferences in a row it was measured when the first one began; "
     "of those that took turns with another side, when each did."
@@ -55,9 +55,8 @@ def dump_trace(profile: Profile, others: Mapping[str, Measurement] | None = None
     known = others or {}
     measured = [(case, case.measured) for case in profile.cases if case.measured is not None]
     shown = [*(made for _, made in measured), *known.values()]
-    zero_ns = min(
-        (made.rounds[0].begun_ns or 0 for made in shown if _has_start_times(made)), default=0
-    )
+    begun = [ns for ns in map(find_start_ns, shown) if ns is not None]
+    zero_ns = min(begun, default=0)
     for number, (case, measurement) in enumerate(measured, 1):
         other = known.get(case.case.id)
         rows = [
@@ -109,7 +108,7 @@ def _other_data(profile: Profile) -> dict[str, object]:
     without = [
         printable(case.case.id)
         for case in measured
-        if case.measured is not None and not _has_start_times(case.measured)
+        if case.measured is not None and find_start_ns(case.measured) is None
     ]
     known: dict[str, object | None] = {
         "schema": 1,
@@ -128,84 +127,10 @@ def _other_data(profile: Profile) -> dict[str, object]:
 # -- what was measured, as spans
 
 
-def _has_start_times(measurement: Measurement) -> bool:
-    """Whether all rounds have start times, which agree with each other."""
-    ends_ns = 0
-    for made in measurement.rounds:
-        for start_ns, end_ns in _part_times(made):
-            if start_ns is None or end_ns is None or start_ns < ends_ns:
-                return False
-            ends_ns = end_ns
-    return True
-
-
-def _part_times(made: Round) -> Iterator[tuple[int | None, int | None]]:
-    """The start and end of each part of a round."""
-    starts = made.starts
-    if starts is None or made.block.starts_ns is None:
-        yield None, None
-        return
-    yield starts.load_ns, starts.load_ns + made.load_ns
-    yield starts.first_ns, starts.first_ns + made.first_ns
-    if starts.warmup_ns is not None:
-        yield starts.warmup_ns, starts.warmup_end_ns
-    times = zip(made.block.starts_ns, made.times_ns, strict=True)
-    yield from ((start_ns, start_ns + time_ns) for start_ns, time_ns in times)
-
-
 def _round_spans(measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """The rounds, each before its parts, on a clock that begins at `zero_ns`."""
-    merged = _merged(measurement.rounds)
-    is_placed = _has_start_times(measurement)
-    spans: list[Span] = []
-    now_ns = 0
-    for number, made in enumerate(measurement.rounds, 1):
-        parts = (
-            _parts_in_place(made, merged, zero_ns) if is_placed else _parts(made, merged, now_ns)
-        )
-        start_ns, now_ns = parts[0].start_ns, parts[-1].end_ns
-        whole = Span(
-            name=f"round {number}",
-            category=Category.ROUND,
-            start_ns=start_ns,
-            duration_ns=now_ns - start_ns,
-            arguments={
-                "warmup_runs": made.warmup_runs,
-                "is_steady": made.is_steady,
-                "timed_runs": len(made.times_ns),
-            },
-        )
-        spans += [whole, *parts]
-    return tuple(spans)
-
-
-def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
-    """The parts of a round, each starting where the one before ends."""
-    block_ns = start_ns + made.load_ns + made.first_ns
-    starts_ns = tuple(accumulate(made.times_ns, initial=block_ns))
-    return [
-        _span("load", Category.LOAD, start_ns, made.load_ns),
-        _span(FIRST_INFERENCE, Category.INFERENCE, start_ns + made.load_ns, made.first_ns),
-        *_inferences(starts_ns[:-1], made.times_ns, merged),
-    ]
-
-
-def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
-    """The parts of a round at the times when they ran."""
-    starts, starts_ns = made.starts, made.block.starts_ns
-    assert starts is not None, "rounds without are not shown so"  # noqa: S101  # for mypy
-    assert starts_ns is not None, "rounds without are not shown so"  # noqa: S101
-    parts = [
-        _span("load", Category.LOAD, starts.load_ns - zero_ns, made.load_ns),
-        _span(FIRST_INFERENCE, Category.INFERENCE, starts.first_ns - zero_ns, made.first_ns),
-    ]
-    if starts.warmup_ns is not None and starts.warmup_end_ns is not None:
-        warmup_ns = starts.warmup_end_ns - starts.warmup_ns
-        runs: dict[str, Argument] = {"runs": made.warmup_runs}
-        begun_ns = starts.warmup_ns - zero_ns
-        parts.append(_span("warm-up", Category.LABEL, begun_ns, warmup_ns, runs))
-    placed_ns = [start_ns - zero_ns for start_ns in starts_ns]
-    return [*parts, *_inferences(placed_ns, made.times_ns, merged)]
+    """The rounds, each before its parts."""
+    rounds = round_spans(measurement, zero_ns, _merged(measurement.rounds))
+    return tuple(span for made in rounds for span in (made.whole, *made.parts))
 
 
 def _merged(rounds: Sequence[Round]) -> int:
@@ -213,57 +138,22 @@ def _merged(rounds: Sequence[Round]) -> int:
     return max(1, math.ceil(sum(len(made.times_ns) for made in rounds) / MAX_INFERENCES))
 
 
-def _inferences(starts_ns: Sequence[int], times_ns: Sequence[int], merged: int) -> Iterator[Span]:
-    for first in range(0, len(times_ns), merged):
-        group = times_ns[first : first + merged]
-        start_ns, last = starts_ns[first], first + len(group) - 1
-        if len(group) == 1:
-            yield _span("inference", Category.INFERENCE, start_ns, group[0])
-            continue
-        arguments: dict[str, Argument] = {
-            "runs": len(group),
-            "shortest_ms": min(group) / _NS_PER_MS,
-            "longest_ms": max(group) / _NS_PER_MS,
-        }
-        name = f"{len(group)} inferences"
-        duration_ns = starts_ns[last] + times_ns[last] - start_ns
-        yield _span(name, Category.INFERENCE, start_ns, duration_ns, arguments)
-
-
-def _span(
-    name: str,
-    category: Category,
-    start_ns: int,
-    duration_ns: int,
-    arguments: Mapping[str, Argument] | None = None,
-) -> Span:
-    return Span(
-        name=name,
-        category=category,
-        start_ns=start_ns,
-        duration_ns=duration_ns,
-        arguments=arguments or {},
-    )
-
-
 def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
     """The typical inference and its layers, starting with the first round.
 
     Empty if no layer was timed.
     """
-    rows = [(row, row.ns) for row in case.layers if row.ns is not None and _is_time(row.ns)]
+    begun_ns = find_start_ns(measurement)
+    low_ns = 0 if begun_ns is None else begun_ns - zero_ns
+    rows = place_rows(case, low_ns)
     if not rows:
         return ()
-    begun_ns = measurement.rounds[0].begun_ns if _has_start_times(measurement) else None
-    low_ns = 0 if begun_ns is None else begun_ns - zero_ns
-    # Bounds are rounded, because thousands of rounded durations would drift from their sum.
-    bounds_ns = [low_ns + round(ns) for ns in accumulate((ns for _, ns in rows), initial=0.0)]
     latency = measurement.latency
-    whole = _span(
+    whole = make_span(
         "inference",
         Category.INFERENCE,
         low_ns,
-        max(round(latency.median_ns), bounds_ns[-1] - low_ns),
+        max(round(latency.median_ns), rows[-1].end_ns - low_ns),
         {
             "p50_ms": latency.p50_ms,
             "p95_ms": latency.p95_ms,
@@ -271,22 +161,14 @@ def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> t
             "rounds": latency.rounds,
         },
     )
-    layers = (
-        _layer_span(row, start_ns, end_ns)
-        for (row, _), (start_ns, end_ns) in zip(rows, pairwise(bounds_ns), strict=True)
-    )
-    return (whole, *layers)
+    return (whole, *map(_layer_span, rows))
 
 
-def _is_time(ns: float) -> bool:
-    return math.isfinite(ns) and ns >= 0
-
-
-def _layer_span(row: LayerRow, start_ns: int, end_ns: int) -> Span:
+def _layer_span(placed: PlacedRow) -> Span:
+    row = placed.row
     layer, time = row.static, row.time
     kernel = None if time is None else time.kernel or None
     precision = None if time is None else time.precision
-    is_overhead = time is not None and time.kind.is_outside_kernels
     arguments: dict[str, Argument] = {
         "kernel": kernel,
         "provider": None if time is None else time.provider,
@@ -309,14 +191,8 @@ def _layer_span(row: LayerRow, start_ns: int, end_ns: int) -> Span:
             "params": layer.params,
             "fused": [f"{_name(part)} ({part.qualified_op})" for part in row.fused] or None,
         }
-    category = Category.OVERHEAD if is_overhead else Category.OPERATOR
-    return Span(
-        name=name,
-        category=category,
-        start_ns=start_ns,
-        duration_ns=end_ns - start_ns,
-        arguments=arguments,
-    )
+    duration_ns = placed.end_ns - placed.start_ns
+    return make_span(name, category_of(row), placed.start_ns, duration_ns, arguments)
 
 
 def _name(layer: StaticLayer) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import defaultdict
 from io import StringIO
 from pathlib import Path
 
@@ -179,24 +180,22 @@ def test_notes_are_on_standard_error_where_something_else_goes_to_standard_outpu
 
 
 def test_a_stored_profile_is_summed_up_by_layer(tmp_path: Path) -> None:
-    layer = {"id": "c", "name": "conv", "op_type": "Conv", "kind": "layer", "ms": 1.5}
-    case = {
-        "id": "b1-c1",
-        "outcome": "measured",
-        "latency": {"p50_ms": 2.0},
-        "layers": [layer],
-        "raw": [{"load_ms": 3.0, "first_ms": 2.5, "times_ns": [2_000_000, 2_100_000]}],
-    }
+    profile = measured_classifier()
     path = tmp_path / "stored.json"
-    path.write_text(json.dumps({"schema": 1, "model": {"name": "m"}, "cases": [case]}))
+    path.write_text(dump_profile(profile))
     result = run("trace", str(path), "--by", "layer", "--json", "-")
     assert result.err == ""
     (found,) = json.loads(result.out)["traces"]
-    assert found["name"] == "m b1-c1"
-    assert [(entry["name"], entry["total_ms"]) for entry in found["operators"]] == [("c", 1.5)]
+    assert found["name"] == "classifier.onnx b1-c1"
+    times_ns: dict[str, float] = defaultdict(float)
+    for row in profile.cases[0].layers:
+        times_ns["" if row.static is None else row.static.id] += row.ns or 0.0
+    assert {entry["name"]: entry["total_ms"] for entry in found["operators"]} == pytest.approx(
+        {layer: ns / 1e6 for layer, ns in times_ns.items() if ns}
+    )
     assert {g["name"]: g["latency"]["samples"] for g in found["inferences"]} == {
-        "first inference": 1,
-        "inference": 2,
+        "first inference": 6,
+        "inference": 240,
     }
 
 

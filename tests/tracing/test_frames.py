@@ -734,8 +734,6 @@ def test_overhead_that_is_less_than_nothing_has_no_span(tmp_path: Path) -> None:
 
 # -- files that are none
 
-MEASURED: dict[str, object] = {"latency": {}, "layers": [], "raw": []}
-
 
 @pytest.mark.parametrize(
     ("text", "found"),
@@ -745,17 +743,6 @@ MEASURED: dict[str, object] = {"latency": {}, "layers": [], "raw": []}
         ('{"schema": 1, "verdict": "passed", "before": {}}', "it is a comparison"),
         ('{"schema": 1, "sides": []}', "it is a sweep"),
         ('{"schema": 1, "model": 3}', "model: expected object, got int"),
-        ('{"schema": 1, "model": {}, "cases": {}}', "cases: expected array, got object"),
-        (
-            json.dumps({"schema": 1, "model": {}, "cases": [{**MEASURED, "raw": [{}]}]}),
-            r"cases\[0\]\.raw\[0\]: object missing required field load_ms",
-        ),
-        (
-            json.dumps(
-                {"schema": 1, "model": {}, "cases": [{**MEASURED, "layers": [{"ms": 1e300}]}]}
-            ),
-            r"cases\[0\]\.layers\[0\]\.ms: expected float <= 86400000",
-        ),
         ('{"schema": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
@@ -766,6 +753,34 @@ def test_another_file_is_refused_with_what_is_wrong(text: str, found: str, tmp_p
         Frames.read(file)
     assert str(file) in str(raised.value)
     assert "modelperf profile MODEL" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "found"),
+    [
+        (("cases",), {}, "cases: expected array, got object"),
+        (("cases", 0, "raw", 0), {}, r"cases\[0\]\.raw\[0\]: object missing required field"),
+        (
+            ("cases", 0, "layers", 0, "ms"),
+            1e300,
+            r"cases\[0\]\.layers\[0\]\.ms: expected float <= 86400000",
+        ),
+        (("cases", 0, "seconds"), None, r"cases\[0\]\.seconds: expected a value, found null"),
+    ],
+)
+def test_a_wrong_value_of_a_stored_profile_is_refused_with_its_place(
+    place: tuple[str | int, ...], value: object, found: str, tmp_path: Path
+) -> None:
+    file = store(measured_classifier(), tmp_path)
+    document = json.loads(file.read_text())
+    *around, key = place
+    inner = document
+    for part in around:
+        inner = inner[part]
+    inner[key] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=found):
+        Frames.read(file)
 
 
 def test_a_profile_of_a_newer_version_is_refused_with_what_to_type(tmp_path: Path) -> None:
