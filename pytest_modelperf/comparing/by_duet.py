@@ -251,7 +251,7 @@ def _compare_in_turn(
         after=side_run(new.measured, metrics),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
-        parts=tuple(sorted(parts, key=lambda part: -abs(part.change_ns))),
+        parts=tuple(sorted(parts, key=lambda part: -abs(part.time.ns))),
         elsewhere=find_elsewhere(ran, gate),
         notes=(
             *describe_plans(ran, gate),

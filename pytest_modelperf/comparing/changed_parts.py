@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,
+    KernelCounts,
     Metric,
     PartChange,
     TimeChange,
@@ -44,13 +45,10 @@ def part_changes(ran: PairRun, gate: Gate) -> tuple[PartChange, ...]:
     figures = part_figures(part_rounds(ran.rounds), gate.rule(_MEDIAN).level)
     return tuple(
         PartChange(
-            kernels_before=len(part.before.changed),
-            kernels_after=len(part.after.changed),
+            kernels=KernelCounts(before=len(part.before.changed), after=len(part.after.changed)),
             before_ns=figure.before_ns,
             after_ns=figure.after_ns,
-            change_ns=figure.shift_ns,
-            low_ns=figure.low_ns,
-            high_ns=figure.high_ns,
+            time=TimeChange(ns=figure.shift_ns, low_ns=figure.low_ns, high_ns=figure.high_ns),
             reasons=(part.text,),
         )
         for part, figure in zip(ran.plans.parts, figures, strict=True)
@@ -75,8 +73,8 @@ def explain_by_parts(
     """What explains the difference that was judged: the parts, and what is elsewhere."""
     before_ns = calm_ns(part_rounds(ran.rounds))
     total_ns = before_ns * ((p50.ratio or 1.0) - 1.0)
-    doubts = [_doubt_of(part.change_ns, part.low_ns, part.high_ns) for part in parts]
-    shifts = [part.change_ns for part in parts]
+    doubts = [_doubt_of(part.time) for part in parts]
+    shifts = [part.time.ns for part in parts]
     beyond = total_ns - math.fsum(shifts)
     elsewhere = comparison.elsewhere
     if comparison.how is How.PARTS or elsewhere is None:
@@ -88,7 +86,7 @@ def explain_by_parts(
         ]
         beyond = 0.0
     else:
-        doubts.append(_doubt_of(elsewhere.ns, elsewhere.low_ns, elsewhere.high_ns))
+        doubts.append(_doubt_of(elsewhere))
     times = share_out(changed, ran.before.model, ran.after.model, before_ns, shifts, beyond)
     before, after = (
         _with_times(side.profile, own)
@@ -104,8 +102,11 @@ def explain_by_parts(
     return explain(before, after, graphs, p50.interval, measured)
 
 
-def _doubt_of(ns: float, low_ns: float | None, high_ns: float | None) -> Doubt:
-    return Doubt(0.0 if low_ns is None else ns - low_ns, 0.0 if high_ns is None else high_ns - ns)
+def _doubt_of(time: TimeChange) -> Doubt:
+    return Doubt(
+        below_ns=0.0 if time.low_ns is None else time.ns - time.low_ns,
+        above_ns=0.0 if time.high_ns is None else time.high_ns - time.ns,
+    )
 
 
 def _with_times(profile: CaseProfile, times: tuple[LayerTime, ...]) -> CaseProfile:

@@ -14,6 +14,7 @@ from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
     How,
+    KernelCounts,
     LayerChange,
     LayerTypeChange,
     OutputChange,
@@ -89,17 +90,10 @@ class OutputJson(Struct, frozen=True, kw_only=True):
     difference: str | None
 
 
-class KernelCountsJson(Struct, frozen=True, kw_only=True):
-    """The number of kernels of a part on both sides."""
-
-    before: Count
-    after: Count
-
-
 class PartJson(Struct, frozen=True, kw_only=True):
     """Kernels that differ between both sides, with their times in turn."""
 
-    kernels: KernelCountsJson
+    kernels: KernelCounts
     before_ms: Figure | None
     after_ms: Figure | None
     change_ms: Figure | None
@@ -205,10 +199,10 @@ def _interval_ms(time: TimeChange) -> Interval:
 
 def _part(part: PartChange) -> PartJson:
     return PartJson(
-        kernels=KernelCountsJson(before=part.kernels_before, after=part.kernels_after),
+        kernels=part.kernels,
         before_ms=ms(part.before_ns),
         after_ms=ms(part.after_ns),
-        change_ms=ms(part.change_ns),
+        change_ms=ms(part.time.ns),
         interval_ms=_interval_ms(part.time),
         reasons=part.reasons,
     )

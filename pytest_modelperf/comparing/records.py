@@ -8,6 +8,7 @@ from enum import Enum
 
 from msgspec import Struct, field
 
+from pytest_modelperf.files.documents import Count
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts
 
@@ -191,26 +192,25 @@ class OutputChange(Struct, frozen=True, kw_only=True):
         return self.max_absolute / self.largest if self.largest else math.inf
 
 
+class KernelCounts(Struct, frozen=True, kw_only=True):
+    """The number of kernels of a part on both sides."""
+
+    before: Count
+    after: Count
+
+
 class PartChange(Struct, frozen=True, kw_only=True):
     """Kernels that differ between the plans of both sides, and how much longer they take now.
 
-    `change_ns` is the difference of the times that were measured in turn, and `low_ns` and
-    `high_ns` are the bounds of its interval; both are None if that is unknown. `reasons` are
-    sentences on what changed in the part.
+    `time` is the difference of the times that were measured in turn. `reasons` are sentences on
+    what changed in the part.
     """
 
-    kernels_before: int
-    kernels_after: int
+    kernels: KernelCounts
     before_ns: float
     after_ns: float
-    change_ns: float
-    low_ns: float | None
-    high_ns: float | None
+    time: TimeChange
     reasons: tuple[str, ...] = ()
-
-    @property
-    def time(self) -> TimeChange:
-        return TimeChange(ns=self.change_ns, low_ns=self.low_ns, high_ns=self.high_ns)
 
 
 class CaseComparison(Struct, frozen=True):

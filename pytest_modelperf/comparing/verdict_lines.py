@@ -89,7 +89,7 @@ def describe_verdict(
 
 def _changed_kernels(case: CaseComparison) -> str:
     """`7 kernels`: of each part those of the side that has more."""
-    count = sum(max(part.kernels_before, part.kernels_after) for part in case.parts)
+    count = sum(max(part.kernels.before, part.kernels.after) for part in case.parts)
     return "1 kernel" if count == 1 else f"{count:,} kernels"
 
 

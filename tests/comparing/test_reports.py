@@ -23,6 +23,7 @@ from pytest_modelperf.comparing.markdown import render_markdown
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,
+    KernelCounts,
     LayerTypeChange,
     Metric,
     PartChange,
@@ -536,13 +537,10 @@ def test_a_measured_comparison_as_json() -> None:
 
 
 PART = PartChange(
-    kernels_before=1,
-    kernels_after=7,
+    kernels=KernelCounts(before=1, after=7),
     before_ns=9.4e6,
     after_ns=10.2e6,
-    change_ns=0.8e6,
-    low_ns=0.6e6,
-    high_ns=1.0e6,
+    time=TimeChange(ns=0.8e6, low_ns=0.6e6, high_ns=1.0e6),
     reasons=("1 HardSwish replaced by 7 kernels",),
 )
 
@@ -555,7 +553,7 @@ def test_a_case_in_json_says_by_what_it_was_judged() -> None:
 
 
 def test_the_parts_of_a_case_are_in_its_json() -> None:
-    unknown = replace(PART, low_ns=None, high_ns=None, reasons=())
+    unknown = replace(PART, time=TimeChange(ns=PART.time.ns), reasons=())
     cases = (replace(SLOWER, how=How.PARTS, parts=(PART, unknown)), SLOWER)
     parts, whole = json.loads(dump_comparison(compared(*cases)))["cases"]
     assert parts["parts"] == [
@@ -591,13 +589,10 @@ def test_both_sides_ran_in_turn_only_as_wholes_or_parts() -> None:
 
 def test_the_parts_that_changed_are_told_with_their_figures() -> None:
     part = PartChange(
-        kernels_before=1,
-        kernels_after=9,
+        kernels=KernelCounts(before=1, after=9),
         before_ns=100_000.0,
         after_ns=124_000.0,
-        change_ns=24_000.0,
-        low_ns=10_000.0,
-        high_ns=29_000.0,
+        time=TimeChange(ns=24_000.0, low_ns=10_000.0, high_ns=29_000.0),
         reasons=("1 LayerNormalization became 9 kernels (2 Add, Mul, ...)",),
     )
     elsewhere = TimeChange(ns=-200.0, low_ns=-90_000.0, high_ns=80_000.0)
