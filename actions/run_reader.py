@@ -20,6 +20,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric
 from pytest_modelperf.profiler.document import StaticJson
 from pytest_modelperf.profiler.facts_document import LatencyJson
 from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.report.document import copy_fields
 from pytest_modelperf.stats.records import Latency, Percentile
 from pytest_modelperf.testing.document import RunCaseJson, RunJson
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
@@ -166,20 +167,15 @@ def _latency(latency: LatencyJson | None, batch_size: int) -> Latency | None:
 
 
 def _metric(metric: MetricJson) -> Metric:
-    return Metric(
+    return copy_fields(
+        Metric,
+        metric,
         name=_cut(metric.name, _MAX_NAME),
-        before=metric.before,
-        after=metric.after,
-        verdict=metric.verdict,
-        gated=metric.gated,
         interval=_bounds(metric.interval),
-        detectable=metric.detectable,
-        allowed=metric.allowed,
-        limit=metric.limit,
         measured_ratio=metric.ratio,
         after_interval=_bounds(metric.after_interval),
-        awaited=metric.awaited,
-        confidence=metric.confidence,
+        rounds_needed=None,
+        samples_needed=None,
     )
 
 
