@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,11 +183,10 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
         setup, are_here = _setup(measuring, extensions), not place.is_given
         setups = interpreters.setups(setup, second.setup(setup, extensions), are_here=are_here)
         models = before, after
-        if place.is_given:
-            result = _compare_on_cluster(models, setups, request, tolerance, plugins, place)
-        else:
-            with second.naming_requirement(setups[1]):
-                result = _compare_measured(models, setups, request, tolerance, extensions)
+        with second.naming_requirement(setups[1]) if are_here else nullcontext():
+            result = _compare_run(
+                models, setups, request, tolerance, extensions, plugins=plugins, place=place
+            )
     is_here = not (static or place.is_given) and measuring.gateway.startswith("popen")
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here)
@@ -215,21 +214,14 @@ def _wording(before: str, measuring: MeasuringOptions) -> CommandWording:
 def _compare_static(
     before: str, after: str, request: ProfileRequest, tolerance: str, extensions: Extensions
 ) -> Comparison:
-    from pytest_modelperf.baselines.recorded_request import request_as_recorded
-    from pytest_modelperf.compare import compare_profiles
-    from pytest_modelperf.comparing.by_counts import compare_with_baseline
+    from pytest_modelperf.compare import compare_profiles, compare_with_recorded
     from pytest_modelperf.comparing.limits import read_tolerances
-    from pytest_modelperf.profiler.request import profile_both, profile_model
+    from pytest_modelperf.profiler.request import profile_both
 
     tolerances = read_tolerances(tolerance, "--tolerance")
-    if Path(before).is_dir():
-        from pytest_modelperf.profiler.preparation import Model
-
-        stored = _read_baseline(Path(before)).model
-        request = request_as_recorded(request, stored, after)
-        profile = profile_model(after, request, extensions.operators)
-        given = Model.load(after, request, extensions).given_inputs()
-        return compare_with_baseline(stored, profile, given, tolerances)
+    stored, request = _read_baseline(before, after, request)
+    if stored is not None:
+        return compare_with_recorded(stored.model, after, request, extensions, tolerances)
     return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
 
 
@@ -241,61 +233,45 @@ def _setup(measuring: MeasuringOptions, extensions: Extensions) -> Setup:
     return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
 
 
-def _compare_measured(
+def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, where
     models: tuple[str, str],
     setups: tuple[Setup, Setup],
     request: ProfileRequest,
     tolerance: str,
     extensions: Extensions,
+    *,
+    plugins: Sequence[str],
+    place: ClusterOptions,
 ) -> Comparison:
-    from pytest_modelperf.baselines.recorded_request import request_as_recorded
+    """Returns both models compared in turn, here or on a cluster; A may be a baseline."""
     from pytest_modelperf.comparing.by_duet import compare_models
     from pytest_modelperf.comparing.sides import Side, baseline_side
     from pytest_modelperf.profiler.preparation import machine_of
 
     before, after = map(Side, models, setups)
+    gate = _gate(tolerance, after.setup)
+    stored, request = _read_baseline(*models, request)
+    if place.is_given:
+        with place.opened(*setups) as cluster:
+            from pytest_modelperf.cluster.comparing import compare_on_cluster
+
+            return compare_on_cluster(
+                cluster,
+                before,
+                after,
+                request,
+                gate,
+                baseline=stored,
+                plugins=plugins,
+                machines=place.machines,
+            )
     with ExitStack() as stack:
         progress = stack.enter_context(shown_progress())
-        if Path(models[0]).is_dir():
-            stored = _read_baseline(Path(models[0]))
-            request = request_as_recorded(request, stored.model, models[1])
+        if stored is not None:
             key = machine_of(after.setup).key
             side = baseline_side(stored, key, after, request, extensions)
             before = replace(stack.enter_context(side), setup=before.setup)
-        gate = _gate(tolerance, after.setup)
         return compare_models(before, after, request, gate, extensions, progress)
-
-
-def _compare_on_cluster(  # noqa: PLR0913, PLR0917  # two models, how they run, what of them, where
-    models: tuple[str, str],
-    setups: tuple[Setup, Setup],
-    request: ProfileRequest,
-    tolerance: str,
-    plugins: Sequence[str],
-    place: ClusterOptions,
-) -> Comparison:
-    from pytest_modelperf.baselines.recorded_request import request_as_recorded
-    from pytest_modelperf.comparing.sides import Side
-
-    before, after = map(Side, models, setups)
-    gate = _gate(tolerance, after.setup)
-    stored = None
-    if Path(models[0]).is_dir():
-        stored = _read_baseline(Path(models[0]))
-        request = request_as_recorded(request, stored.model, models[1])
-    with place.opened(*setups) as cluster:
-        from pytest_modelperf.cluster.comparing import compare_on_cluster
-
-        return compare_on_cluster(
-            cluster,
-            before,
-            after,
-            request,
-            gate,
-            baseline=stored,
-            plugins=plugins,
-            machines=place.machines,
-        )
 
 
 def _gate(tolerance: str, setup: Setup) -> Gate:
@@ -338,17 +314,26 @@ def _render_page(result: Comparison, wording: CommandWording, *, is_here: bool) 
     return render_comparison_page(result, wording, machine=machine, made=made)
 
 
-def _read_baseline(folder: Path) -> Baseline:
-    """Returns the baseline in a folder such as `baselines/encoder`."""
+def _read_baseline(
+    before: str, after: str, request: ProfileRequest
+) -> tuple[Baseline | None, ProfileRequest]:
+    """Returns the baseline in a folder such as `baselines/encoder`, and the request as recorded.
+
+    A model is no baseline, and leaves the request as it is.
+    """
+    from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.baselines.store import BaselineStore
 
+    folder = Path(before)
+    if not folder.is_dir():
+        return None, request
     found = BaselineStore(folder.parent).read(folder.name)
     if found is None:
         raise UsageError(
-            f"{printable(str(folder))} is no baseline: it has no model.json. Give a model, or a "
-            "folder such as baselines/encoder."
+            f"{printable(before)} is no baseline: it has no model.json. Give a model, or a folder "
+            "such as baselines/encoder."
         )
-    return found
+    return found, request_as_recorded(request, found.model, after)
 
 
 def _end_by(result: Comparison) -> None:

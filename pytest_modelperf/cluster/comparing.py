@@ -14,26 +14,20 @@ from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.cluster.requests import split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_baseline
+from pytest_modelperf.compare import compare_profiles, compare_with_recorded
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side, baseline_side
-from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.graph.twin import write_twin_bytes
 from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.preparation import Model, machine_of
-from pytest_modelperf.profiler.request import (
-    ProfileRequest,
-    profile_both,
-    profile_model,
-    with_phases_of,
-)
+from pytest_modelperf.profiler.preparation import machine_of
+from pytest_modelperf.profiler.request import ProfileRequest, profile_both, with_phases_of
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec, is_local
 from pytest_modelperf.profiler.working_folder import working_folder
@@ -150,7 +144,10 @@ def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which ru
     """
     extensions = load_extensions(plugins)
     counted = (
-        _count_both(before, after, request, gate.tolerances, extensions)
+        compare_profiles(
+            *profile_both(before.source, after.source, request, extensions.operators),
+            gate.tolerances,
+        )
         if baseline is None
         else _count_with_baseline(baseline, after, request, gate.tolerances, extensions)
     )
@@ -187,26 +184,6 @@ def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which ru
     )
 
 
-# Errors that concern several cases are raised here: no job of one case would find them.
-
-
-def _count_both(
-    before: Side,
-    after: Side,
-    request: ProfileRequest,
-    tolerances: Tolerances,
-    extensions: Extensions,
-) -> Comparison:
-    """The counts of both models at every case, without a run."""
-    old, new = profile_both(before.source, after.source, request, extensions.operators)
-    pairs = zip(old.cases, new.cases, strict=True)
-    sizes = old.model.total_bytes, new.model.total_bytes
-    cases = tuple(
-        with_size(compare_cases(then, now, tolerances), *sizes, tolerances) for then, now in pairs
-    )
-    return Comparison(old.model, new.model, cases)
-
-
 def _count_with_baseline(
     baseline: Baseline,
     after: Side,
@@ -214,15 +191,16 @@ def _count_with_baseline(
     tolerances: Tolerances,
     extensions: Extensions,
 ) -> Comparison:
-    """The counts of the model now and those stored, without a run."""
+    """The counts of the model now and those stored.
+
+    No job of one case would find an error that concerns several, so the twin is counted here too.
+    """
     if baseline.twin is not None:
         with working_folder("twin") as folder:
             twin = folder / "stored.onnx"
             write_twin_bytes(baseline.twin, twin)
             profile_both(twin, after.source, request, extensions.operators)
-    given = Model.load(after.source, request, extensions).given_inputs()
-    profile = profile_model(after.source, request, extensions.operators)
-    return compare_with_baseline(baseline.model, profile, given, tolerances)
+    return compare_with_recorded(baseline.model, after.source, request, extensions, tolerances)
 
 
 def _with_machine(case: CaseComparison, setup: Setup) -> CaseComparison:
