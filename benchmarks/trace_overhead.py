@@ -24,7 +24,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 from results import at_most
 
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 from pytest_modelperf.stats.estimates import ratio_of_rounds
 
 # What recording may take on top of the runtime's own profiling: so much of the inference, or no
@@ -91,7 +91,7 @@ def _compare(name: str, model: bytes, seconds: float, choose: random.Random) -> 
         finish_ns: list[float] = []
 
         def run_recorded(folder: Path, model: bytes, count: int) -> list[int]:
-            with profile(file=folder / "trace.json", operator_limit=None):
+            with trace(file=folder / "trace.json", operator_limit=None):
                 times_ns = _times(_open(model), count)
                 end_ns = time.perf_counter_ns()
             finish_ns.append((time.perf_counter_ns() - end_ns) / count)

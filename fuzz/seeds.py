@@ -22,7 +22,7 @@ from threading import Thread
 import msgspec
 
 from fuzz.documents import KEPT_NAME, MACHINE_KEY
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 from pytest_modelperf.baselines.document import write_machine, write_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.cluster.records import Answer, AnsweredRemedy
@@ -142,7 +142,7 @@ def recorded_traces(folder: Path, profiles: Sequence[bytes]) -> Iterator[bytes]:
     model = folder / "recorded.onnx"
     model.write_bytes(parse(ort_profiles.WIDE, opset=17).SerializeToString())
     file = folder / "trace.json"
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         session = p.session(str(model), providers=["CPUExecutionProvider"])
         with p.record("outer"), p.record("inner"):
             session.run(None, ort_profiles.WIDE_INPUTS)

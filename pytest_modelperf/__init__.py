@@ -6,17 +6,17 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pytest_modelperf.text.version import __version__
-    from pytest_modelperf.tracing import profile
+    from pytest_modelperf.tracing import trace
 
-__all__ = ["__version__", "profile"]
+__all__ = ["__version__", "trace"]
 
 
 def __getattr__(name: str) -> object:
     # Imported when it is asked for, for the same reason.
-    if name == "profile":
-        from pytest_modelperf.tracing import profile
+    if name == "trace":
+        from pytest_modelperf.tracing import trace
 
-        return profile
+        return trace
     if name == "__version__":
         from pytest_modelperf.text.version import __version__
 

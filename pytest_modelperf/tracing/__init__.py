@@ -3,15 +3,15 @@
 # As `typing` has it; every Python of a traced program loads this module as it starts.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pytest_modelperf.tracing.profiling import TraceWarning, profile
+    from pytest_modelperf.tracing.program_trace import TraceWarning, trace
 
-__all__ = ["TraceWarning", "profile"]
+__all__ = ["TraceWarning", "trace"]
 
 
 def __getattr__(name: str) -> object:
     # Imported when it is asked for: most of these Pythons record nothing.
     if name in __all__:
-        from pytest_modelperf.tracing import profiling
+        from pytest_modelperf.tracing import program_trace
 
-        return getattr(profiling, name)
+        return getattr(program_trace, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

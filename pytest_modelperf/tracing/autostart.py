@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_modelperf.tracing.profiling import Profiling
+    from pytest_modelperf.tracing.program_trace import Trace
 
 VARIABLE = "MODELPERF_TRACE"
 # The number of the process that writes the named file; its descendants write files beside it.
@@ -138,17 +138,17 @@ class _Tracing:
 
     def _record(self) -> None:
         from pytest_modelperf.errors import ModelPerfError
-        from pytest_modelperf.tracing.profiling import profile
+        from pytest_modelperf.tracing.program_trace import trace
 
-        profiling = profile(_file_of_process(self._file))
+        recorded = trace(_file_of_process(self._file))
         try:
-            profiling.__enter__()
+            recorded.__enter__()
         except (ModelPerfError, OSError) as error:
             # The program goes on without a trace.
             self._has_failed = True
             _say(str(error))
             return
-        _end_with_process(profiling)
+        _end_with_process(recorded)
 
 
 def _file_of_process(file: Path) -> Path:
@@ -159,34 +159,34 @@ def _file_of_process(file: Path) -> Path:
     return file.with_name(f"{file.stem}-{process}{file.suffix}")
 
 
-def _end_with_process(profiling: Profiling) -> None:
-    atexit.register(_end, profiling)
+def _end_with_process(recorded: Trace) -> None:
+    atexit.register(_end, recorded)
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is not None:
-        _end_with_child(profiling)
+        _end_with_child(recorded)
         # multiprocessing clears its finalizers when it sets up a forked process.
-        multiprocessing.register_after_fork(profiling, _end_with_child)
+        multiprocessing.register_after_fork(recorded, _end_with_child)
 
 
-def _end_with_child(profiling: Profiling) -> None:
+def _end_with_child(recorded: Trace) -> None:
     """End the recording with a multiprocessing child: a forked one exits without atexit."""
     import multiprocessing
     import multiprocessing.util
 
     if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, _end, args=(profiling,), exitpriority=_LAST)
+        multiprocessing.util.Finalize(None, _end, args=(recorded,), exitpriority=_LAST)
 
 
-def _end(profiling: Profiling) -> None:
+def _end(recorded: Trace) -> None:
     """Write the trace; tell the user what went wrong or is missing."""
-    if not profiling.is_recording:
+    if not recorded.is_recording:
         return
     from pytest_modelperf.files.interrupts import interrupt_held
 
     was_interrupted = _is_ended_by_interrupt()
     try:
         with interrupt_held() as held:
-            for problem in _write(profiling):
+            for problem in _write(recorded):
                 _say(problem)
     except KeyboardInterrupt:
         _say("interrupted again, so this process writes no trace.")
@@ -213,7 +213,7 @@ def _keep_exit_status() -> None:
         exec("raise KeyboardInterrupt")  # noqa: S102  # our own text
 
 
-def _write(profiling: Profiling) -> tuple[str, ...]:
+def _write(recorded: Trace) -> tuple[str, ...]:
     """Write the trace; what went wrong or is missing."""
     import warnings
 
@@ -222,12 +222,12 @@ def _write(profiling: Profiling) -> tuple[str, ...]:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            profiling.__exit__(None, None, None)
+            recorded.__exit__(None, None, None)
     except ModelPerfError as error:
         return (str(error),)
     finally:
         # A forked process may exit without finalizers, which would leave its files behind.
-        profiling.discard()
+        recorded.discard()
     return tuple(str(warning.message) for warning in caught)
 
 

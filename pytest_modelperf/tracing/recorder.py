@@ -1,4 +1,4 @@
-"""Records what runs while a profile is active. Each thread records its own spans as they end."""
+"""Records what runs while a trace is active. Each thread records its own spans as they end."""
 
 from __future__ import annotations
 

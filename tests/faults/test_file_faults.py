@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pytest_modelperf
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 from pytest_modelperf.baselines.document import (
     read_machine,
     read_model,
@@ -286,7 +286,7 @@ def test_a_report_that_is_interrupted_leaves_nothing_and_what_is_no_file_stays(
 
 def test_a_trace_that_finds_no_room_is_told_and_none_is_left_half_written(tmp_path: Path) -> None:
     target = tmp_path / "trace.json"
-    recording = profile(target)
+    recording = trace(target)
     recording.__enter__()
     with room_for(20), pytest.raises(OutputError, match=r"cannot write .*trace\.json: File too l"):
         recording.__exit__(None, None, None)

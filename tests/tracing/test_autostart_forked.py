@@ -243,9 +243,9 @@ def test_a_forked_process_waits_for_no_thread_of_the_other(
 ) -> None:
     """As if a thread of it had begun or recorded something at that very moment."""
     program = """\
-from pytest_modelperf.tracing.profiling import Profiling
+from pytest_modelperf.tracing.program_trace import Trace
 session = opened()
-with Profiling._switch, Profiling._active._begun()._lock, Profiling._active._watch._lock:
+with Trace._switch, Trace._active._begun()._lock, Trace._active._watch._lock:
     child = os.fork()
     if child == 0:
         work(1, session)
@@ -277,9 +277,9 @@ def test_a_profile_that_a_forked_process_begins_itself_is_its_own(
     hooked_python: Python, model: Path
 ) -> None:
     program = """\
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 def recorded():
-    with profile(file="inner.json") as p:
+    with trace(file="inner.json") as p:
         work(2)
     assert len([event for event in p.events() if event.name == "inference"]) == 2
 assert fork(recorded) == 0

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from pytest_modelperf.profiler.engines.onnxruntime_methods import FirstUse
-from pytest_modelperf.tracing.profiling import Profiling, profile
+from pytest_modelperf.tracing.program_trace import Trace, trace
 from tests.support.traced_models import CPU, FEED, open_plain, options
 
 
@@ -26,7 +26,7 @@ def methods() -> Iterator[dict[str, Any]]:
 class Uses:
     """Counts how often it is called, and begins a profile if it is given one."""
 
-    def __init__(self, begun: Profiling | None = None) -> None:
+    def __init__(self, begun: Trace | None = None) -> None:
         self.count = 0
         self._begun = begun
 
@@ -36,14 +36,14 @@ class Uses:
             self._begun.__enter__()
 
 
-def inferences(p: Profiling) -> int:
+def inferences(p: Trace) -> int:
     return sum(event.name == "inference" for event in p.events())
 
 
 @pytest.mark.parametrize("first", ["session", "inference"])
 def test_the_first_use_is_recorded_itself(model: Path, first: str) -> None:
     session = open_plain(model)
-    p = profile()
+    p = trace()
     uses = Uses(p)
     FirstUse(uses).begin()
     assert uses.count == 0
@@ -72,7 +72,7 @@ def test_threads_that_come_first_together_wait_until_it_has_begun(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_plain(model)
-    p = profile()
+    p = trace()
     uses = Uses(p)
     goes_on, come = threading.Event(), threading.Semaphore(0)
 
@@ -108,7 +108,7 @@ def test_whoever_wraps_a_method_meanwhile_is_called_once_for_each_call(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_plain(model)
-    p = profile()
+    p = trace()
     waiting = FirstUse(Uses(p))
     waiting.begin()
     ours = ort.InferenceSession.run
@@ -132,7 +132,7 @@ def test_whoever_wraps_a_method_meanwhile_is_called_once_for_each_call(
 def test_a_profile_that_begins_meanwhile_is_told_of_each_inference_once(model: Path) -> None:
     uses = Uses()
     FirstUse(uses).begin()
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
     assert (uses.count, inferences(p)) == (0, 1)

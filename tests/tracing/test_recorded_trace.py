@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.opening import open_profile
@@ -56,7 +56,7 @@ def span(name: str, category: Category, start_ns: int, duration_ns: int, **known
 def recorded(model: Path, tmp_path: Path) -> tuple[Any, Path]:
     """Labels, two sessions, a pause and two threads; with its trace."""
     file = tmp_path / "trace.json"
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         session, other = (p.session(model, options(), providers=CPU) for _ in "ab")
         with p.record("outer"), p.record("inner"):
             session.run(None, FEED)
@@ -115,7 +115,7 @@ def calls_of(trace: dict[str, Any]) -> dict[str, int]:
 
 def test_what_the_recording_itself_took_is_no_operator(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    with profile(file=file, operator_limit=1) as p:
+    with trace(file=file, operator_limit=1) as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(3):
             session.run(None, FEED)

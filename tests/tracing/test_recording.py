@@ -1,4 +1,4 @@
-"""A profile records what runs while it is active, and nothing else."""
+"""A trace records what runs while it is active, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ import onnxruntime as ort
 import pytest
 
 import pytest_modelperf
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.layers import is_filled_up, join_facts
-from pytest_modelperf.tracing.profiling import Profiling, TraceWarning
+from pytest_modelperf.tracing.program_trace import Trace, TraceWarning
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
 from tests.support.traced_models import CPU, FEED, open_plain, options
-from tests.tracing.validity import Trace, read_valid_trace
+from tests.tracing.validity import Trace as ValidTrace
+from tests.tracing.validity import read_valid_trace
 
 METHODS = ("__init__", "run", "run_with_iobinding", "run_async", "end_profiling", "set_providers")
 
 
-def spans_of(p: Profiling, category: str) -> list[Span]:
+def spans_of(p: Trace, category: str) -> list[Span]:
     wanted = Category(category)
     return [e for e in p.events() if isinstance(e, Span) and e.category is wanted]
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> ValidTrace:
     return read_valid_trace(path.read_text(encoding="ascii"))
 
 
-def names_by_parent(p: Profiling) -> dict[str, list[str]]:
+def names_by_parent(p: Trace) -> dict[str, list[str]]:
     spans = [event for event in p.events() if isinstance(event, Span)]
     names = {span.id: span.name for span in spans}
     found: dict[str, list[str]] = {}
@@ -54,13 +55,13 @@ def test_a_trace_has_sessions_labels_inferences_and_operators_each_inside_of_the
     model: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "trace.json"
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         with p.record("set up"):
             session = p.session(str(model), options(), providers=CPU)
         with p.record("outer"), p.record("inner"):
             session.run(None, FEED)
-    trace = read(file)
-    shown = [(span.depth, span.category, span.name) for span in trace.spans]
+    read_back = read(file)
+    shown = [(span.depth, span.category, span.name) for span in read_back.spans]
     assert shown == [
         (0, "label", "set up"),
         (1, "session", "small.onnx"),
@@ -70,13 +71,13 @@ def test_a_trace_has_sessions_labels_inferences_and_operators_each_inside_of_the
         (3, "operator", "product"),
         (3, "operator", "sine"),
     ]
-    assert trace.thread_names == {threading.get_native_id(): "MainThread"}
+    assert read_back.thread_names == {threading.get_native_id(): "MainThread"}
     assert names_by_parent(p)["inner"] == ["inference"]
     assert names_by_parent(p)["inference"] == ["product", "sine"]
 
 
 def test_an_operator_has_what_the_runtime_and_the_model_tell_of_it(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
     product, sine = spans_of(p, "operator")
@@ -96,7 +97,7 @@ def test_an_operator_has_what_the_runtime_and_the_model_tell_of_it(model: Path) 
 
 
 def test_macs_follow_the_shapes_of_each_inference(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         for batch in (1, 3, 1):
             session.run(None, {"x": np.ones((batch, 8), np.float32)})
@@ -106,7 +107,7 @@ def test_macs_follow_the_shapes_of_each_inference(model: Path) -> None:
 
 def test_what_a_kernel_fuses_is_told() -> None:
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    with profile() as p:
+    with trace() as p:
         session = p.session(light / "light_squeezenet.onnx", options(), providers=CPU)
         put = session.get_inputs()[0]
         session.run(None, {put.name: np.zeros(put.shape, np.float32)})
@@ -164,13 +165,13 @@ def test_shapes_are_those_of_the_model_where_a_kernel_fills_up_channels() -> Non
 @pytest.mark.parametrize("source", ["path", "bytes", "message"])
 def test_a_model_can_be_given_in_any_form(model: Path, source: str) -> None:
     given = {"path": model, "bytes": model.read_bytes(), "message": onnx.load(model)}[source]
-    with profile() as p:
+    with trace() as p:
         p.session(given, options(), providers=CPU).run(None, FEED)
     assert [span.arguments.get("macs") for span in spans_of(p, "operator")] == [64, 0]
 
 
 def test_every_way_to_run_a_session_is_recorded(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = ort.InferenceSession(str(model), options(intra_op_num_threads=2), providers=CPU)
         session.run(None, FEED)
         session.run(input_feed=FEED, output_names=["y"])
@@ -204,7 +205,7 @@ def test_the_memory_of_the_process_is_counted_and_that_of_a_runtime_that_tells(
     plain = ort.InferenceSession(str(model), given, providers=CPU)
     plain.run(None, FEED)
     tells = "mem_in_use_peak" in Path(plain.end_profiling()).read_text(encoding="utf-8")
-    with profile() as p:
+    with trace() as p:
         p.session(model, options(), providers=CPU).run(None, FEED)
     counters = [event for event in p.events() if isinstance(event, Counter)]
     values = {counter.name: counter.values for counter in counters}
@@ -213,7 +214,7 @@ def test_the_memory_of_the_process_is_counted_and_that_of_a_runtime_that_tells(
 
 
 def test_without_the_category_no_session_is_profiled(model: Path) -> None:
-    with profile(categories=("inference",)) as p:
+    with trace(categories=("inference",)) as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         assert not session.get_session_options().enable_profiling
@@ -222,7 +223,7 @@ def test_without_the_category_no_session_is_profiled(model: Path) -> None:
 
 
 def test_sessions_of_the_same_file_have_names_of_their_own(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         for _ in range(2):
             p.session(model, options(), providers=CPU).run(None, FEED)
     names = [span.arguments["session"] for span in spans_of(p, "inference")]
@@ -234,7 +235,7 @@ def test_sessions_of_the_same_file_have_names_of_their_own(model: Path) -> None:
 
 
 def test_nothing_that_begins_in_a_pause_is_recorded(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         p.pause()
@@ -252,7 +253,7 @@ def test_nothing_that_begins_in_a_pause_is_recorded(model: Path) -> None:
 
 
 def test_a_pause_is_a_gap_on_the_clock(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         paused_ns = time.perf_counter_ns()
@@ -272,7 +273,7 @@ def test_labels_belong_to_the_thread_that_opened_them(model: Path, tmp_path: Pat
     threads = 4
     together = threading.Barrier(threads)
     file = tmp_path / "trace.json"
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         session = p.session(model, options(), providers=CPU)
 
         def work(number: int) -> None:
@@ -287,13 +288,13 @@ def test_labels_belong_to_the_thread_that_opened_them(model: Path, tmp_path: Pat
             worker.start()
         for worker in workers:
             worker.join()
-    trace = read(file)
+    read_back = read(file)
     for number in range(threads):
-        outer = [span for span in trace.spans if span.name == f"thread {number}"]
+        outer = [span for span in read_back.spans if span.name == f"thread {number}"]
         assert len(outer) == 5
         (thread,) = {span.thread for span in outer}
-        assert trace.thread_names[thread] == f"w{number}"
-        own = [span for span in trace.spans if span.thread == thread]
+        assert read_back.thread_names[thread] == f"w{number}"
+        own = [span for span in read_back.spans if span.thread == thread]
         assert [span.depth for span in own] == [0, 1, 2, 3, 3] * 5
     assert p.notes == ()
 
@@ -301,7 +302,7 @@ def test_labels_belong_to_the_thread_that_opened_them(model: Path, tmp_path: Pat
 def test_labels_that_do_not_nest_still_make_a_valid_trace(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
 
-    async def work(p: Profiling) -> None:
+    async def work(p: Trace) -> None:
         begun, ended = asyncio.Event(), asyncio.Event()
 
         async def first() -> None:
@@ -316,12 +317,12 @@ def test_labels_that_do_not_nest_still_make_a_valid_trace(tmp_path: Path) -> Non
 
         await asyncio.gather(first(), second())
 
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         asyncio.run(work(p))
-    trace = read(file)
-    first, second = trace.named("first"), trace.named("second")
+    read_back = read(file)
+    first, second = read_back.named("first"), read_back.named("second")
     assert first.start_ns <= second.start_ns <= first.end_ns <= second.end_ns
-    assert trace.thread_names[second.thread] == "MainThread: second"
+    assert read_back.thread_names[second.thread] == "MainThread: second"
 
 
 # -- how it ends
@@ -334,7 +335,7 @@ def test_the_file_is_complete_when_the_body_raises(
     file = tmp_path / "trace.json"
 
     def work() -> None:
-        with profile(file=file) as p:
+        with trace(file=file) as p:
             session = p.session(model, options(), providers=CPU)
             with p.record("broken"):
                 session.run(None, FEED)
@@ -342,13 +343,13 @@ def test_the_file_is_complete_when_the_body_raises(
 
     with pytest.raises(error, match="mine"):
         work()
-    trace = read(file)
-    assert trace.named("broken").arguments == {"error": error.__name__}
-    assert [span.name for span in trace.of("operator")] == ["product", "sine"]
+    read_back = read(file)
+    assert read_back.named("broken").arguments == {"error": error.__name__}
+    assert [span.name for span in read_back.of("operator")] == ["product", "sine"]
 
 
 def test_an_inference_that_fails_is_recorded_and_its_error_passes(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         with pytest.raises(Exception, match="Invalid rank"):
             session.run(None, {"x": np.ones(3, np.float32)})
@@ -365,7 +366,7 @@ def test_an_inference_that_fails_is_recorded_and_its_error_passes(model: Path) -
 def test_the_class_is_as_it_was_afterwards() -> None:
     before = [getattr(ort.InferenceSession, name) for name in METHODS]
     own = set(vars(ort.InferenceSession))
-    with profile():
+    with trace():
         assert [getattr(ort.InferenceSession, name) for name in METHODS] != before
     assert [getattr(ort.InferenceSession, name) for name in METHODS] == before
     assert set(vars(ort.InferenceSession)) == own
@@ -375,7 +376,7 @@ def test_who_wraps_a_method_meanwhile_keeps_it(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    with profile() as p:
+    with trace() as p:
         wrapped = ort.InferenceSession.run
 
         def theirs_too(*arguments: object) -> object:
@@ -394,7 +395,7 @@ def test_options_of_the_program_are_as_they_were(model: Path) -> None:
     given = options(log_severity_level=2)
     names = ("enable_profiling", "profile_file_prefix", "optimized_model_filepath")
     before = [getattr(given, name) for name in names]
-    with profile() as p:
+    with trace() as p:
         for _ in range(2):
             p.session(model, given, providers=CPU).run(None, FEED)
     assert [getattr(given, name) for name in names] == before
@@ -406,7 +407,7 @@ def test_the_program_is_told_nothing_of_a_saved_plan(
     model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = ort.SessionOptions()
-    with profile() as p:
+    with trace() as p:
         for _ in range(2):
             p.session(model, given, providers=CPU).run(None, FEED)
     assert capfd.readouterr() == ("", "")
@@ -414,7 +415,7 @@ def test_the_program_is_told_nothing_of_a_saved_plan(
 
 def test_a_plan_that_the_program_saves_is_left_alone(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "theirs.onnx"
-    with profile() as p:
+    with trace() as p:
         given = options(optimized_model_filepath=str(path))
         p.session(model, given, providers=CPU).run(None, FEED)
     assert [node.name for node in onnx.load(path).graph.node] == ["product", "sine"]
@@ -426,7 +427,7 @@ def test_a_model_that_is_refused_is_refused_as_ever(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(Exception, match="Protobuf parsing failed") as plain:
         open_plain(path)
-    with profile() as p, pytest.raises(Exception, match="Protobuf parsing failed") as traced:
+    with trace() as p, pytest.raises(Exception, match="Protobuf parsing failed") as traced:
         open_plain(path)
     assert type(traced.value) is type(plain.value)
     assert spans_of(p, "session") == []
@@ -437,7 +438,7 @@ def test_a_model_that_is_refused_is_refused_as_ever(tmp_path: Path) -> None:
 
 def test_of_a_session_that_was_there_before_the_inferences_are_recorded(model: Path) -> None:
     session = open_plain(model)
-    with profile() as p:
+    with trace() as p:
         session.run(None, FEED)
     assert [span.arguments["session"] for span in spans_of(p, "inference")] == ["small.onnx"]
     assert spans_of(p, "operator") == []
@@ -447,14 +448,14 @@ def test_of_a_session_that_was_there_before_the_inferences_are_recorded(model: P
 
 
 def test_a_session_may_be_gone_before_the_profile_ends(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         p.session(model, options(), providers=CPU).run(None, FEED)
         gc.collect()
     assert len(spans_of(p, "operator")) == 2
 
 
 def test_a_session_outlives_the_profile(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
     found = list(p.events())
@@ -464,7 +465,7 @@ def test_a_session_outlives_the_profile(model: Path) -> None:
 
 
 def test_the_program_does_not_see_our_profile(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         assert session.end_profiling() == ""
@@ -474,7 +475,7 @@ def test_the_program_does_not_see_our_profile(model: Path) -> None:
 
 def test_a_profile_of_the_program_stays_its_own_and_is_read(model: Path, tmp_path: Path) -> None:
     given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, given, providers=CPU)
         session.run(None, FEED)
         path = Path(session.end_profiling())
@@ -484,7 +485,7 @@ def test_a_profile_of_the_program_stays_its_own_and_is_read(model: Path, tmp_pat
 
 
 def test_setting_providers_anew_ends_the_operators(model: Path) -> None:
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         session.set_providers(CPU)
@@ -503,7 +504,7 @@ def fork() -> int:
 
 def test_a_forked_process_records_nothing(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         child = fork()
@@ -526,7 +527,7 @@ def test_a_forked_process_records_nothing(model: Path, tmp_path: Path) -> None:
 def test_a_forked_process_does_no_harm_to_what_is_recorded(model: Path, tmp_path: Path) -> None:
     """It may hold the last of a session, whose profile both have open, or wait for a lock."""
     file = tmp_path / "trace.json"
-    with profile(file=file) as p:
+    with trace(file=file) as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
         with p._begun()._lock:
@@ -549,38 +550,38 @@ def test_a_forked_process_does_no_harm_to_what_is_recorded(model: Path, tmp_path
 
 def test_operators_are_those_of_the_first_inferences(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    with profile(file=file, operator_limit=3) as p:
+    with trace(file=file, operator_limit=3) as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(8):
             session.run(None, FEED)
         # Of another session the count begins anew.
         p.session(model, options(), providers=CPU).run(None, FEED)
-    trace = read(file)
-    assert len(trace.of("inference")) == 9
+    read_back = read(file)
+    assert len(read_back.of("inference")) == 9
     inferences = spans_of(p, "inference")
     with_operators = [span.parent for span in spans_of(p, "operator")]
     assert with_operators == [span.id for span in (*inferences[:3], inferences[8]) for _ in "ab"]
     assert p.notes == (
         "small.onnx: the operators of 3 of its 8 inferences are shown: operator_limit is 3.",
     )
-    assert trace.about["notes"] == list(p.notes)
+    assert read_back.about["notes"] == list(p.notes)
 
 
 def test_the_wait_for_a_profile_is_told(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    with profile(file=file, operator_limit=1) as p, p.record("outer"):
+    with trace(file=file, operator_limit=1) as p, p.record("outer"):
         session = p.session(model, options(), providers=CPU)
         for _ in range(2):
             session.run(None, FEED)
-    trace = read(file)
-    written = trace.named("its profile is written")
-    first, second = trace.of("inference")
+    read_back = read(file)
+    written = read_back.named("its profile is written")
+    first, second = read_back.of("inference")
     assert (written.category, written.depth) == ("recording", 1)
     assert first.end_ns <= written.start_ns <= written.end_ns <= second.start_ns
 
 
 def test_without_a_limit_all_operators_are_recorded(model: Path) -> None:
-    with profile(operator_limit=None) as p:
+    with trace(operator_limit=None) as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(5):
             session.run(None, FEED)
@@ -589,7 +590,7 @@ def test_without_a_limit_all_operators_are_recorded(model: Path) -> None:
 
 def test_a_session_that_is_profiled_no_more_keeps_no_events(model: Path) -> None:
     """What the runtime would keep until the end is what the limit is for."""
-    with profile(operator_limit=2) as p:
+    with trace(operator_limit=2) as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(2):
             session.run(None, FEED)
@@ -605,7 +606,7 @@ def test_a_session_that_is_profiled_no_more_keeps_no_events(model: Path) -> None
 def test_the_limit_counts_the_calls_of_all_threads(model: Path) -> None:
     threads, calls, limit = 4, 50, 20
     together = threading.Barrier(threads)
-    with profile(operator_limit=limit) as p:
+    with trace(operator_limit=limit) as p:
         session = p.session(model, options(), providers=CPU)
 
         def work() -> None:
@@ -645,7 +646,7 @@ def test_no_thread_begins_an_inference_in_a_profile_that_is_being_ended(
         return path
 
     monkeypatch.setattr(ort.InferenceSession, "end_profiling", end)
-    with profile(operator_limit=2) as p:
+    with trace(operator_limit=2) as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(2):
             session.run(None, FEED)
@@ -661,8 +662,8 @@ def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
 
     file = tmp_path / "trace.json"
 
-    def work() -> Profiling:
-        with profile(file=file) as p:
+    def work() -> Trace:
+        with trace(file=file) as p:
             session = p.session(model, given, providers=CPU)
             for _ in range(3):
                 session.run(None, FEED)
@@ -682,7 +683,7 @@ def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
 def test_no_name_can_break_the_trace(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     evil = 'a\x1b[31m\n\u202e"},{b\ud800'
-    with profile(file=file) as p, p.record(evil):
+    with trace(file=file) as p, p.record(evil):
         p.session(model, options(), providers=CPU).run(None, FEED)
     assert read(file).of("label")[0].name == printable(evil)
 
@@ -692,7 +693,7 @@ def test_no_name_can_break_the_trace(model: Path, tmp_path: Path) -> None:
 
 def test_the_frames_are_those_of_the_recording(model: Path) -> None:
     pytest.importorskip("pandas")
-    with profile(format="frame") as p:
+    with trace(format="frame") as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(3):
             session.run(None, FEED)
@@ -708,14 +709,14 @@ def test_the_frames_are_those_of_the_recording(model: Path) -> None:
 
 
 def test_there_is_one_profile_at_a_time(model: Path) -> None:
-    with profile() as p:
-        with pytest.raises(UsageError, match="another profile is being recorded"), profile():
+    with trace() as p:
+        with pytest.raises(UsageError, match="another trace is being recorded"), trace():
             pass
         p.session(model, options(), providers=CPU).run(None, FEED)
     assert len(spans_of(p, "inference")) == 1
     with pytest.raises(UsageError, match="recorded already"), p:
         pass
-    with profile():
+    with trace():
         pass
 
 
@@ -732,27 +733,27 @@ def test_there_is_one_profile_at_a_time(model: Path) -> None:
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("(", r"\(")):
-        profile(**asked)  # type: ignore[arg-type]  # that is what is tested
+        trace(**asked)  # type: ignore[arg-type]  # that is what is tested
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*there is no folder"):
-        profile(file=tmp_path / "no" / "trace.json").__enter__()
-    with profile():
+        trace(file=tmp_path / "no" / "trace.json").__enter__()
+    with trace():
         pass
 
 
 def test_what_was_recorded_is_read_when_it_has_ended() -> None:
-    with profile() as p, pytest.raises(UsageError, match="has not ended"):
+    with trace() as p, pytest.raises(UsageError, match="has not ended"):
         p.events()
     with pytest.raises(UsageError, match="has not begun"):
-        profile().pause()
+        trace().pause()
 
 
 def test_the_package_gives_it_lazily() -> None:
-    assert pytest_modelperf.profile is profile
-    with pytest.raises(AttributeError, match="no attribute 'profilers'"):
-        pytest_modelperf.profilers  # noqa: B018  # type: ignore[attr-defined]  # it is not there
+    assert pytest_modelperf.trace is trace
+    with pytest.raises(AttributeError, match="no attribute 'traces'"):
+        pytest_modelperf.traces  # noqa: B018  # type: ignore[attr-defined]  # it is not there
 
 
 # -- other engines
@@ -762,18 +763,18 @@ def test_a_function_is_recorded_as_a_session() -> None:
     def double(x: object) -> object:
         return x
 
-    with profile() as p:
+    with trace() as p:
         session = p.session(double, engine="callable")
         assert session.run(None, FEED) is not None
     (inference,) = spans_of(p, "inference")
     assert inference.arguments["input_shape"] == "2x8"
-    with pytest.raises(UsageError, match="no engine 'tensorrt'"), profile() as other:
+    with pytest.raises(UsageError, match="no engine 'tensorrt'"), trace() as other:
         other.session(double, engine="tensorrt")
 
 
 def test_openvino_is_recorded_inference_by_inference(model: Path) -> None:
     pytest.importorskip("openvino")
-    with profile() as p:
+    with trace() as p:
         session = p.session(model, engine="openvino")
         (output,) = session.run(None, FEED)
         (same,) = session.run(["y"], FEED)

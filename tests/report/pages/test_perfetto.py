@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pytest_modelperf import profile
+from pytest_modelperf import trace
 from pytest_modelperf.tracing.profile_trace import dump_trace
-from pytest_modelperf.tracing.profiling import Profiling
+from pytest_modelperf.tracing.program_trace import Trace
 from pytest_modelperf.tracing.records import Category, Span
 from tests.report.pages.browser import new_context
 from tests.support.profiles import measured_cases
@@ -110,9 +110,9 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def record(folder: Path) -> Profiling:
+def record(folder: Path) -> Trace:
     """A program with labels inside of each other, and another thread."""
-    with profile(file=folder / "trace.json") as p:
+    with trace(file=folder / "trace.json") as p:
         session = p.session(write_model(folder / "small.onnx"), options(), providers=CPU)
         with p.record("outer"), p.record("inner"):
             session.run(None, FEED)

@@ -1,4 +1,4 @@
-"""`profile` for your own code: `with profile(file="trace.json") as p:`."""
+"""`trace` for your own code: `with trace(file="trace.json") as t:`."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class TraceWarning(UserWarning):
     """Something is missing from a trace."""
 
 
-def profile(
+def trace(
     file: str | os.PathLike[str] | None = None,
     categories: Sequence[str] = CATEGORIES,
     format: Format = "chrome",  # noqa: A002  # as others call it
     operator_limit: int | None = OPERATOR_LIMIT,
-) -> Profiling:
+) -> Trace:
     """Record every ONNX Runtime session that runs inside the `with` statement.
 
     With a `file` the recording is written there as a Chrome trace. `format="frame"` writes no
@@ -59,8 +59,8 @@ def profile(
         raise UsageError(f"format is {format!r}: it can be 'chrome' or 'frame'.")
     if format == "frame" and file is not None:
         raise UsageError(
-            "format='frame' writes no file: leave file out, and save what p.frame() returns, as "
-            "with p.frame().to_csv(file)."
+            "format='frame' writes no file: leave file out, and save what t.frame() returns, as "
+            "with t.frame().to_csv(file)."
         )
     if file == STDOUT:
         raise UsageError(
@@ -78,14 +78,14 @@ def profile(
             "categories=('inference',) leaves operators out."
         )
     wanted = frozenset(Category(name) for name in categories)
-    return Profiling(None if file is None else Path(file).absolute(), wanted, operator_limit)
+    return Trace(None if file is None else Path(file).absolute(), wanted, operator_limit)
 
 
-class Profiling:
-    """A profile, recorded inside its `with` statement and read after it."""
+class Trace:
+    """The trace of a program, recorded inside its `with` statement and read after it."""
 
-    # A process has one ONNX Runtime, and so one active profile.
-    _active: Profiling | None = None
+    # A process has one ONNX Runtime, and so one active trace.
+    _active: Trace | None = None
     _switch = threading.Lock()
 
     def __init__(
@@ -102,20 +102,20 @@ class Profiling:
 
     # -- recording
 
-    def __enter__(self) -> Profiling:  # noqa: PYI034  # Python 3.10 has no Self
+    def __enter__(self) -> Trace:  # noqa: PYI034  # Python 3.10 has no Self
         """Begin to record. A file that cannot be written is an error now, not at the end."""
         # Imported here: the runtime is loaded only if something is recorded.
         from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
 
-        with Profiling._switch:
+        with Trace._switch:
             if self._recorder is not None:
-                raise UsageError("this profile was recorded already: call profile() for another.")
-            other = Profiling._active
+                raise UsageError("this trace was recorded already: call trace() for another.")
+            other = Trace._active
             if other is not None and other.is_recording:
                 raise UsageError(
-                    "another profile is being recorded, as a whole program is with "
+                    "another trace is being recorded, as a whole program is with "
                     "MODELPERF_TRACE, and there can be one at a time: end that one first. Labels "
-                    "nest: with p.record('name')."
+                    "nest: with t.record('name')."
                 )
             if self._file is not None:
                 check_output(self._file)
@@ -124,7 +124,7 @@ class Profiling:
             self._remove = weakref.finalize(self._recorder, _remove, self._recorder.spool, folder)
             self._watch = SessionWatch(self._recorder, self._operator_limit)
             self._watch.begin()
-            Profiling._active = self
+            Trace._active = self
         return self
 
     def __exit__(
@@ -195,7 +195,7 @@ class Profiling:
 
     def _begun(self) -> Recorder:
         if self._recorder is None:
-            raise UsageError("the profile has not begun: begin it with `with profile(...) as p:`.")
+            raise UsageError("the trace has not begun: begin it with `with trace(...) as t:`.")
         return self._recorder
 
     def _end(self) -> list[str]:
@@ -204,9 +204,9 @@ class Profiling:
         if watch is None:
             return []
         watch.end()
-        with Profiling._switch:
-            if Profiling._active is self:
-                Profiling._active = None
+        with Trace._switch:
+            if Trace._active is self:
+                Trace._active = None
         if recorder.process != os.getpid():
             # Nothing of a forked process is recorded, and the file belongs to the parent.
             self._watch = None
@@ -254,7 +254,7 @@ class Profiling:
     def _ended(self) -> Recording:
         if self._recording is None:
             raise UsageError(
-                "the profile has not ended: what was recorded is read after its with statement."
+                "the trace has not ended: what was recorded is read after its with statement."
             )
         return self._recording
 
@@ -310,7 +310,7 @@ class Profiling:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Profiling.leave_forked)
+    os.register_at_fork(after_in_child=Trace.leave_forked)
 
 
 def _remove(spool: Spool, folder: WorkingFolder) -> None:
