@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from pytest_modelperf.files.documents import Count
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts
+from pytest_modelperf.report.notebook import Shown
 
 
 class Verdict(str, Enum):
@@ -280,7 +281,7 @@ class CaseComparison(Struct, frozen=True):
         return self.failure is not None and not is_worse
 
 
-class Comparison(Struct, frozen=True):
+class Comparison(Shown, frozen=True):
     """Two models compared at the same cases.
 
     `confidence` is the confidence of each gated metric, and `tolerance` is the allowed relative

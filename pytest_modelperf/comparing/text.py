@@ -8,16 +8,16 @@ from pytest_modelperf.comparing.tables import case_table, is_measured
 from pytest_modelperf.comparing.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.report.page import Page, TextStyle, write_items
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import printable
 
 
-def render_comparison(comparison: Comparison, style: TextStyle, wording: Wording) -> str:
+def render_comparison(comparison: Comparison, style: PageStyle, wording: Wording) -> str:
     """The whole report of a comparison: the verdict first, then its evidence.
 
     Among several cases, those that only passed are just a row of the first table.
     """
-    page = Page(style)
+    page = style.page()
     before, after = map(printable, name_models((comparison.before, comparison.after)))
     page.line(f"{before} -> {after}: {describe_run(comparison)}", "bold")
     if comparison.engines:

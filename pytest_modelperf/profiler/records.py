@@ -18,6 +18,7 @@ from pytest_modelperf.files.documents import Count, Digest, Number
 from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement
+from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Latency, Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
@@ -522,7 +523,7 @@ class CaseProfile(Struct, frozen=True):
         return self.measured
 
 
-class Profile(Struct, frozen=True):
+class Profile(Shown, frozen=True):
     """The profile of a model: its cases, in the order asked for.
 
     A static profile is the same on every machine, so `machine` is only set on request. A measured

@@ -15,6 +15,7 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
+from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
 # What can vary between configurations.
@@ -124,7 +125,7 @@ class PointChange(Struct, frozen=True, kw_only=True):
     throughput: Ratio
 
 
-class Sweep(Struct, frozen=True, kw_only=True):
+class Sweep(Shown, frozen=True, kw_only=True):
     """One model or two, at every configuration.
 
     Each interval by itself has the level `confidence`. `threshold_ms` is None for no limit.

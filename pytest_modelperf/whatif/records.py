@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Ratio
 
 BASELINE = "Baseline"
@@ -167,7 +168,7 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
         return None if not level.ms else self.case.batch_size * 1e3 / level.ms
 
 
-class WhatIf(Struct, frozen=True, kw_only=True):
+class WhatIf(Shown, frozen=True, kw_only=True):
     """A model and its variants, at every case.
 
     `outputs_tolerance` is how far outputs may differ, as a share of their largest value; None if

@@ -1,0 +1,303 @@
+"""The Python interface for notebooks and scripts: what the commands do, returning records.
+
+    from pytest_modelperf.api import compare, profile
+
+    profile("model.onnx", batch_size=[1, 8], cores=2)
+    compare("old.onnx", "new.onnx", dims={"seq": 64}).verdict
+
+The words are those of the fixture and of the table of a model, and each may have several values.
+A notebook shows a returned record as its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.text import render_comparison
+from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
+from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
+from pytest_modelperf.profiler.hookspecs import (
+    Extensions,
+    load_extensions,
+)
+from pytest_modelperf.profiler.measuring import measure_function, measure_model
+from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.profiler.request import profile_both, profile_model
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
+from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.worker.gateway import LOCAL
+from pytest_modelperf.report.markup_page import MarkupStyle
+from pytest_modelperf.report.notebook import report_as_html
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.declaring import read_spec
+from pytest_modelperf.spec.kinds import read_default
+from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.sweep.measuring import sweep_models
+from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.sides import SweepSource
+from pytest_modelperf.sweep.text import render_sweep
+from pytest_modelperf.tracing import trace
+from pytest_modelperf.whatif.measuring import ask_what_if
+from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
+from pytest_modelperf.whatif.text import WhatIfView, render_whatif
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.model_file import ModelSource
+
+__all__ = ["compare", "profile", "sweep", "trace", "whatif"]
+
+# Words about baselines and clusters, which belong to a test run.
+_OF_TESTS = ("baseline", "machine", "measure")
+_SHOWN_LAYERS = 20
+
+
+class _ApiWording(Wording):
+    """The settings in errors and advice, as arguments of these functions."""
+
+    names: Mapping[str, str] = {
+        "baseline_python": "gateway",
+        "batch": "batch_size",
+        "cores": "cores",
+        "dims": "dims",
+        "engine_option": "engine_options",
+        "inputs": "inputs",
+        "json": "the returned record",
+        "max_seconds": "max_seconds",
+        "state": 'state={"PAST": "PRESENT"}',
+        "static": "static=True",
+        "timeout": "max_seconds",
+        "tolerance": "tolerance",
+    }
+
+    def sizes(self, dims: Sequence[str]) -> str:
+        return f"dims={{{', '.join(f'{name!r}: SIZE' for name in dims)}}}"
+
+
+_WORDING = _ApiWording()
+
+
+def profile(  # what a call may say
+    model: ModelSource | Callable[..., object],
+    *,
+    static: bool = False,
+    sparsity: bool = False,
+    extensions: Sequence[str] = (),
+    watch: Watch = lambda _: None,
+    **case: object,
+) -> Profile:
+    """Profile a model: how long it takes and what it costs, in total and by layer.
+
+    With `static`, nothing runs. `sparsity` reads the weights. `extensions` are modules to import;
+    installed ones are found. `watch` is called with the progress of the measurement.
+
+        profile("model.onnx", batch_size=[1, 8], cores=[1, 2]).cases[0].latency.p50_ms
+    """
+    with _in_words():
+        spec = _spec(model, case, "profile", unused=("tolerance",))
+        known = load_extensions(extensions)
+        request = replace(spec.request(), sparsity=sparsity)
+        if static:
+            return profile_model(_onnx(spec, "static=True"), request, known.operators)
+        function = _function(spec)
+        if function is not None:
+            setup = _setup(replace(spec, engine=CALLABLE_ENGINE), known)
+            return measure_function(function, request, setup, watch)
+        return measure_model(_onnx(spec, "profile"), request, _setup(spec, known), known, watch)
+
+
+def compare(  # noqa: PLR0913  # what a call may say
+    before: ModelSource,
+    after: ModelSource,
+    *,
+    static: bool = False,
+    engine_before: str | None = None,
+    gateway_before: str | None = None,
+    extensions: Sequence[str] = (),
+    watch: Watch = lambda _: None,
+    **case: object,
+) -> Comparison:
+    """Compare two models, which run in turn: whether the second one got worse, and why.
+
+    With `static`, only what is counted is compared. `engine_before` and `gateway_before` run the
+    first model on another engine, or in another interpreter: `"popen//python=old/bin/python"`.
+
+        compare("old.onnx", "new.onnx", tolerance=0.02).verdict
+    """
+    with _in_words():
+        spec = _spec(after, case, "compare")
+        known = load_extensions(extensions)
+        request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
+        old, new = _onnx(spec, "compare", before), _onnx(spec, "compare")
+        if static:
+            return compare_profiles(*profile_both(old, new, request, known.operators), tolerances)
+        setup = replace(_setup(spec, known), stretch_seconds=_stretch(spec))
+        changed = {
+            **({} if engine_before is None else {"engine": known.engines.find(engine_before)}),
+            **({} if gateway_before is None else {"spec": gateway_before}),
+        }
+        gate = Gate(tolerances=tolerances, rounds=rounds_within(setup.policy.max_seconds))
+        sides = Side(old, replace(setup, **changed)), Side(new, setup)
+        return compare_models(*sides, request, gate, known, watch)
+
+
+def sweep(  # noqa: PLR0913  # what a call may say
+    model: ModelSource,
+    *,
+    against: ModelSource | None = None,
+    streams: int | Sequence[int] = 1,
+    threshold_ms: float | None = None,
+    extensions: Sequence[str] = (),
+    watch: Watch = lambda _: None,
+    **case: object,
+) -> Sweep:
+    """Measure a model at every batch size, number of cores and of streams, and find the best.
+
+    The best one gives the most items per second with a median latency within `threshold_ms`.
+    `against` is the version before, which runs in turn.
+
+        sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].best
+    """
+    with _in_words():
+        spec = _spec(model, case, "sweep", unused=("tolerance",))
+        known = load_extensions(extensions)
+        setup = _setup(spec, known)
+        models = (model,) if against is None else (against, model)
+        sources = [SweepSource(_onnx(spec, "sweep", each), setup) for each in models]
+        counts = (streams,) if isinstance(streams, int) else tuple(streams)
+        return sweep_models(sources, spec.request(), counts, threshold_ms, known, watch)
+
+
+def whatif(  # noqa: PLR0913  # what a call may say
+    model: ModelSource,
+    *,
+    prune: Sequence[float] = (),
+    prune_channels: Sequence[float] = (),
+    quantize: Sequence[str] = (),
+    precision: Sequence[str] = (),
+    estimate: Sequence[float] = (),
+    extensions: Sequence[str] = (),
+    watch: Watch = lambda _: None,
+    **case: object,
+) -> WhatIf:
+    """Measure what a model would gain by pruning, by INT8, or in another precision.
+
+    `prune` and `prune_channels` are shares of weights and of channels, `quantize` is `"dynamic"`,
+    `"static"` or both, `precision` is `"bf16"`, `"f16"` or `"f32"`, and `estimate` are shares of
+    pruning that are estimated from the measured ones.
+
+        whatif("model.onnx", prune=[0.5, 0.9], quantize=["dynamic"])
+    """
+    with _in_words():
+        spec = _spec(model, case, "whatif", unused=("tolerance",))
+        known = load_extensions(extensions)
+        variants = [
+            *(Variant(VariantKind.PRUNED, share) for share in prune),
+            *(Variant(VariantKind.NARROWED, share) for share in prune_channels),
+            *(Variant(VariantKind.QUANTIZED, form=form) for form in quantize),
+            *(Variant(VariantKind.PRECISION, form=name) for name in precision),
+        ]
+        return ask_what_if(
+            _onnx(spec, "whatif"),
+            spec.request(),
+            _setup(spec, known),
+            variants,
+            estimate,
+            known,
+            watch,
+        )
+
+
+@report_as_html.register
+def _profile_as_html(shown: Profile) -> str:
+    has_run = any(case.measured is not None for case in shown.cases)
+    columns, order = (MEASURED_COLUMNS, "ms") if has_run else (DEFAULT_COLUMNS, "macs")
+    return render_profile(shown, LayerView(columns, order, _SHOWN_LAYERS), MarkupStyle())
+
+
+@report_as_html.register
+def _comparison_as_html(shown: Comparison) -> str:
+    return render_comparison(shown, MarkupStyle(), _WORDING)
+
+
+@report_as_html.register
+def _sweep_as_html(shown: Sweep) -> str:
+    return render_sweep(shown, MarkupStyle())
+
+
+@report_as_html.register
+def _whatif_as_html(shown: WhatIf) -> str:
+    return render_whatif(shown, WhatIfView(_SHOWN_LAYERS), MarkupStyle())
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Errors name the settings as arguments of these functions."""
+    try:
+        yield
+    except ModelPerfError as error:
+        error.message, error.remedy, error.details = error.worded(_WORDING), None, ()
+        raise
+
+
+def _spec(
+    model: object, words: Mapping[str, object], function: str, unused: Sequence[str] = ()
+) -> CaseSpec:
+    """The spec of a model by the words of a call; UsageError for a word that has no effect."""
+    for word in (*_OF_TESTS, *unused):
+        if word in words:
+            raise UsageError(f"{function}(): {word} has no effect here: leave it out.")
+    return read_spec({**words, "model": model}, f"{function}()", Path)
+
+
+def _function(spec: CaseSpec) -> Callable[..., object] | str | None:
+    """The Python function that is profiled, or its name; None for an ONNX model."""
+    if callable(spec.model):
+        return spec.model
+    if spec.engine == CALLABLE_ENGINE and isinstance(spec.model, str):
+        return spec.model
+    return None
+
+
+def _onnx(spec: CaseSpec, place: str, model: ModelSource | None = None) -> ModelSource:
+    """The model, which is no Python function; UsageError if it is one."""
+    found = spec.model if model is None else model
+    if found is None or callable(found) or spec.engine == CALLABLE_ENGINE:
+        raise UsageError(
+            f"{place} takes only ONNX models: measure a Python function with profile()."
+        )
+    return found
+
+
+def _setup(spec: CaseSpec, extensions: Extensions) -> Setup:
+    return Setup(
+        engine=extensions.engines.find(spec.engine or DEFAULT_ENGINE),
+        options=spec.engine_options,
+        spec=spec.gateway or LOCAL,
+        policy=SamplingPolicy(
+            max_seconds=spec.max_seconds or read_default(MAX_SECONDS),
+            min_seconds=spec.min_seconds or 0.0,
+            min_warmup_seconds=spec.warmup_seconds or 0.0,
+        ),
+        limit_s=read_default(TIMEOUT),
+        wording=_WORDING,
+    )
+
+
+def _stretch(spec: CaseSpec) -> float | None:
+    """The time that a slow model may take, unless the call says a time."""
+    return STRETCH_SECONDS if spec.max_seconds is None else None

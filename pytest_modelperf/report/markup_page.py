@@ -1,0 +1,91 @@
+"""Terminal reports as a fragment of HTML for a notebook, with the same lines and tables.
+
+Names come from model files, so all text is escaped. The fragment has no script and no style sheet:
+a notebook may be shown where both are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from msgspec import Struct
+
+from pytest_modelperf.report.page import NO_BREAK, UNLIMITED_WIDTH, Page, TextStyle
+from pytest_modelperf.report.tables import Column, Table
+
+_LEFT, _RIGHT = "text-align: left", "text-align: right"
+# Colours that are readable on white and on black.
+_STYLES = {
+    "bold": "font-weight: bold",
+    "dim": "opacity: 0.7",
+    "red": "color: #d33",
+    "green": "color: #2a2",
+    "yellow": "color: #b80",
+    "cyan": "color: #08a",
+}
+
+
+class MarkupStyle(Struct, frozen=True):
+    """The style of HTML, in which no width is known."""
+
+    def page(self) -> Page:
+        return MarkupPage()
+
+
+class MarkupPage(Page):
+    """Collects paragraphs and tables of HTML."""
+
+    def __init__(self) -> None:
+        super().__init__(TextStyle())
+        self._blocks: list[str] = []
+
+    def text(self) -> str:
+        return f"<div>{''.join(self._blocks)}</div>\n"
+
+    def line(self, text: str, style: str = "") -> None:
+        shown = text.replace(NO_BREAK, " ").strip()
+        if shown:
+            self._blocks.append(f'<div style="{_css(style)}">{escape(shown)}</div>')
+
+    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
+        self.line(text, style)
+
+    @property
+    def width(self) -> int:
+        return UNLIMITED_WIDTH
+
+    def table(
+        self,
+        *tables: Table,
+        style: str = "",
+        row_styles: Sequence[str] = (),
+        cuts_first: bool = False,  # noqa: ARG002  # nothing is cut
+    ) -> None:
+        """The first of the tables, which is the widest."""
+        table = tables[0]
+        if table.title:
+            self.line(table.title, "bold")
+        styles = row_styles or [style] * len(table.rows)
+        titles = [column.title for column in table.columns]
+        head = f"<thead>{_row(table, titles, 'th', 'bold')}</thead>" if any(titles) else ""
+        rows = [_row(table, row, "td", own) for row, own in zip(table.rows, styles, strict=True)]
+        if table.total is not None:
+            rows.append(_row(table, table.total, "td", "bold"))
+        self._blocks.append(f"<table>{head}<tbody>{''.join(rows)}</tbody></table>")
+        for line in table.caption.splitlines():
+            self.line(line, "dim")
+
+
+def _row(table: Table, cells: Sequence[str], tag: str, style: str) -> str:
+    made = (_cell(column, cell, tag) for column, cell in zip(table.columns, cells, strict=True))
+    return f'<tr style="{_css(style)}">{"".join(made)}</tr>'
+
+
+def _cell(column: Column, text: str, tag: str) -> str:
+    side = _LEFT if column.is_text else _RIGHT
+    return f'<{tag} style="{side}">{escape(text.replace(NO_BREAK, " "))}</{tag}>'
+
+
+def _css(style: str) -> str:
+    return "; ".join(_STYLES[word] for word in style.split())

@@ -1,0 +1,100 @@
+"""The Python interface returns records, which a notebook shows as reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf import api
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.report.notebook import report_as_html
+from tests.support.small_models import ones, parse
+
+TEXT = "g (float[n,8] x) => (float[n,8] y) { [dense] h = MatMul(x, w) [act] y = Relu(h) }"
+WEIGHTS = {"w": ones(8, 8)}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "small.onnx"
+    path.write_bytes(parse(TEXT, weights=WEIGHTS).SerializeToString())
+    return path
+
+
+def test_a_profile_has_a_case_for_each_combination_of_values(model: Path) -> None:
+    found = api.profile(model, static=True, dims={"n": [1, 4]}, cores=[1, 2])
+    assert [case.case.id for case in found.cases] == [
+        "b1-c1-n1",
+        "b1-c2-n1",
+        "b4-c1-n4",
+        "b4-c2-n4",
+    ]
+    assert found.cases[2].static.macs == 4 * 64
+
+
+def test_a_model_is_measured_with_the_words_of_a_test(model: Path) -> None:
+    seen: list[str] = []
+    found = api.profile(
+        str(model), batch_size=2, max_seconds=0.2, watch=lambda progress: seen.append(progress.step)
+    )
+    (case,) = found.cases
+    assert case.case.batch_size == 2
+    assert case.latency.p50_ms is not None
+    assert {row.static.name for row in case.layers if row.static} == {"dense", "act"}
+    assert seen
+
+
+def test_two_models_are_compared_by_their_counts_or_in_turn(model: Path) -> None:
+    wider = parse(
+        "g (float[n,8] x) => (float[n,16] y) { [dense] h = MatMul(x, w) [act] y = Relu(h) }",
+        weights={"w": ones(8, 16)},
+    )
+    counted = api.compare(model, wider, static=True, batch_size=1)
+    assert counted.verdict is Verdict.REGRESSED
+    assert {m.name for m in counted.cases[0].metrics if m.verdict is Verdict.REGRESSED} >= {"macs"}
+    same = api.compare(model, model, batch_size=1, max_seconds=0.2, tolerance={"p50": 0.05})
+    assert same.verdict is Verdict.UNCHANGED
+
+
+def test_a_sweep_and_a_what_if_have_what_was_asked_for(model: Path) -> None:
+    swept = api.sweep(model, batch_size=[1, 2], streams=[1], max_seconds=0.2)
+    assert [point.configuration.case.batch_size for point in swept.sides[0].points] == [1, 2]
+    asked = api.whatif(model, prune=[0.5], batch_size=1, max_seconds=0.2)
+    assert len(asked.cases[0].levels) == 2
+    assert swept._repr_html_() is not None
+    assert asked._repr_html_() is not None
+
+
+def test_a_python_function_is_profiled_and_nothing_else() -> None:
+    found = api.profile(lambda x: x, inputs="x:f32:4", max_seconds=0.2)
+    assert found.cases[0].latency.samples > 0
+    with pytest.raises(UsageError, match="sweep takes only ONNX models"):
+        api.sweep(lambda x: x)  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_errors_name_the_words_of_the_call(model: Path) -> None:
+    with pytest.raises(UsageError, match=r"Did you mean 'batch_size'\?"):
+        api.profile(model, batchsize=1)
+    with pytest.raises(UsageError, match=r"profile\(\): baseline has no effect here"):
+        api.profile(model, baseline="other.onnx")
+    with pytest.raises(ModelError, match=r"there is no file"):
+        api.profile("missing.onnx")
+    unbound = parse("g (float[n,m] x) => (float[n,m] y) { y = Relu(x) }")
+    with pytest.raises(Exception, match=r"dims=\{'m': SIZE\}"):
+        api.profile(unbound, static=True)
+
+
+def test_a_notebook_shows_the_report_with_names_escaped() -> None:
+    evil = parse("g (float[2,8] x) => (float[2,8] y) { [evil] y = Relu(x) }")
+    evil.graph.node[0].name = "<script>alert(1)</script>"
+    html = api.profile(evil, static=True)._repr_html_()
+    assert html is not None
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert html.count("<table>") == html.count("</table>") == 3
+
+
+def test_other_objects_have_no_report() -> None:
+    assert report_as_html(object()) is None
