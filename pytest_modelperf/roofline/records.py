@@ -13,15 +13,20 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.files.documents import MAX_INTEGER, Positive
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
 from pytest_modelperf.profiler.records import CaseProfile, StaticLayer, StaticProfile
 
 _NS_PER_S = 1e9
 _SAME = {"uint8": "int8"}
+
+# Every peak ever measured is above one a second, and something is divided by each.
+Rate: TypeAlias = Annotated[float, Meta(ge=1, le=MAX_INTEGER)]
 
 UNKNOWN_SIZE = "its operations or its bytes are not known"
 
@@ -36,8 +41,8 @@ class Bound(str, Enum):
 class Bandwidth(Struct, frozen=True):
     """The highest bandwidth that was measured for this number of bytes."""
 
-    nbytes: int
-    bytes_per_second: float
+    nbytes: Positive = field(name="bytes")
+    bytes_per_second: Rate
 
 
 # Two measurements of one rate differ by less.
@@ -52,15 +57,15 @@ class Peaks(Struct, frozen=True, kw_only=True):
     more than any cache holds.
     """
 
-    machine_key: str
+    machine_key: str = field(name="machine")
     engine: str
     version: str | None
-    options: Mapping[str, str] = field(default_factory=dict)
-    cores: int = 1
-    macs_per_second: Mapping[str, float]
-    runs_as: Mapping[str, str] = field(default_factory=dict)
-    bandwidths: tuple[Bandwidth, ...]
+    options: Mapping[str, str]
+    cores: Positive
     measured: dt.date
+    macs_per_second: Mapping[str, Rate]
+    runs_as: Mapping[str, str]
+    bandwidths: Annotated[tuple[Bandwidth, ...], Meta(min_length=1)]
 
     def are_of(self, machine_key: str, engine: EngineFacts, cores: int) -> bool:
         """Whether they belong to this machine, engine, its version and options, and core count."""

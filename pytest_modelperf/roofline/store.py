@@ -17,12 +17,10 @@ from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, Positive
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.files.unfinished import replace_file
-from pytest_modelperf.report.document import dump_document
-from pytest_modelperf.roofline.document import PeaksJson, peaks_to_json, read_peaks
+from pytest_modelperf.report.document import SCHEMA, dump_document
 from pytest_modelperf.roofline.records import Peaks
 from pytest_modelperf.text.escaping import printable
 
-SCHEMA = 1
 # No peaks take more than a few kilobytes.
 _MOST_BYTES = 1 << 20
 
@@ -38,7 +36,7 @@ class PeaksFile(Struct, frozen=True, kw_only=True):
     """The content of a file: the peaks of one kind of machine."""
 
     schema: Positive
-    peaks: tuple[PeaksJson, ...]
+    peaks: tuple[Peaks, ...]
 
 
 class _NewerError(Exception):
@@ -77,7 +75,7 @@ def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
     except (BaselineError, OSError):
         others = ()
     kept = [other for other in others if not _is_same_setup(other, peaks)]
-    document = PeaksFile(schema=SCHEMA, peaks=tuple(map(peaks_to_json, (*kept, peaks))))
+    document = PeaksFile(schema=SCHEMA, peaks=(*kept, peaks))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, dump_document(document).encode())
@@ -112,6 +110,6 @@ def _read(path: Path) -> tuple[Peaks, ...]:
     if isinstance(schema, int) and schema > SCHEMA:
         raise _NewerError
     found = document_file.convert(document, PeaksFile)
-    if any(each.machine != path.stem for each in found.peaks):
+    if any(each.machine_key != path.stem for each in found.peaks):
         raise document_file.error("the peaks belong to another machine")
-    return tuple(map(read_peaks, found.peaks))
+    return found.peaks

@@ -57,8 +57,9 @@ from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiles.store import ProfileStore
 from pytest_modelperf.profiles.text import render_named, render_side_by_side
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.roofline.store import SCHEMA, find_peaks, keep_peaks
+from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from tests.baselines.test_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
 from tests.profiles.test_profiles import DATE, DOCUMENT, PLACES, named, timed

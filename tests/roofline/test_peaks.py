@@ -122,6 +122,7 @@ class FakeMeasuring:
             options=engine.options,
             cores=at.case.cores,
             macs_per_second={"float32": next(self.rates, 40e9)},
+            runs_as={},
             bandwidths=(Bandwidth(MIB, 10e9),),
             measured=dt.date(2026, 11, 21),
         )

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import (
-    SCHEMA,
     KeptPeaks,
     cache_folder,
     find_peaks,

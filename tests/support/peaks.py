@@ -20,6 +20,7 @@ def make_peaks(**changes: Any) -> Peaks:  # noqa: ANN401  # fields of all types
         engine=ENGINE.name,
         version=ENGINE.version,
         options=ENGINE.options,
+        cores=1,
         macs_per_second={"float32": 40e9, "int8": 160e9},
         runs_as={"float32": "float32", "int8": "int8", "float16": "float32"},
         bandwidths=(Bandwidth(1 * MIB, 50e9), Bandwidth(100 * MIB, 10e9)),
