@@ -7,6 +7,7 @@ from msgspec import Struct
 from pytest_modelperf.bisect.records import (
     Answer,
     Bisect,
+    LeftOut,
     RangeKind,
     Regression,
     Step,
@@ -18,7 +19,7 @@ from pytest_modelperf.comparing.document import (
     case_comparison_to_json,
 )
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.report.document import SCHEMA, dump_document, number
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
 
 class VersionJson(Struct, frozen=True, kw_only=True):
@@ -26,13 +27,6 @@ class VersionJson(Struct, frozen=True, kw_only=True):
 
     name: str
     title: str | None
-
-
-class LeftOutJson(Struct, frozen=True, kw_only=True):
-    """A version between both ends that was not looked at."""
-
-    name: str
-    reason: str
 
 
 class BisectStepJson(Struct, frozen=True, kw_only=True):
@@ -83,7 +77,7 @@ class BisectJson(Struct, frozen=True, kw_only=True):
     good: VersionJson
     bad: VersionJson
     versions: tuple[VersionJson, ...]
-    left_out: tuple[LeftOutJson, ...]
+    left_out: tuple[LeftOut, ...]
     tolerance: float
     level: float
     seconds: float
@@ -96,22 +90,15 @@ class BisectJson(Struct, frozen=True, kw_only=True):
 def dump_bisect(bisect: Bisect) -> str:
     """The bisect as JSON text."""
     return dump_document(
-        BisectJson(
+        copy_fields(
+            BisectJson,
+            bisect,
             schema=SCHEMA,
-            verdict=bisect.verdict,
-            model=bisect.model,
-            engine=bisect.engine,
-            case=bisect.case,
             by=bisect.range.kind,
             good=_version(bisect.range.good),
             bad=_version(bisect.range.bad),
             versions=tuple(map(_version, bisect.range.versions)),
-            left_out=tuple(
-                LeftOutJson(name=each.name, reason=each.reason) for each in bisect.range.left_out
-            ),
-            tolerance=bisect.tolerance,
-            level=bisect.level,
-            seconds=bisect.seconds,
+            left_out=bisect.range.left_out,
             all=bisect.search.is_whole,
             regressions=tuple(map(_regression, bisect.search.regressions)),
             steps=tuple(map(_step, bisect.search.steps)),
@@ -128,22 +115,18 @@ def _step(step: Step) -> BisectStepJson:
     metric = step.metric
     judged = step.judged
     comparison = None if judged is None else judged.comparison
-    return BisectStepJson(
+    return copy_fields(
+        BisectStepJson,
+        step,
         version=step.version.name,
         against=step.against.name,
-        answer=step.answer,
-        allowed=step.allowed,
-        ratio=None if judged is None else number(judged.ratio),
-        interval=None
-        if metric is None or metric.interval is None
-        else (number(metric.interval[0]), number(metric.interval[1])),
+        ratio=None if judged is None else judged.ratio,
+        interval=None if metric is None else metric.interval,
         confidence=None if metric is None else metric.confidence,
-        before_ms=None if metric is None else number(metric.before),
-        after_ms=None if metric is None else number(metric.after),
+        before_ms=None if metric is None else metric.before,
+        after_ms=None if metric is None else metric.after,
         same_model=step.is_same_model,
         rounds=None if comparison is None else comparison.rounds,
-        attempts=step.attempts,
-        seconds=step.seconds,
         failure=step.reason,
     )
 

@@ -9,9 +9,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.environments.records import Kept, KeptEnvironment
 from pytest_modelperf.files.documents import Positive
-from pytest_modelperf.report.document import SCHEMA, dump_document
-
-STORED_SCHEMA = 1
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
 
 class StoredEnvironment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +25,7 @@ class StoredEnvironment(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class EnvironmentJson(Struct, frozen=True, kw_only=True):
-    """An environment: the exact requirements that name it, and all that it holds."""
+    """An environment with its exact requirements; its Python and packages are keys of their own."""
 
     folder: str
     python: str
@@ -65,7 +63,7 @@ def dump_environments(kept: Kept, removed: Kept | None = None) -> str:
             folder=str(kept.folder),
             environments=tuple(map(_to_json, kept.environments)),
             unreadable=tuple(
-                UnreadableJson(folder=str(each.folder), problem=each.problem)
+                copy_fields(UnreadableJson, each, folder=str(each.folder))
                 for each in kept.unreadable
             ),
             removed=() if removed is None else tuple(map(_to_json, removed.environments)),
@@ -74,15 +72,10 @@ def dump_environments(kept: Kept, removed: Kept | None = None) -> str:
 
 
 def _to_json(kept: KeptEnvironment) -> EnvironmentJson:
-    return EnvironmentJson(
+    return copy_fields(
+        EnvironmentJson,
+        kept,
         folder=str(kept.environment.folder),
         python=str(kept.environment.python),
-        python_version=kept.python_version,
-        requirements=kept.requirements,
-        requests=kept.requests,
         packages=kept.environment.packages,
-        installer=kept.installer,
-        made=kept.made,
-        used=kept.used,
-        nbytes=kept.nbytes,
     )

@@ -22,7 +22,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
-from pytest_modelperf.environments.document import STORED_SCHEMA, StoredEnvironment
+from pytest_modelperf.environments.document import StoredEnvironment
 from pytest_modelperf.environments.installing import python_in
 from pytest_modelperf.environments.records import Environment, Kept, KeptEnvironment, Unreadable
 from pytest_modelperf.environments.requirements import Wanted, read_requirements
@@ -30,7 +30,7 @@ from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, Outpu
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.writing import read_file, sync_folder, write_file
-from pytest_modelperf.report.document import dump_document
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 from pytest_modelperf.text.escaping import printable
 
 NOTE = "environment.json"
@@ -233,29 +233,15 @@ def _read_kept(place: Path) -> KeptEnvironment | Unreadable:
         data = read_file(path, _MOST_BYTES, _ADVICE.broken)
         if data is None:
             return Unreadable(place, f"it has no {NOTE}")
-        stored = DocumentFile(path, _ADVICE).read(data, StoredEnvironment, STORED_SCHEMA)
+        stored = DocumentFile(path, _ADVICE).read(data, StoredEnvironment, SCHEMA)
         used = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
     except (BaselineError, OSError) as error:
         return Unreadable(place, str(error))
-    return KeptEnvironment(
-        environment=Environment(python_in(place), stored.packages, place),
-        requirements=stored.requirements,
-        requests=stored.requests,
-        python_version=stored.python_version,
-        installer=stored.installer,
-        made=stored.made,
-        used=used,
-    )
+    environment = Environment(python_in(place), stored.packages, place)
+    return copy_fields(KeptEnvironment, stored, environment=environment, used=used, nbytes=None)
 
 
 def _write_note(place: Path, kept: KeptEnvironment) -> None:
-    document = StoredEnvironment(
-        schema=STORED_SCHEMA,
-        requirements=kept.requirements,
-        requests=kept.requests,
-        python_version=kept.python_version,
-        installer=kept.installer,
-        made=kept.made,
-        packages=kept.environment.packages,
-    )
+    packages = kept.environment.packages
+    document = copy_fields(StoredEnvironment, kept, schema=SCHEMA, packages=packages)
     write_file(place / NOTE, dump_document(document).encode())

@@ -16,7 +16,7 @@ from pytest_modelperf.history.records import (
     Step,
     shift_between,
 )
-from pytest_modelperf.report.document import SCHEMA, dump_document
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
 
 class ShiftJson(Struct, frozen=True, kw_only=True):
@@ -78,28 +78,18 @@ class HistoryJson(Struct, frozen=True, kw_only=True):
 
 
 def dump_history(history: History) -> str:
-    return dump_document(
-        HistoryJson(
-            schema=SCHEMA,
-            metric=history.metric,
-            tag=None if history.tag is None else history.tag.name,
-            cases=tuple(map(_case, history.cases)),
-            notes=history.notes,
-        )
-    )
+    tag = None if history.tag is None else history.tag.name
+    cases = tuple(map(_case, history.cases))
+    return dump_document(copy_fields(HistoryJson, history, schema=SCHEMA, tag=tag, cases=cases))
 
 
 def _case(case: CaseHistory) -> CaseHistoryJson:
     first = case.first
-    return CaseHistoryJson(
-        model=case.model,
-        machine=case.machine,
-        case=case.case,
-        engine=case.engine,
+    return copy_fields(
+        CaseHistoryJson,
+        case,
         since_first=_shift(case.since_first),
         since_tag=None if case.since_tag is None else _shift(case.since_tag),
-        earlier_points=case.earlier_points,
-        unlinked=case.unlinked,
         steps=tuple(map(_step, case.steps)),
         points=tuple(_point(first, point) for point in case.points),
     )
@@ -119,14 +109,8 @@ def _step(step: Step) -> StepJson:
 def _point(first: HistoryPoint, point: HistoryPoint) -> HistoryPointJson:
     shift = shift_between(first, point)
     low, high = shift.bounds(INTERVAL_QUANTILE)
-    return HistoryPointJson(
-        date=point.date,
-        commit=point.commit,
-        verdict=point.verdict,
-        baseline=point.baseline,
-        ratio=shift.ratio,
-        interval=(1.0 + low, 1.0 + high),
-    )
+    interval = 1.0 + low, 1.0 + high
+    return copy_fields(HistoryPointJson, point, ratio=shift.ratio, interval=interval)
 
 
 def _shift(shift: Shift) -> ShiftJson:
