@@ -140,9 +140,10 @@ class _Timing(Struct, frozen=True):
     def of_whole(self, runs: Sequence[float]) -> CalmTime:
         return CalmTime.of(runs, self.blocks, lambda runs: calm_time(runs, 0))
 
-    def of_rests(self, rests: Sequence[float]) -> CalmTime:
-        """The median of what the kernels of each run leave over, which is rarely disturbed."""
-        return CalmTime.of(rests, self.blocks, lambda rests: tick_median(rests, self.tick_ns))
+    def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
+        """What the kernels of a run leave over, which only busy processes disturb in most runs."""
+        typical = calm_time if waits else tick_median
+        return CalmTime.of(rests, self.blocks, lambda rests: typical(rests, self.tick_ns))
 
 
 class _Row(Struct):
@@ -206,7 +207,7 @@ class LayerTable:
     ) -> tuple[LayerTime, ...]:
         rows = self._in_order()
         kernels = CalmTime.sum([row.time for row in rows])
-        rest = _overhead(timing, run, kernels)
+        rest = _overhead(timing, run, kernels, waits=waits)
         spent_ns = kernels.ns + rest.ns
         if waits:
             scale = rest_scale = min(1.0, latency_ns / spent_ns) if spent_ns else 1.0
@@ -234,7 +235,7 @@ class LayerTable:
         return sorted(self._rows.values(), key=_position)
 
 
-def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime) -> CalmTime:
+def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime, *, waits: bool) -> CalmTime:
     """The time of an inference that its kernels do not explain.
 
     That is the rest of the profiled runs, or of plain ones beside them if that is smaller: the
@@ -244,7 +245,7 @@ def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime) -> CalmTime:
     sums = _sum_by_run(run.kernels)
     if sums and len(sums) == len(run.run_ns):
         rests = [max(0.0, whole - spent) for whole, spent in zip(run.run_ns, sums, strict=True)]
-        found.append(timing.of_rests(rests))
+        found.append(timing.of_rests(rests, waits=waits))
     return min(found, key=lambda time: time.ns, default=CalmTime(0.0))
 
 

@@ -377,6 +377,16 @@ def test_a_kernel_that_others_held_up_in_most_runs_takes_what_it_takes_without_t
     assert relu.ns + sin.ns + overhead.ns + waiting.ns == pytest.approx(400_000)
 
 
+def test_overhead_that_others_held_up_in_most_runs_takes_what_it_takes_without_them() -> None:
+    """Each run waited somewhere: in its kernel, or outside of it."""
+    model = _Model("g (float[4] x) => (y) { y = Sin (x) }")
+    kernel = _kernel("y", "Sin", *[50.0] * 6, *[350.0] * 4)
+    whole = (*[1000.0 * 350] * 6, *[1000.0 * 360] * 4)
+    run = KernelRun(kernels=(kernel,), run_ns=whole, plain_ns=(1000.0 * 400,) * 10)
+    sin, overhead, waiting = model.rows(run, latency_us=400, waits=True)
+    assert [round(row.ns, -3) for row in (sin, overhead, waiting)] == [50_000, 10_000, 340_000]
+
+
 def test_only_what_others_disturbed_waits() -> None:
     model = _Model("g (float[4] x) => (y) { y = Sin (x) }")
     run = _run(_kernel("y", "Sin", *[50.0] * 10))
