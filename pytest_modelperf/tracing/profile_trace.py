@@ -189,7 +189,7 @@ def _layer_span(placed: PlacedRow) -> Span:
             ),
             "macs": layer.macs,
             "params": layer.params,
-            "fused": [f"{_name(part)} ({part.qualified_op})" for part in row.fused] or None,
+            "fused": [_describe(part) for part in row.fused] or None,
         }
     duration_ns = placed.end_ns - placed.start_ns
     return make_span(name, category_of(row), placed.start_ns, duration_ns, arguments)
@@ -197,3 +197,9 @@ def _layer_span(placed: PlacedRow) -> Span:
 
 def _name(layer: StaticLayer) -> str:
     return layer.name or layer.id or layer.qualified_op
+
+
+def _describe(layer: StaticLayer) -> str:
+    """`relu_1 (Relu), id stem_out`: the names that a fused layer is searched by."""
+    text = f"{_name(layer)} ({layer.qualified_op})"
+    return text if layer.id in {"", _name(layer)} else f"{text}, id {layer.id}"

@@ -359,7 +359,7 @@ def test_a_layer_has_what_is_known_of_it() -> None:
                 "output_shape": "1x16x32x32",
                 "macs": 442368,
                 "params": 448,
-                "fused": ["stem_relu (Relu)"],
+                "fused": ["stem_relu (Relu), id r"],
             },
             "ReorderInput": {
                 "kernel": "ReorderInput",
