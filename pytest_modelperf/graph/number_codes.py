@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 from msgspec import Struct
 
@@ -23,29 +24,33 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = npt.NDArray[Any]
 
 
-class _Layout(Struct, frozen=True):
-    """The layout of a float: exponent, mantissa, bias of the exponent."""
-
-    exponent_bits: int
-    mantissa_bits: int
-    bias: int
-
-
-# IEEE 754, and onnx's documentation, "Float stored in 8 bits" and "Float stored in 4 bits".
-_LAYOUTS: Mapping[str, _Layout] = {
-    "float64": _Layout(11, 52, 1023),
-    "float32": _Layout(8, 23, 127),
-    "float16": _Layout(5, 10, 15),
-    "bfloat16": _Layout(8, 7, 127),
-    "float8e4m3fn": _Layout(4, 3, 7),
-    "float8e4m3fnuz": _Layout(4, 3, 8),
-    "float8e5m2": _Layout(5, 2, 15),
-    "float8e5m2fnuz": _Layout(5, 2, 16),
-    "float4e2m1": _Layout(2, 1, 1),
+# The types that ml_dtypes brings to numpy, by our names, which are those of ONNX.
+ML_TYPES: Mapping[str, Any] = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "float8e5m2": ml_dtypes.float8_e5m2,
+    "float8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "float8e8m0": ml_dtypes.float8_e8m0fnu,
+    "float4e2m1": ml_dtypes.float4_e2m1fn,
+    "int4": ml_dtypes.int4,
+    "uint4": ml_dtypes.uint4,
+    "int2": ml_dtypes.int2,
+    "uint2": ml_dtypes.uint2,
 }
 _SCALE = "float8e8m0"
-_SCALE_BIAS = 127
 _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The type that arrays of these numbers have, from numpy or ml_dtypes."""
+    dtype: np.dtype[Any] = np.dtype(ML_TYPES.get(name, name))
+    return dtype
+
+
+def smallest_normal(name: str) -> float:
+    """The smallest positive number of a float type with a full mantissa."""
+    return float(_float_info(name).smallest_normal)
 
 
 class NumberType(Struct, frozen=True):
@@ -65,33 +70,25 @@ class NumberType(Struct, frozen=True):
     @property
     def smallest_normal(self) -> float:
         """The smallest positive number with a full mantissa; 1 for integers."""
-        if self.name == _SCALE:
-            return float(2.0**-_SCALE_BIAS)
-        layout = _LAYOUTS.get(self.name)
-        return 1.0 if layout is None else float(2.0 ** (1 - layout.bias))
+        return smallest_normal(self.name) if self.is_float else 1.0
 
     @property
     def subnormal_steps(self) -> int:
         """The number of positive subnormal numbers plus one: 1 if there are none."""
-        layout = _LAYOUTS.get(self.name)
-        return 1 if layout is None else 1 << layout.mantissa_bits
+        return 1 << int(_float_info(self.name).nmant) if self.is_float else 1
 
     @property
     def lowest(self) -> float | int:
         """The lowest finite number."""
         if self.is_float:
-            return self.smallest_normal if self.name == _SCALE else -self.highest
+            return float(_float_info(self.name).min)
         return 0 if self.name == "bool" or self.name[0] == "u" else -(1 << (self.bits - 1))
 
     @property
     def highest(self) -> float | int:
         """The highest finite number."""
-        if self.bits <= 8 and self.is_float:
-            return float(_finite(self.name).numbers[-1])
-        if self.name == "bfloat16":
-            return float(np.uint32(0x7F7F0000).view(np.float32))
         if self.is_float:
-            return float(np.finfo(self.name).max)
+            return float(_float_info(self.name).max)
         if self.name == "bool":
             return 1
         return (1 << (self.bits if self.name[0] == "u" else self.bits - 1)) - 1
@@ -103,8 +100,9 @@ class NumberType(Struct, frozen=True):
     def decode(self, codes: Codes) -> Numbers:
         """The numbers that the codes stand for, in a type that numpy has."""
         if self.name == "bfloat16":
-            return (codes.astype(np.uint32) << 16).view(np.float32)
+            return codes.view(dtype_of(self.name)).astype(np.float32)
         if self.is_float:
+            # Looked up, because ml_dtypes converts small floats several times slower.
             return codes.view(self.name) if self.bits > 8 else _table(self.name)[codes]
         if self.name == "bool" or self.name[0] == "u":
             return codes
@@ -115,13 +113,10 @@ class NumberType(Struct, frozen=True):
 
     def encode(self, numbers: Numbers) -> Codes:
         """The codes of the nearest numbers; `numbers` are finite and not out of range."""
-        if self.name == "bfloat16":
-            # Round to nearest, ties to even.
-            bits = numbers.astype(np.float32).view(np.uint32)
-            rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
-            return np.asarray(rounded, np.uint16)
         if self.is_float and self.bits > 8:
-            return np.asarray(numbers.astype(self.name).view(_code_dtype(self.bits)))
+            if self.name == "bfloat16":
+                numbers = numbers.astype(np.float32)
+            return np.asarray(numbers.astype(dtype_of(self.name)).view(_code_dtype(self.bits)))
         if self.is_float:
             finite = _finite(self.name)
             middles = (finite.numbers[1:] + finite.numbers[:-1]) / 2
@@ -196,24 +191,12 @@ def _finite(name: str) -> _Finite:
 @cache
 def _table(name: str) -> npt.NDArray[np.float32]:
     """The number of every code of a type of 8 or 4 bits."""
-    codes = np.arange(1 << BITS[name])
-    if name == _SCALE:
-        with np.errstate(over="ignore"):
-            numbers = np.ldexp(1.0, codes - _SCALE_BIAS)
-        numbers[255] = np.nan
-        return np.asarray(numbers, np.float32)
-    layout = _LAYOUTS[name]
-    steps = 1 << layout.mantissa_bits
-    exponents = codes >> layout.mantissa_bits & ((1 << layout.exponent_bits) - 1)
-    fractions = codes % steps / steps + (exponents > 0)
-    numbers = np.ldexp(fractions, np.maximum(exponents, 1) - layout.bias)
-    sign = len(codes) // 2
-    numbers[sign:] *= -1
-    if name.endswith("uz"):
-        numbers[sign] = np.nan
-    elif name == "float8e4m3fn":
-        numbers[[sign - 1, -1]] = np.nan
-    elif name == "float8e5m2":
-        top = exponents == exponents.max()
-        numbers[top] = np.where(codes[top] % steps, np.nan, np.copysign(np.inf, numbers[top]))
-    return np.asarray(numbers, np.float32)
+    # ml_dtypes calls a conversion of NaN invalid.
+    with np.errstate(invalid="ignore"):
+        return np.arange(1 << BITS[name], dtype=np.uint8).view(dtype_of(name)).astype(np.float32)
+
+
+@cache
+def _float_info(name: str) -> Any:  # noqa: ANN401  # as ml_dtypes types it
+    describe: Any = ml_dtypes.finfo
+    return describe(dtype_of(name))

@@ -7,7 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
+
+from pytest_modelperf.graph.number_codes import ML_TYPES, dtype_of, smallest_normal
+from pytest_modelperf.graph.structure import BITS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,43 +21,19 @@ NARROW_INTEGERS: Mapping[str, tuple[int, int]] = {
     "int2": (-2, 1),
     "uint2": (0, 3),
 }
-# The names of ml_dtypes, which brings these types to numpy.
-_ML_NAMES: Mapping[str, str] = {"float8e8m0fnu": "float8e8m0", "float4e2m1fn": "float4e2m1"}
+_OUR_NAMES: Mapping[str, str] = {np.dtype(kind).name: name for name, kind in ML_TYPES.items()}
 _SCALE = "float8e8m0"
 _SCALE_BIAS = 127
-
-
-class _Layout(Struct, frozen=True):
-    """The layout of a small float: a sign, then exponent and mantissa.
-
-    `specials` are how many of the largest codes stand for no finite number.
-    """
-
-    exponent_bits: int
-    mantissa_bits: int
-    bias: int
-    specials: int
-
-    @property
-    def sign(self) -> int:
-        """The sign's bit."""
-        return 1 << (self.exponent_bits + self.mantissa_bits)
-
-
-# onnx's documentation, "Float stored in 8 bits" and "Float stored in 4 bits".
-_LAYOUTS: Mapping[str, _Layout] = {
-    "float8e4m3fn": _Layout(4, 3, 7, 1),
-    "float8e4m3fnuz": _Layout(4, 3, 8, 0),
-    "float8e5m2": _Layout(5, 2, 15, 4),
-    "float8e5m2fnuz": _Layout(5, 2, 16, 0),
-    "float4e2m1": _Layout(2, 1, 1, 0),
-}
 
 # The type that holds the bits.
 STORED_AS: Mapping[str, str] = {
     "bfloat16": "uint16",
     _SCALE: "uint8",
-    **dict.fromkeys(_LAYOUTS, "uint8"),
+    "float8e4m3fn": "uint8",
+    "float8e4m3fnuz": "uint8",
+    "float8e5m2": "uint8",
+    "float8e5m2fnuz": "uint8",
+    "float4e2m1": "uint8",
     **dict.fromkeys(NARROW_INTEGERS, "uint8"),
 }
 
@@ -66,10 +44,7 @@ def to_bits(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.unsignedinte
     A small float becomes 0 or a normal number, never a subnormal one.
     """
     if dtype == "bfloat16":
-        # Rounds to nearest, and a tie to even.
-        bits = np.asarray(values, np.float32).view(np.uint32)
-        rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
-        return np.asarray(rounded, np.uint16)
+        return np.asarray(values, np.float32).astype(dtype_of(dtype)).view(np.uint16)
     if dtype == _SCALE:
         exponents = np.log2(np.maximum(np.abs(values.astype(np.float64)), 2.0**-_SCALE_BIAS))
         return np.asarray(np.clip(np.rint(exponents) + _SCALE_BIAS, 0, 254), np.uint8)
@@ -81,27 +56,25 @@ def to_bits(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.unsignedinte
     found = codes[np.searchsorted(middles, sizes)]
     # A negative zero is no number in some of these types.
     is_negative = (values < 0) & (found != 0)
-    return np.where(is_negative, found | _LAYOUTS[dtype].sign, found).astype(np.uint8)
+    return np.where(is_negative, found | _sign(dtype), found).astype(np.uint8)
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
     """Our name of an array's type, types of ml_dtypes included."""
-    if dtype.kind in "OSU":
-        return "string"
-    name = dtype.name.replace("_", "")
-    return _ML_NAMES.get(name, name)
+    return "string" if dtype.kind in "OSU" else _OUR_NAMES.get(dtype.name, dtype.name)
+
+
+def _sign(dtype: str) -> int:
+    """The sign's bit."""
+    return 1 << (BITS[dtype] - 1)
 
 
 @cache
 def _magnitudes(dtype: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64]]:
     """The codes of zero and of all positive normal numbers, and the numbers."""
-    layout = _LAYOUTS[dtype]
-    first = 1 << layout.mantissa_bits
-    normal = np.arange(first, layout.sign - layout.specials)
-    exponents = (normal >> layout.mantissa_bits) - layout.bias
-    fractions = 1 + (normal & (first - 1)) / first
-    numbers = np.ldexp(fractions, exponents)
-    return (
-        np.concatenate([[0], normal]).astype(np.uint8),
-        np.concatenate([[0.0], numbers]),
-    )
+    codes = np.arange(_sign(dtype), dtype=np.uint8)
+    # ml_dtypes calls a conversion of NaN invalid.
+    with np.errstate(invalid="ignore"):
+        numbers = codes.view(dtype_of(dtype)).astype(np.float64)
+    is_kept = np.isfinite(numbers) & ((codes == 0) | (numbers >= smallest_normal(dtype)))
+    return codes[is_kept], numbers[is_kept]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -79,17 +79,52 @@ def _twin_of(values: npt.NDArray[Any], dtype: str = "float32") -> npt.NDArray[An
 # -- codes
 
 
+# Mantissa bits and the bias of the exponent by IEEE 754 and by ONNX, "Float stored in 8 bits" and
+# "Float stored in 4 bits", and the magnitudes that are infinite or not a number.
+_LAYOUTS: Mapping[str, tuple[int, int, Mapping[int, float]]] = {
+    "float16": (10, 15, {0x7C00: math.inf, **dict.fromkeys(range(0x7C01, 0x8000), math.nan)}),
+    "bfloat16": (7, 127, {0x7F80: math.inf, **dict.fromkeys(range(0x7F81, 0x8000), math.nan)}),
+    "float8e4m3fn": (3, 7, {0x7F: math.nan}),
+    "float8e4m3fnuz": (3, 8, {}),
+    "float8e5m2": (2, 15, {0x7C: math.inf, 0x7D: math.nan, 0x7E: math.nan, 0x7F: math.nan}),
+    "float8e5m2fnuz": (2, 16, {}),
+    "float4e2m1": (1, 1, {}),
+}
+
+
+def _number_of(code: int, dtype: str) -> float:
+    """The number that the documentation of the type gives to a code."""
+    bits = BITS[dtype]
+    if dtype == "float8e8m0":
+        return math.nan if code == 0xFF else math.ldexp(1.0, code - 127)
+    if dtype not in _LAYOUTS:
+        is_negative = dtype.startswith("int") and code >> (bits - 1)
+        return code - (1 << bits) if is_negative else code
+    mantissa_bits, bias, specials = _LAYOUTS[dtype]
+    sign, magnitude = divmod(code, 1 << (bits - 1))
+    if dtype.endswith("uz") and code == 1 << (bits - 1):
+        return math.nan
+    if magnitude in specials:
+        return -specials[magnitude] if sign else specials[magnitude]
+    exponent, fraction = divmod(magnitude, 1 << mantissa_bits)
+    significand = fraction / (1 << mantissa_bits) + (exponent > 0)
+    number = math.ldexp(significand, max(exponent, 1) - bias)
+    return -number if sign else number
+
+
 @pytest.mark.parametrize("dtype", [d for d in _REAL if BITS[d] <= 16 and d != "bool"])
-def test_every_code_is_the_number_that_ml_dtypes_says(dtype: str) -> None:
+def test_every_code_is_the_number_of_its_documentation(dtype: str) -> None:
     number = _type(dtype)
     codes: Codes = np.arange(1 << number.bits).astype(f"u{max(number.bits, 8) // 8}")
-    names = {"float8e8m0": "float8_e8m0fnu", "float4e2m1": "float4_e2m1fn"}
-    name = names.get(dtype, dtype.replace("float8e", "float8_e"))
+    known = np.array([_number_of(code, dtype) for code in codes.tolist()])
+    decoded = number.decode(codes)
+    # A signalling NaN is an invalid number to convert.
     with np.errstate(invalid="ignore"):
-        known = codes.view(getattr(ml_dtypes, name, None) or name).astype(np.float64)
-        numbers = number.decode(codes).astype(np.float64)
+        numbers = decoded.astype(np.float64)
 
     np.testing.assert_array_equal(numbers, known)
+    is_number = ~np.isnan(known)
+    np.testing.assert_array_equal(np.signbit(numbers[is_number]), np.signbit(known[is_number]))
     finite = np.isfinite(numbers) & ~((numbers == 0) & np.signbit(numbers))
     np.testing.assert_array_equal(number.encode(numbers[finite]), codes[finite])
     assert (number.lowest, number.highest) == (numbers[finite].min(), numbers[finite].max())
@@ -97,6 +132,17 @@ def test_every_code_is_the_number_that_ml_dtypes_says(dtype: str) -> None:
         # The subnormal numbers are those of the codes from 1 on.
         assert numbers[number.subnormal_steps] == number.smallest_normal
         assert 0 < numbers[1] * (number.subnormal_steps - 1) < number.smallest_normal
+
+
+@pytest.mark.parametrize("dtype", [d for d in _LAYOUTS if BITS[d] <= 8])
+def test_a_number_between_two_codes_becomes_the_nearer_and_a_tie_the_lower(dtype: str) -> None:
+    number = _type(dtype)
+    # The code of -0.0 comes after that of 0.0, which it must not replace.
+    known = {_number_of(code, dtype): code for code in reversed(range(1 << number.bits))}
+    for below, above in pairwise(sorted(each for each in known if math.isfinite(each))):
+        middle = (below + above) / 2
+        near = np.array([middle, np.nextafter(middle, below), np.nextafter(middle, above)])
+        assert number.encode(near).tolist() == [known[below], known[below], known[above]]
 
 
 @pytest.mark.parametrize("dtype", _REAL)
