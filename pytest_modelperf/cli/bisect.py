@@ -14,20 +14,23 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
-    CaseOptions,
-    MeasuringOptions,
     OutputOptions,
     bisecting_options,
-    input_file_option,
     is_given,
     json_option,
     load_extensions,
+    model_setup,
     one_size_options,
+    request_of,
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring import MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.bisect.measuring import BisectRequest
@@ -92,17 +95,17 @@ class RangeOptions(Struct, frozen=True):
     show_default=True,
     help="How much slower a version may be: 0.03 is 3 %.",
 )
-@click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
-@click.option("--cores", metavar="N", default="1", show_default=True, help="Core count.")
+@setting_option(BATCH_SIZE, metavar="N", help="batch size")
+@setting_option(CORES, metavar="N", help="core count")
 @one_size_options
-@input_file_option("Run MODEL on these arrays, named as its inputs.")
+@setting_option(INPUT_FILE)
 @bisecting_options
 @cluster_options
 @json_option
 @takes_records(
     searched=RangeOptions,
-    cases=CaseOptions,
-    measuring=MeasuringOptions,
+    cases=CaseSpec,
+    measuring=MeasuringSettings,
     place=ClusterOptions,
     outputs=OutputOptions,
 )
@@ -115,8 +118,8 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     finds_all: bool,
     tolerance: str,
     plugins: tuple[str, ...],
-    cases: CaseOptions,
-    measuring: MeasuringOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
     place: ClusterOptions,
     outputs: OutputOptions,
 ) -> None:
@@ -141,9 +144,9 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
 
     rule = SearchRule(tolerance=read_share(tolerance, "--tolerance"), finds_all=finds_all)
     extensions = load_extensions(plugins)
-    request = cases.request()
+    request = request_of(cases)
     require_one_case(request)
-    setup = _setup(measuring.model_setup(extensions, "a bisect"))
+    setup = _setup(model_setup(measuring, extensions, "a bisect"))
     found, package = _find_range(model, searched, setup)
     asked = BisectRequest(
         model=model, request=request, range=found, setup=setup, rule=rule, extensions=extensions
@@ -231,7 +234,7 @@ def _bisect_on_cluster(
             else releases_on_cluster(asked.model, package, asked.setup)
         )
         compare = compare_versions_on_cluster(
-            cluster, asked, open_side, plugins=plugins, machines=place.machines
+            cluster, asked, open_side, plugins=plugins, machines=place.machine
         )
         return run_bisect(asked, compare)
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.options import Command, with_options
+from pytest_modelperf.cli.options import with_options
 from pytest_modelperf.cli.output import shown_progress
+from pytest_modelperf.cli.setting_options import Command, setting_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.run_definitions import CLUSTER, MACHINE
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.cluster import Cluster
@@ -21,24 +22,19 @@ if TYPE_CHECKING:
 
 
 class ClusterOptions(Struct, frozen=True):
-    """Which cluster measures, and which of its machines may."""
+    """Which cluster measures, and the keys and tags of its machines that may: none mean any."""
 
-    cluster: str | None
-    machine: str | None
+    cluster: str | None = None
+    machine: tuple[str, ...] = ()
 
     @property
     def is_given(self) -> bool:
         return self.cluster is not None
 
-    @property
-    def machines(self) -> tuple[str, ...]:
-        """The keys and tags of the machines that may measure; none of them mean any machine."""
-        return tuple(name.strip() for name in (self.machine or "").split(",") if name.strip())
-
     def check(self, *, static: bool = False, has_roofline: bool = False) -> None:
         """UsageError for an option that does not go with a cluster."""
         if self.cluster is None:
-            if self.machine is not None:
+            if self.machine:
                 raise UsageError("--machine chooses machines of a cluster: give --cluster too.")
             return
         if static:
@@ -69,7 +65,7 @@ class ClusterOptions(Struct, frozen=True):
                 line.show(status_line(status, shutil.get_terminal_size().columns - 1))
 
             with open_cluster(self.cluster or "", show) as cluster:
-                cluster.require([self.machines], next(iter(engines), None))
+                cluster.require([self.machine], next(iter(engines), None))
                 yield cluster
 
 
@@ -77,15 +73,6 @@ def cluster_options(command: Command) -> Command:
     """The options about a cluster."""
     return with_options(
         command,
-        click.option(
-            "--cluster",
-            metavar="ADDRESS",
-            help="Measure on the machines of a Dask cluster: tcp://host:8786, a scheduler file, or "
-            "local:4. `modelperf worker` starts them.",
-        ),
-        click.option(
-            "--machine",
-            metavar="NAME[,NAME...]",
-            help="Only on machines of the cluster with one of these keys or tags.",
-        ),
+        setting_option(CLUSTER, more="`modelperf worker` starts them."),
+        setting_option(MACHINE),
     )

@@ -15,21 +15,19 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
-    CaseOptions,
-    MeasuringOptions,
     OutputOptions,
     comparing_options,
     csv_option,
     generation_options,
     html_option,
-    input_file_option,
     is_given,
     json_option,
     load_extensions,
     markdown_option,
     model_options,
+    model_setup,
+    request_of,
     size_options,
-    static_option,
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
@@ -38,15 +36,21 @@ from pytest_modelperf.cli.requirements import (
     require_this_machine,
     requirement_option,
 )
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_interpreter
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
     from pytest_modelperf.comparing.gates import Gate
+    from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
@@ -108,19 +112,16 @@ class InterpreterOptions(Struct, frozen=True):
 @click.command(short_help="Compare two versions of a model in time and work.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
-@static_option
+@setting_option(STATIC_ONLY)
 @size_options
 @model_options
 @generation_options
-@input_file_option("Run the models on these arrays, named as the inputs.")
+@setting_option(INPUT_FILE)
 @comparing_options
 @cluster_options
-@click.option(
-    "--tolerance",
-    metavar="SHARE",
-    default="0.03",
-    show_default=True,
-    help="How much slower B may be: 0.03 is 3 %. For single figures: p50=0.02,macs=0.01,load=0.2.",
+@setting_option(
+    TOLERANCE,
+    help="how much slower B may be, as a share: `0.03`, or by figure, p50=0.02,macs=0.01,load=0.2",
 )
 @click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
 @engine_option_b
@@ -133,8 +134,8 @@ class InterpreterOptions(Struct, frozen=True):
 @html_option("Write a page for a browser")
 @markdown_option("Write a report in Markdown")
 @takes_records(
-    cases=CaseOptions,
-    measuring=MeasuringOptions,
+    cases=CaseSpec,
+    measuring=MeasuringSettings,
     place=ClusterOptions,
     second=SecondEngine,
     interpreters=InterpreterOptions,
@@ -144,12 +145,11 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     *,
     before: str,
     after: str,
-    static: bool,
+    static_only: bool,
     plugins: tuple[str, ...],
-    cases: CaseOptions,
-    measuring: MeasuringOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
     place: ClusterOptions,
-    tolerance: str,
     second: SecondEngine,
     interpreters: InterpreterOptions,
     outputs: OutputOptions,
@@ -172,22 +172,26 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after, input_file=cases.input_file)
-    interpreters.check(static=static, is_on_cluster=place.is_given)
-    place.check(static=static)
+    interpreters.check(static=static_only, is_on_cluster=place.is_given)
+    place.check(static=static_only)
     extensions = load_extensions(plugins)
-    request = cases.request()
-    if static:
+    from pytest_modelperf.comparing.limits import Tolerances
+
+    request, tolerances = request_of(cases), cases.tolerances or Tolerances()
+    if static_only:
         second.check_static()
-        result = _compare_static(before, after, request, tolerance, extensions)
+        result = _compare_static(before, after, request, tolerances, extensions)
     else:
         setup, are_here = _setup(measuring, extensions), not place.is_given
         setups = interpreters.setups(setup, second.setup(setup, extensions), are_here=are_here)
         models = before, after
         with second.naming_requirement(setups[1]) if are_here else nullcontext():
             result = _compare_run(
-                models, setups, request, tolerance, extensions, plugins=plugins, place=place
+                models, setups, request, tolerances, extensions, plugins=plugins, place=place
             )
-    is_here = not (static or place.is_given) and measuring.gateway.startswith("popen")
+    is_here = not (static_only or place.is_given) and (measuring.gateway or "popen").startswith(
+        "popen"
+    )
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here)
     if is_shown:
@@ -197,7 +201,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     _end_by(result)
 
 
-def _wording(before: str, measuring: MeasuringOptions) -> CommandWording:
+def _wording(before: str, measuring: MeasuringSettings) -> CommandWording:
     """Returns the wording of the report; a baseline is recorded as it was compared."""
     if not Path(before).is_dir():
         return COMMAND_WORDING
@@ -205,31 +209,29 @@ def _wording(before: str, measuring: MeasuringOptions) -> CommandWording:
     typed = [
         *([("baseline-dir", folder)] if folder != _BASELINES else []),
         *([("engine", measuring.engine)] if is_given("engine") else []),
-        *(("engine-option", option) for option in measuring.engine_options),
+        *(("engine-option", f"{key}={value}") for key, value in measuring.engine_options.items()),
     ]
     options = (f"--modelperf-{name}={shell_word(value)}" for name, value in typed)
     return CommandWording(" ".join([COMMAND_WORDING.record, *options]))
 
 
 def _compare_static(
-    before: str, after: str, request: ProfileRequest, tolerance: str, extensions: Extensions
+    before: str, after: str, request: ProfileRequest, tolerances: Tolerances, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.compare import compare_profiles, compare_with_recorded
-    from pytest_modelperf.comparing.limits import read_tolerances
     from pytest_modelperf.profiler.request import profile_both
 
-    tolerances = read_tolerances(tolerance, "--tolerance")
     stored, request = _read_baseline(before, after, request)
     if stored is not None:
         return compare_with_recorded(stored.model, after, request, extensions, tolerances)
     return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
 
 
-def _setup(measuring: MeasuringOptions, extensions: Extensions) -> Setup:
+def _setup(measuring: MeasuringSettings, extensions: Extensions) -> Setup:
     """Returns the setup, in which a slow model has more time unless --max-seconds is given."""
     from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
 
-    setup = measuring.model_setup(extensions, "a comparison")
+    setup = model_setup(measuring, extensions, "a comparison")
     return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
 
 
@@ -237,7 +239,7 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
     models: tuple[str, str],
     setups: tuple[Setup, Setup],
     request: ProfileRequest,
-    tolerance: str,
+    tolerances: Tolerances,
     extensions: Extensions,
     *,
     plugins: Sequence[str],
@@ -249,7 +251,7 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
     from pytest_modelperf.profiler.preparation import machine_of
 
     before, after = map(Side, models, setups)
-    gate = _gate(tolerance, after.setup)
+    gate = _gate(tolerances, after.setup)
     stored, request = _read_baseline(*models, request)
     if place.is_given:
         with place.opened(*setups) as cluster:
@@ -263,7 +265,7 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
                 gate,
                 baseline=stored,
                 plugins=plugins,
-                machines=place.machines,
+                machines=place.machine,
             )
     with ExitStack() as stack:
         progress = stack.enter_context(shown_progress())
@@ -274,13 +276,12 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
         return compare_models(before, after, request, gate, extensions, progress)
 
 
-def _gate(tolerance: str, setup: Setup) -> Gate:
+def _gate(tolerances: Tolerances, setup: Setup) -> Gate:
     from pytest_modelperf.comparing.gates import Gate
-    from pytest_modelperf.comparing.limits import read_tolerances
     from pytest_modelperf.stats.allowed_rounds import rounds_within
 
     return Gate(
-        tolerances=read_tolerances(tolerance, "--tolerance"),
+        tolerances=tolerances,
         rounds=rounds_within(setup.policy.max_seconds),
     )
 

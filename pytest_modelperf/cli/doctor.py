@@ -6,35 +6,38 @@ import click
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
-    CaseOptions,
-    MeasuringOptions,
     OutputOptions,
-    input_file_option,
     json_option,
     load_extensions,
     measuring_options,
+    model_setup,
     one_size_options,
+    request_of,
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring import MeasuringSettings
 
 
 @click.command(short_help="Measure how noisy this machine is.")
 @click.argument("model", type=click.Path(), required=False)
-@click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
-@click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
+@setting_option(BATCH_SIZE, metavar="N", help="batch size")
+@setting_option(CORES)
 @one_size_options
-@input_file_option("Run MODEL on these arrays, named as its inputs.")
+@setting_option(INPUT_FILE)
 @measuring_options
 @json_option
-@takes_records(cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions)
+@takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
 def doctor(
     *,
     model: str | None,
     plugins: tuple[str, ...],
-    cases: CaseOptions,
-    measuring: MeasuringOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
     outputs: OutputOptions,
 ) -> None:
     """Measure how noisy this machine is: MODEL, or a small network, runs against itself.
@@ -51,12 +54,12 @@ def doctor(
     extensions = load_extensions(plugins)
     if model is None and cases.input_file is not None:
         raise UsageError("--input-file is for a model: give MODEL as well, or leave it out.")
-    request = cases.request()
+    request = request_of(cases)
     if len(list(request.bindings())) > 1:
         raise UsageError(
             "doctor runs a model at one size: give one --batch, and one size of each --dim."
         )
-    setup = measuring.model_setup(extensions, "a checkup")
+    setup = model_setup(measuring, extensions, "a checkup")
 
     from pytest_modelperf.profiler.doctor import check_machine
     from pytest_modelperf.profiler.doctor_text import render_checkups

@@ -10,9 +10,9 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.options import Command
-from pytest_modelperf.cli.values import parse_pairs
+from pytest_modelperf.cli.setting_options import Command
 from pytest_modelperf.errors import EngineError, UsageError
+from pytest_modelperf.spec.run_definitions import ENGINE_OPTION
 from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class SecondEngine(Struct, frozen=True):
         if self.engine_b is None and not self.engine_option_b:
             return setup
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+        from pytest_modelperf.spec.kinds import read_typed
 
         engine = setup.engine
         if self.engine_b is not None:
@@ -52,7 +53,7 @@ class SecondEngine(Struct, frozen=True):
                 f"the engine {engine.name} runs Python functions, and here are only ONNX models: "
                 "give another engine."
             )
-        options = parse_pairs("--engine-option-b", self.engine_option_b)
+        options = read_typed(ENGINE_OPTION, self.engine_option_b, "--engine-option-b")
         return replace(setup, engine=engine, options=options)
 
     @contextmanager

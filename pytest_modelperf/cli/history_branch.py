@@ -12,7 +12,8 @@ from pytest_modelperf.cli.history_folder import (
     history_dir_option,
     open_history,
 )
-from pytest_modelperf.cli.options import Command, with_options
+from pytest_modelperf.cli.options import with_options
+from pytest_modelperf.cli.setting_options import Command
 
 if TYPE_CHECKING:
     from pytest_modelperf.history.branch import HistoryBranch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.options import Command
+from pytest_modelperf.cli.setting_options import Command
 
 if TYPE_CHECKING:
     from pytest_modelperf.history.store import HistoryStore

@@ -7,136 +7,96 @@ A command takes options by decorators such as `model_options`, and their values 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
-from pytest_modelperf.cli.values import (
-    parse_dims,
-    parse_generations,
-    parse_inputs,
-    parse_numbers,
-    parse_pairs,
-)
+from pytest_modelperf.cli.setting_options import Command, Option, setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import (
+    BATCH_SIZE,
+    COMMAND_GATEWAY,
+    CORES,
+    DIMS,
+    GENERATE,
+    INPUTS,
+    PROMPT,
+    STATE,
+)
+from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.run_definitions import (
+    ENGINE,
+    ENGINE_OPTION,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    TIMEOUT,
+    WARMUP_SECONDS,
+)
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiler.rig import Setup
-
-Command: TypeAlias = Callable[..., None]
-Option: TypeAlias = Callable[[Command], Command]
+    from pytest_modelperf.spec.case_spec import CaseSpec
 
 DEFAULT_TOP = 20
-_OF_CASE = "The longest that the rounds of a case may take, in seconds."
 
 
 def takes_records(**records: type[Struct]) -> Option:
-    """Passes option values to a command in records; each record takes its fields by their names."""
+    """Passes option values to a command in records; each record takes its fields by their names.
+
+    A field that was not given has the default of its record. A value that the command takes by its
+    name is passed to it too.
+    """
 
     def decorate(command: Command) -> Command:
+        taken = {field for record in records.values() for field in record.__struct_fields__}
+        taken -= signature(command).parameters.keys()
+
         @wraps(command)
         def call(**values: object) -> None:
+            given = {name: value for name, value in values.items() if value is not UNSET}
             made = {
-                name: record(**{f: values.pop(f) for f in record.__struct_fields__ if f in values})
+                name: record(**{f: given[f] for f in record.__struct_fields__ if f in given})
                 for name, record in records.items()
             }
-            command(**values, **made)
+            command(**{f: value for f, value in values.items() if f not in taken}, **made)
 
         return call
 
     return decorate
 
 
-class CaseOptions(Struct, frozen=True):
-    """Which cases of a model to run: its sizes, its inputs, and the core counts."""
+def setup_of(measuring: MeasuringSettings, extensions: Extensions) -> Setup:
+    """The setup of these settings; UsageError if they do not fit together."""
+    measuring.check_seconds(lambda setting: setting.command_flag)
+    return measuring.setup(extensions, COMMAND_WORDING, spec=measuring.gateway, is_stretched=False)
 
-    batch: str | None
-    cores: str
-    dims: tuple[str, ...]
-    inputs: tuple[str, ...]
-    input_file: str | None = None
-    prompt: str | None = None
-    generate: str | None = None
-    state: tuple[str, ...] = ()
 
-    def request(self) -> ProfileRequest:
-        from pytest_modelperf.profiler.request import ProfileRequest
+def model_setup(measuring: MeasuringSettings, extensions: Extensions, command: str) -> Setup:
+    """The setup for a command that takes only ONNX models."""
+    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 
-        given = None
-        if self.input_file is not None:
-            from pytest_modelperf.profiler.given_inputs import read_given
-
-            given = read_given(self.input_file)
-        return ProfileRequest(
-            batch_sizes=(None,) if self.batch is None else parse_numbers("--batch", self.batch),
-            cores=parse_numbers("--cores", self.cores),
-            dims=parse_dims(self.dims),
-            inputs=parse_inputs(self.inputs),
-            given=given,
-            generations=parse_generations(self.prompt, self.generate, self.state),
+    setup = setup_of(measuring, extensions)
+    if setup.engine.name == CALLABLE_ENGINE:
+        raise UsageError(
+            f"{command} takes only ONNX models: measure a Python function with modelperf profile."
         )
+    return setup
 
 
-class MeasuringOptions(Struct, frozen=True):
-    """How to measure each case: the engine, where it runs, and for how long."""
-
-    engine: str
-    engine_options: tuple[str, ...]
-    gateway: str
-    max_seconds: float
-    timeout: float
-    warmup_seconds: float | None
-    min_seconds: float | None = None
-
-    def setup(self, extensions: Extensions) -> Setup:
-        """Returns the setup that they describe; UsageError if they do not fit together."""
-        for option, seconds in (
-            ("--warmup", self.warmup_seconds),
-            ("--min-seconds", self.min_seconds),
-        ):
-            if seconds is not None and seconds > self.max_seconds:
-                raise UsageError(
-                    f"{option} {seconds:g} is longer than --max-seconds {self.max_seconds:g}: give "
-                    f"--max-seconds {2 * seconds:g}, or a shorter {option}."
-                )
-        # Found first: a missing engine is reported before scipy is imported.
-        engine = extensions.engines.find(self.engine)
-        options = parse_pairs("--engine-option", self.engine_options)
-
-        from pytest_modelperf.profiler.rig import Setup
-        from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-
-        return Setup(
-            engine=engine,
-            options=options,
-            spec=self.gateway,
-            policy=SamplingPolicy(
-                max_seconds=self.max_seconds,
-                min_seconds=self.min_seconds or 0.0,
-                min_warmup_seconds=self.warmup_seconds or 0.0,
-            ),
-            limit_s=self.timeout,
-            wording=COMMAND_WORDING,
-        )
-
-    def model_setup(self, extensions: Extensions, command: str) -> Setup:
-        """Returns the setup for a command that takes only ONNX models."""
-        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
-
-        setup = self.setup(extensions)
-        if setup.engine.name == CALLABLE_ENGINE:
-            raise UsageError(
-                f"{command} takes only ONNX models: measure a Python function with modelperf "
-                "profile."
-            )
-        return setup
+def request_of(spec: CaseSpec) -> ProfileRequest:
+    """The request for the cases that a command was given."""
+    if spec.state and not (spec.prompts or spec.generates):
+        raise UsageError("--state is about a generation: give --prompt and --generate too.")
+    return spec.request()
 
 
 class OutputOptions(Struct, frozen=True):
@@ -148,7 +108,7 @@ class OutputOptions(Struct, frozen=True):
     markdown_file: str | None = None
     trace_file: str | None = None
 
-    def check(self, *models: str, input_file: str | None = None) -> bool:
+    def check(self, *models: str, input_file: Path | None = None) -> bool:
         """Whether the report is shown, as no file goes to standard output.
 
         Raises an error if one of the files could not be made or written, or is an input.
@@ -162,7 +122,9 @@ class OutputOptions(Struct, frozen=True):
             "--markdown": self.markdown_file,
             "--trace": self.trace_file,
         }
-        is_shown = check_report_files(targets, models, input_file)
+        is_shown = check_report_files(
+            targets, models, None if input_file is None else str(input_file)
+        )
         if self.html_file is not None:
             from pytest_modelperf.report.html.extra import check_html_extra
 
@@ -170,53 +132,18 @@ class OutputOptions(Struct, frozen=True):
         return is_shown
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds above 0 that a program can wait for."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401  # click's own signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
-        from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
-
-        try:
-            seconds = as_seconds(float(value))
-        except ValueError:
-            seconds = None
-        if seconds is None:
-            self.fail(f"it takes {SECONDS}; not {value!r}.", param, ctx)
-        return seconds
-
-
-def static_option(command: Command) -> Command:
-    return click.option("--static", is_flag=True, help="Only count; run no engine.")(command)
-
-
 def size_options(command: Command) -> Command:
     """The batch sizes and core counts of the cases."""
-    return with_options(
-        command,
-        click.option(
-            "--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]"
-        ),
-        click.option(
-            "--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts."
-        ),
-    )
+    return with_options(command, setting_option(BATCH_SIZE), setting_option(CORES))
 
 
 def model_options(command: Command) -> Command:
     """The options about a model, for a command that takes several sizes of it."""
-    return _model_options(
-        command,
-        " Several sizes (seq=64,128) make several cases. Several names (seq=64,past=0) make one "
-        "case, of sizes that go together.",
+    several = (
+        "Several sizes (seq=64,128) make several cases. Several names (seq=64,past=0) make one "
+        "case, of sizes that go together."
     )
+    return _model_options(command, several)
 
 
 def one_size_options(command: Command) -> Command:
@@ -227,21 +154,8 @@ def one_size_options(command: Command) -> Command:
 def _model_options(command: Command, of_several: str) -> Command:
     return with_options(
         command,
-        click.option(
-            "--dim",
-            "dims",
-            multiple=True,
-            metavar="NAME=SIZE",
-            help=f"Size of a named dimension, as in seq=64; repeatable.{of_several}",
-        ),
-        click.option(
-            "--input",
-            "inputs",
-            multiple=True,
-            metavar="NAME:DTYPE:SHAPE[:VALUE]",
-            help="Type and shape of an input, and its value if that matters, as in ids:i64:1x64 or "
-            "ratio:f32:1:0.25; repeatable.",
-        ),
+        setting_option(DIMS, more=of_several),
+        setting_option(INPUTS),
         click.option(
             "--plugin",
             "plugins",
@@ -256,137 +170,84 @@ def _model_options(command: Command, of_several: str) -> Command:
 def generation_options(command: Command) -> Command:
     """The options about a model with state, such as a decoder with a cache."""
     return with_options(
-        command,
-        click.option(
-            "--prompt",
-            metavar="N[,N...]",
-            help="Profile a generation after a prompt of so many tokens: the prefill is one "
-            "inference on all of them.",
-        ),
-        click.option(
-            "--generate",
-            metavar="N[,N...]",
-            help="How many tokens to generate: each step is an inference on one, with the state "
-            "that the step before it left.",
-        ),
-        click.option(
-            "--state",
-            multiple=True,
-            metavar="PAST=PRESENT",
-            help="An input that takes over an output at the next step, where the names do not tell "
-            "which; repeatable.",
-        ),
+        command, setting_option(PROMPT), setting_option(GENERATE), setting_option(STATE)
     )
-
-
-def input_file_option(of_file: str) -> Option:
-    """The option for a file of input arrays."""
-    return click.option("--input-file", metavar="F.npz", help=of_file)
 
 
 def measuring_options(command: Command) -> Command:
     """The options that say how each case is measured."""
-    return _measuring_options(command, 10.0, _OF_CASE)
+    return with_options(command, *_measuring(setting_option(ENGINE, default=ENGINE.default)))
 
 
 def profiling_options(command: Command) -> Command:
     """`measuring_options` for a command that also takes a Python function."""
-    return _measuring_options(command, 10.0, _OF_CASE, takes_functions=True)
+    more = "`callable` runs a Python function."
+    return with_options(
+        command,
+        *_measuring(setting_option(ENGINE, default=ENGINE.default, more=more)),
+        setting_option(MIN_SECONDS),
+    )
 
 
 def comparing_options(command: Command) -> Command:
     """`measuring_options` for a command that compares two models."""
-    return _measuring_options(
-        command, 10.0, f"{_OF_CASE} Without this option, a slow model may take up to 60."
+    return with_options(
+        command,
+        *_measuring(setting_option(ENGINE, default=ENGINE.default), has_note=True),
     )
 
 
 def bisecting_options(command: Command) -> Command:
     """`measuring_options` for the steps of a bisect."""
-    return _measuring_options(
+    return with_options(
         command,
-        10.0,
-        "The longest that the rounds of a step may take, in seconds; four times as long if the "
-        "step is inconclusive. Without this option, a slow model may take up to 60.",
+        *_measuring(
+            setting_option(ENGINE, default=ENGINE.default),
+            of_seconds="the longest that the rounds of a step may take; four times as long if the "
+            "step is inconclusive",
+            has_note=True,
+        ),
     )
 
 
 def variant_options(command: Command) -> Command:
     """`measuring_options` for the variants of a what-if."""
-    return _measuring_options(
-        command, 10.0, "The longest that the rounds of a variant may take at each case, in seconds."
+    return with_options(
+        command,
+        *_measuring(
+            setting_option(ENGINE, default=ENGINE.default),
+            of_seconds="the longest that the rounds of a variant may take at each case",
+        ),
     )
 
 
 def sweeping_options(command: Command) -> Command:
     """`measuring_options` for the configurations of a sweep."""
-    return _measuring_options(
+    more = "Two run side by side, as in onnxruntime,openvino."
+    return with_options(
         command,
-        5.0,
-        "The longest that the rounds of a configuration may take, in seconds.",
-        of_engine=" Two run side by side, as in onnxruntime,openvino.",
+        *_measuring(
+            setting_option(ENGINE, default=ENGINE.default, more=more),
+            seconds=5,
+            of_seconds="the longest that the rounds of a configuration may take",
+        ),
     )
 
 
-def _measuring_options(
-    command: Command,
-    seconds: float,
-    of_seconds: str,
+def _measuring(
+    engine: Option,
     *,
-    takes_functions: bool = False,
-    of_engine: str = "",
-) -> Command:
-    function = ", callable" if takes_functions else ""
-    return with_options(
-        command,
-        click.option(
-            "--engine",
-            metavar="NAME",
-            default="onnxruntime",
-            show_default=True,
-            help=f"What runs the model: onnxruntime, openvino{function}, or an engine of a plugin."
-            f"{of_engine}",
-        ),
-        click.option(
-            "--engine-option",
-            "engine_options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="An option of the engine, as in graph_optimization_level=basic; repeatable. The "
-            "error for an unknown key lists all keys.",
-        ),
-        click.option(
-            "--gateway",
-            metavar="SPEC",
-            default="popen",
-            show_default=True,
-            help="Where to run the model: popen//python=PATH for another interpreter, ssh=HOST or "
-            "socket=HOST:PORT for another machine.",
-        ),
-        click.option(
-            "--max-seconds",
-            type=Seconds(),
-            metavar="S",
-            default=seconds,
-            show_default=True,
-            help=of_seconds,
-        ),
-        click.option(
-            "--warmup",
-            "warmup_seconds",
-            type=Seconds(),
-            metavar="S",
-            help="Warm up each session for at least this many seconds, within --max-seconds.  "
-            "[default: until it is steady]",
-        ),
-        click.option(
-            "--timeout",
-            type=Seconds(),
-            metavar="S",
-            default=300.0,
-            show_default=True,
-            help="Give up a case if its worker is silent for this many seconds.",
-        ),
+    seconds: object = MAX_SECONDS.default,
+    of_seconds: str | None = None,
+    has_note: bool = False,
+) -> Sequence[Option]:
+    return (
+        engine,
+        setting_option(ENGINE_OPTION, more="The error for an unknown key lists all keys."),
+        setting_option(COMMAND_GATEWAY),
+        setting_option(MAX_SECONDS, default=seconds, help=of_seconds, has_note=has_note),
+        setting_option(WARMUP_SECONDS),
+        setting_option(TIMEOUT, default=TIMEOUT.default),
     )
 
 

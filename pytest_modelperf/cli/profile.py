@@ -12,29 +12,31 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
-    CaseOptions,
-    MeasuringOptions,
     OutputOptions,
-    Seconds,
     csv_option,
     generation_options,
     html_option,
-    input_file_option,
     is_given,
     json_option,
     load_extensions,
     markdown_option,
     model_options,
     profiling_options,
+    request_of,
+    setup_of,
     size_options,
-    static_option,
     takes_records,
     top_option,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
 from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
 from pytest_modelperf.cli.requirements import environment_spec, requirement_option
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.run_definitions import STATIC_ONLY
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -107,20 +109,13 @@ class RooflineOptions(Struct, frozen=True):
 
 @click.command(short_help="Measure what a model costs, in total and by layer.")
 @click.argument("model", type=click.Path())
-@static_option
+@setting_option(STATIC_ONLY)
 @size_options
 @model_options
 @generation_options
-@input_file_option("Run the model on these arrays, named as its inputs.")
+@setting_option(INPUT_FILE)
 @profiling_options
 @cluster_options
-@click.option(
-    "--min-seconds",
-    type=Seconds(),
-    metavar="S",
-    help="Measure each case for at least this many seconds.  [default: until the median is "
-    "precise]",
-)
 @click.option("--sparsity", is_flag=True, help="Read the weights and show how sparse they are.")
 @click.option(
     "--roofline",
@@ -160,8 +155,8 @@ class RooflineOptions(Struct, frozen=True):
 @profile_dir_option
 @requirement_option("--requirement", "MODEL")
 @takes_records(
-    cases=CaseOptions,
-    measuring=MeasuringOptions,
+    cases=CaseSpec,
+    measuring=MeasuringSettings,
     place=ClusterOptions,
     rooflines=RooflineOptions,
     layers=LayerOptions,
@@ -171,10 +166,10 @@ class RooflineOptions(Struct, frozen=True):
 def profile(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
-    static: bool,
+    static_only: bool,
     plugins: tuple[str, ...],
-    cases: CaseOptions,
-    measuring: MeasuringOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
     place: ClusterOptions,
     rooflines: RooflineOptions,
     layers: LayerOptions,
@@ -201,39 +196,39 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
-    if static:
+    if static_only:
         _check_static(outputs, cases, rooflines)
     if requirement:
-        _check_requirement(place, static=static)
-    columns = layers.read_columns(static=static)
-    place.check(static=static, has_roofline=rooflines.is_shown)
-    kept = keeping.open(model, static=static)
+        _check_requirement(place, static=static_only)
+    columns = layers.read_columns(static=static_only)
+    place.check(static=static_only, has_roofline=rooflines.is_shown)
+    kept = keeping.open(model, static=static_only)
     extensions = load_extensions(plugins)
     request = replace(
-        cases.request(),
+        request_of(cases),
         sparsity=layers.sparsity or any(column.needs_weights for column in columns),
     )
-    if static:
+    if static_only:
         from pytest_modelperf.profiler.request import profile_model
 
         found: Mapping[str, Roofline] = {}
         result = profile_model(model, request, extensions.operators)
     else:
-        setup = measuring.setup(extensions)
+        setup = setup_of(measuring, extensions)
         setup = replace(setup, spec=environment_spec("--requirement", requirement) or setup.spec)
         if place.is_given:
             result = _measure_on_cluster(model, request, setup, plugins, place)
         else:
             result = _measure(model, request, setup, extensions)
         found = _find_rooflines(result, setup, rooflines)
-    _show_profile(result, found, layers.view(static=static), outputs, is_shown=is_shown)
-    if not static:
+    _show_profile(result, found, layers.view(static=static_only), outputs, is_shown=is_shown)
+    if not static_only:
         if kept is not None:
             click.echo(kept.keep(result, found), err=not is_shown)
         _end_unless_measured(result, is_shown=is_shown)
 
 
-def _check_static(outputs: OutputOptions, cases: CaseOptions, rooflines: RooflineOptions) -> None:
+def _check_static(outputs: OutputOptions, cases: CaseSpec, rooflines: RooflineOptions) -> None:
     """UsageError for an option that needs a run of the model."""
     if outputs.trace_file is not None:
         raise UsageError("--trace needs a run of the model: leave out --static or --trace.")
@@ -280,7 +275,7 @@ def _measure_on_cluster(
         from pytest_modelperf.cluster.profiling import profile_on_cluster
 
         return profile_on_cluster(
-            cluster, model, request, setup, plugins=plugins, machines=place.machines
+            cluster, model, request, setup, plugins=plugins, machines=place.machine
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.options import Command
+from pytest_modelperf.cli.setting_options import Command
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,19 +9,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
-    CaseOptions,
     OutputOptions,
     generation_options,
     json_option,
     load_extensions,
     model_options,
+    request_of,
     takes_records,
     top_option,
 )
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import is_stdout
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.run_definitions import ENGINE
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiles.store import ProfileStore
 
-_USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
 _INCOMPLETE = 2
 
 
@@ -46,24 +49,25 @@ class ActionOptions(Struct, frozen=True):
 
         return self.show == FLOPS
 
-    def check(self, cases: CaseOptions, engine: str, json_file: str | None) -> None:
+    def check(self, cases: CaseSpec, json_file: str | None) -> None:
         """UsageError if the options do not fit together."""
         if sum(map(bool, (self.show is not None, self.compared, self.removed))) > 1:
             raise UsageError("--show, --compare and --remove exclude each other: give one of them.")
         if self.removed and json_file is not None:
             raise UsageError("--remove writes nothing: leave out --json or --remove.")
         is_kept = self.removed or self.compared or (self.show is not None and not self.shows_flops)
-        if is_kept and (cases.batch is not None or cases.dims or cases.inputs):
+        if is_kept and (cases.batch_sizes != (None,) or cases.dims or cases.inputs):
             raise UsageError(
                 "--batch, --dim and --input give flops its shapes; kept profiles have their own: "
                 "leave them out."
             )
-        if is_kept and (cases.prompt is not None or cases.generate is not None or cases.state):
+        if is_kept and (cases.prompts or cases.generates or cases.state):
             raise UsageError(
                 "--prompt, --generate and --state give flops its lengths; kept profiles have their "
                 "own: leave them out."
             )
-        if not self.shows_flops and (cases.cores != _USUAL_CORES or engine != _USUAL_ENGINE):
+        is_usual = cases.cores == CaseSpec().cores and cases.engine == ENGINE.default
+        if not self.shows_flops and not is_usual:
             raise UsageError(
                 "--cores and --engine are for the roofline of flops: add --show flops."
             )
@@ -83,35 +87,24 @@ class ActionOptions(Struct, frozen=True):
 @click.option(
     "--remove", "removed", multiple=True, metavar="NAME", help="Remove a profile; repeatable."
 )
-@click.option(
-    "--batch", metavar="N[,N...]", help="Batch sizes for flops.  [default: the model's own, or 1]"
-)
-@click.option(
-    "--cores",
-    metavar="N[,N...]",
-    default=_USUAL_CORES,
-    show_default=True,
-    help="Core counts for the roofline of --show flops.",
-)
-@click.option(
-    "--engine",
-    metavar="NAME",
-    default=_USUAL_ENGINE,
-    show_default=True,
-    help="Engine whose peaks the roofline of --show flops uses.",
+@setting_option(BATCH_SIZE, help="batch sizes for flops")
+@setting_option(CORES, help="core counts for the roofline of --show flops")
+@setting_option(
+    ENGINE,
+    default=ENGINE.default,
+    help="engine whose peaks the roofline of --show flops uses",
 )
 @model_options
 @generation_options
 @top_option
 @json_option
 @profile_dir_option
-@takes_records(action=ActionOptions, cases=CaseOptions, outputs=OutputOptions)
+@takes_records(action=ActionOptions, cases=CaseSpec, outputs=OutputOptions)
 def profiles(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
     action: ActionOptions,
-    cases: CaseOptions,
-    engine: str,
+    cases: CaseSpec,
     plugins: tuple[str, ...],
     top: int,
     outputs: OutputOptions,
@@ -131,7 +124,7 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     modelperf profiles model.onnx --remove baseline
     """  # noqa: D301  # click: keep the lines of the paragraph
     json_file = outputs.json_file
-    action.check(cases, engine, json_file)
+    action.check(cases, json_file)
     outputs.check(model)
     store = open_store(model, profile_dir)
     if action.removed:
@@ -141,9 +134,10 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     elif action.show is not None and not action.shows_flops:
         _show(store, action.show, top, json_file)
     else:
-        request = cases.request()
+        request = request_of(cases)
         extensions = load_extensions(plugins)
         if action.shows_flops:
+            engine = cases.engine or str(ENGINE.default)
             extensions.engines.find(engine)
             _show_flops(store, request, extensions.operators, engine, top, json_file)
         else:

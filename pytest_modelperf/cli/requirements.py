@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from pytest_modelperf.cli.options import Command, Option
 from pytest_modelperf.cli.output import shown_progress
+from pytest_modelperf.cli.setting_options import Command, Option
 from pytest_modelperf.errors import UsageError
 
 

@@ -6,11 +6,18 @@ from functools import partial
 
 import click
 
-from pytest_modelperf.cli.options import load_extensions, one_size_options
+from pytest_modelperf.cli.options import (
+    load_extensions,
+    one_size_options,
+    request_of,
+    takes_records,
+)
 from pytest_modelperf.cli.output import terminal_style
-from pytest_modelperf.cli.values import parse_dims, parse_inputs
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE
+from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
@@ -25,12 +32,7 @@ _MOST_NAMED = 5
     metavar="OUT",
     help="Write a model that has the shapes; - for stdout. Without it the shapes are shown.",
 )
-@click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Batch size.  [default: the model's own, or 1]",
-)
+@setting_option(BATCH_SIZE, metavar="N", help="batch size")
 @one_size_options
 @click.option(
     "--names",
@@ -38,13 +40,12 @@ _MOST_NAMED = 5
     help="Hidden tensors to make outputs of OUT; repeat the option for a name with a comma.",
     multiple=True,
 )
-def shapes(  # noqa: PLR0913  # one parameter per option
+@takes_records(cases=CaseSpec)
+def shapes(
     *,
     model: str,
     output: str | None,
-    batch: int | None,
-    dims: tuple[str, ...],
-    inputs: tuple[str, ...],
+    cases: CaseSpec,
     plugins: tuple[str, ...],
     names: tuple[str, ...],
 ) -> None:
@@ -57,18 +58,22 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     """  # noqa: D301  # click: keep the lines of the paragraph
     leaves_stdout = check_outputs({"-o": output}, model)
 
-    from pytest_modelperf.graph.binding import Binding
     from pytest_modelperf.graph.load import load_model
     from pytest_modelperf.graph.model_file import open_model
     from pytest_modelperf.graph.rewrite import write_shaped_model
 
     if output is None and names:
         raise UsageError("--names is for the model that is written: give -o OUT as well.")
-    sizes = {name: values[0] for name, values in parse_dims(dims, several=False).items()}
+    try:
+        (binding,) = request_of(cases).bindings()
+    except ValueError:
+        raise UsageError(
+            "shapes are those of a model at one size: give one --batch, and one size of each --dim."
+        ) from None
     operators = load_extensions(plugins).operators
     bound = load_model(
         open_model(model),
-        Binding(batch, sizes, parse_inputs(inputs)),
+        binding,
         operators.shape_rules,
     )
     if output is None:

@@ -17,17 +17,16 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
-    CaseOptions,
-    MeasuringOptions,
     OutputOptions,
     csv_option,
     generation_options,
     html_option,
-    input_file_option,
     json_option,
     load_extensions,
     markdown_option,
     model_options,
+    model_setup,
+    request_of,
     size_options,
     sweeping_options,
     takes_records,
@@ -38,9 +37,13 @@ from pytest_modelperf.cli.requirements import (
     require_this_machine,
     requirement_option,
 )
-from pytest_modelperf.cli.values import parse_interpreter, parse_numbers, parse_threshold
+from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.values import parse_interpreter, parse_threshold
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import CORES, INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring import MeasuringSettings
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -85,8 +88,8 @@ class EnginesOptions(Struct, frozen=True):
     requirement_b: tuple[str, ...]
 
     def divide(
-        self, measuring: MeasuringOptions, *, has_other: bool
-    ) -> tuple[MeasuringOptions, SecondEngine | None]:
+        self, measuring: MeasuringSettings, *, has_other: bool
+    ) -> tuple[MeasuringSettings, SecondEngine | None]:
         """Returns the options with the first engine alone, and the second engine if there is one.
 
         UsageError if they do not fit together.
@@ -153,7 +156,7 @@ class EnginesOptions(Struct, frozen=True):
 )
 @model_options
 @generation_options
-@input_file_option("Run the models on these arrays, named as the inputs.")
+@setting_option(INPUT_FILE)
 @sweeping_options
 @cluster_options
 @json_option
@@ -163,8 +166,8 @@ class EnginesOptions(Struct, frozen=True):
 @takes_records(
     before=AgainstOptions,
     engines=EnginesOptions,
-    cases=CaseOptions,
-    measuring=MeasuringOptions,
+    cases=CaseSpec,
+    measuring=MeasuringSettings,
     place=ClusterOptions,
     outputs=OutputOptions,
 )
@@ -178,8 +181,8 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     streams: str,
     latency_threshold: str | None,
     plugins: tuple[str, ...],
-    cases: CaseOptions,
-    measuring: MeasuringOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
     place: ClusterOptions,
     outputs: OutputOptions,
 ) -> None:
@@ -209,13 +212,15 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     place.check()
     require_this_machine("--requirement-b", engines.requirement_b, is_on_cluster=place.is_given)
     measuring, second = engines.divide(measuring, has_other=before.against is not None)
-    counts = parse_numbers("--streams", streams)
+    from pytest_modelperf.spec.kinds import read_typed
+
+    counts = read_typed(CORES, streams, "--streams")
     threshold_ms = None
     if latency_threshold is not None:
         threshold_ms = parse_threshold("--latency-threshold", latency_threshold)
     extensions = load_extensions(plugins)
-    request = cases.request()
-    setup = measuring.model_setup(extensions, "a sweep")
+    request = request_of(cases)
+    setup = model_setup(measuring, extensions, "a sweep")
 
     from pytest_modelperf.sweep.measuring import sweep_models
     from pytest_modelperf.sweep.sides import SweepSource
@@ -235,7 +240,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
                 counts,
                 threshold_ms,
                 plugins=plugins,
-                machines=place.machines,
+                machines=place.machine,
             )
     else:
         naming = nullcontext() if second is None else second.naming_requirement(sources[-1].setup)

@@ -14,23 +14,26 @@ from msgspec import Struct
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
-    CaseOptions,
-    MeasuringOptions,
     OutputOptions,
     csv_option,
     html_option,
-    input_file_option,
     json_option,
     load_extensions,
     markdown_option,
     model_options,
+    model_setup,
+    request_of,
     size_options,
     takes_records,
     top_option,
     variant_options,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_forms, parse_shares
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring import MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
@@ -104,9 +107,7 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
 )
 @size_options
 @model_options
-@input_file_option(
-    "Run the model on these arrays, named as its inputs; static INT8 is calibrated with them."
-)
+@setting_option(INPUT_FILE, more="Static INT8 is calibrated with them.")
 @variant_options
 @cluster_options
 @top_option
@@ -123,8 +124,8 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
 @markdown_option("Write the report in Markdown")
 @takes_records(
     named=VariantOptions,
-    cases=CaseOptions,
-    measuring=MeasuringOptions,
+    cases=CaseSpec,
+    measuring=MeasuringSettings,
     place=ClusterOptions,
     outputs=OutputOptions,
 )
@@ -137,8 +138,8 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     estimate: str | None,
     tolerance: str | None,
     plugins: tuple[str, ...],
-    cases: CaseOptions,
-    measuring: MeasuringOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
     place: ClusterOptions,
     top: int,
     view: str,
@@ -179,8 +180,8 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     if tolerance is not None:
         allowed = read_outputs_tolerance(tolerance, variants, "--tolerance")
     extensions = load_extensions(plugins)
-    request = cases.request()
-    setup = measuring.model_setup(extensions, "a what-if")
+    request = request_of(cases)
+    setup = model_setup(measuring, extensions, "a what-if")
 
     from pytest_modelperf.whatif.measuring import ask_what_if
     from pytest_modelperf.whatif.tables import View
@@ -198,7 +199,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
                 variants,
                 estimates=estimates,
                 plugins=plugins,
-                machines=place.machines,
+                machines=place.machine,
             )
     else:
         with shown_progress() as progress:

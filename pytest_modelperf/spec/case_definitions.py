@@ -18,13 +18,13 @@ THE_MODEL = Setting(
     "model",
     "model",
     "the path of a model, its bytes, an `onnx.ModelProto`, or a Python function",
-    places=Place.CALL,
+    places=(Place.CALL,),
 )
 BATCH_SIZE = Setting(
     "batch_size",
     "sizes",
     "batch sizes",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     usual="the model's own, or 1",
     example="[1, 8]",
@@ -35,7 +35,7 @@ CORES = Setting(
     "cores",
     "sizes",
     "core counts",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     default=1,
     example="[1, 2]",
@@ -45,7 +45,7 @@ DIMS = Setting(
     "dims",
     "sizes of named dimensions. Sizes that go together are a list of tables. 0 is the size of an "
     "empty cache",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="NAME=SIZE",
     example="{seq = [64, 128]}",
     typed_help="size of a named dimension, as in `seq=64`; repeatable",
@@ -59,7 +59,7 @@ INPUTS = Setting(
     "input_specs",
     "type and shape of an input, and its value if that matters. A shape of `-1` holds as many "
     "elements as there are values",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="NAME:DTYPE:SHAPE[:VALUE]",
     example='["ids:i64:1x64", "ratio:f32:1:0.25"]',
     typed_help="type and shape of an input, and its value if that matters, as in `ids:i64:1x64` "
@@ -73,7 +73,7 @@ PROMPT = Setting(
     "lengths",
     "profile a generation after a prompt of so many tokens: the prefill is one inference on all "
     "of them",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",
     example="[128, 512]",
@@ -85,7 +85,7 @@ GENERATE = Setting(
     "lengths",
     "how many tokens to generate: each step is an inference on one, with the state that the step "
     "before it left",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",
     example="64",
@@ -106,7 +106,7 @@ STATE = Setting(
     "state",
     "state",
     "inputs that take over an output at the next step, where the names do not tell which",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="PAST=PRESENT",
     example='{past = "present"}',
     typed_help="an input that takes over an output at the next step, where the names do not tell "
@@ -119,7 +119,7 @@ INPUT_FILE = Setting(
     "input_file",
     "path",
     "run the model on the arrays of this file of numpy, which have the names of its inputs",
-    places=MODEL | Place.COMMAND,
+    places=(*MODEL, Place.COMMAND),
     metavar="F.npz",
     example='"inputs.npz"',
 )
@@ -127,7 +127,7 @@ BUDGET = Setting(
     "budget",
     "budgets",
     "absolute limits",
-    places=Place.MODEL,
+    places=(Place.MODEL,),
     example="{latency_ms = 12}",
     guide="budgets.md",
     field="budgets",
@@ -150,6 +150,16 @@ MACHINES = Setting(
     example='["board", "quiet"]',
     guide="cluster.md#tests",
     word="machine",
+)
+# A command knows no names of machines, and a machine of a cluster may have the interpreter.
+COMMAND_GATEWAY = Setting(
+    "gateway",
+    "text",
+    "where a model runs: `popen//python=PATH` for another interpreter, `ssh=HOST` or "
+    "`socket=HOST:PORT` for another machine",
+    places=(Place.COMMAND,),
+    metavar="SPEC",
+    usual="this machine",
 )
 
 CASE_SETTINGS = (

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec import run_definitions as run
+from pytest_modelperf.spec.measuring import MeasuringSettings
 from pytest_modelperf.spec.model_tables import ModelTables
 from pytest_modelperf.spec.readers import is_gateway
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
@@ -31,7 +32,7 @@ _OF_MODELS = tuple(
 )
 
 
-class RunSettings(Struct, frozen=True, kw_only=True, eq=False):
+class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
     """All settings of a run. `typed` has the keys of the options on the command line.
 
     `gateway` is the name of one of the `gateways`, or a gateway itself; None: models run here.
@@ -41,13 +42,6 @@ class RunSettings(Struct, frozen=True, kw_only=True, eq=False):
 
     tolerances: Tolerances
     measure: Measure
-    max_seconds: float
-    warmup_seconds: float | None
-    min_seconds: float | None
-    timeout: float
-    engine: str
-    engine_options: Mapping[str, str]
-    gateway: str | None
     static_only: bool
     against: str | None
     baseline_python: str | None
@@ -161,16 +155,5 @@ class RunSettings(Struct, frozen=True, kw_only=True, eq=False):
         settings = replace(
             self, engine=engine, engine_options=options, has_given_seconds=has_seconds, **given
         )
-        settings.check_seconds()
+        settings.check_seconds(lambda setting: setting.key)
         return settings
-
-    def check_seconds(self) -> None:
-        """UsageError for a least time above the longest one."""
-        longest = self.max_seconds
-        for setting in (run.WARMUP_SECONDS, run.MIN_SECONDS):
-            seconds = getattr(self, setting.field)
-            if seconds is not None and seconds > longest:
-                raise UsageError(
-                    f"{setting.key} is {seconds:g}, which is longer than max_seconds, "
-                    f"{longest:g}: make max_seconds {2 * seconds:g}, or {setting.key} shorter."
-                )

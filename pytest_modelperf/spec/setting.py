@@ -9,12 +9,14 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_modelperf.errors import UsageError
 
 PREFIX = "modelperf"
 
 
-class Place(enum.Flag):
+class Place(enum.Enum):
     """Where a setting may stand.
 
     `OPTION` is the command line of pytest, `INI` its ini keys, `TABLE` is `[tool.modelperf]`,
@@ -22,17 +24,16 @@ class Place(enum.Flag):
     and `COMMAND` the command line of `modelperf`.
     """
 
-    OPTION = enum.auto()
-    INI = enum.auto()
-    TABLE = enum.auto()
-    MODEL = enum.auto()
-    CALL = enum.auto()
-    COMMAND = enum.auto()
+    OPTION = "option"
+    INI = "ini"
+    TABLE = "table"
+    MODEL = "model"
+    CALL = "call"
+    COMMAND = "command"
 
 
-FILES = Place.INI | Place.TABLE
-RUN = Place.OPTION | FILES
-MODEL = Place.MODEL | Place.CALL
+RUN = (Place.OPTION, Place.INI, Place.TABLE)
+MODEL = (Place.MODEL, Place.CALL)
 
 
 class Setting:
@@ -60,7 +61,7 @@ class Setting:
         kind: str,
         help: str,  # noqa: A002  # as argparse calls it
         *,
-        places: Place,
+        places: Sequence[Place],
         metavar: str | None = None,
         default: object = None,
         unit: str = "",
@@ -104,11 +105,12 @@ class Setting:
         return f"<setting {self.table_key}>"
 
     def stands_in(self, place: Place) -> bool:
-        return bool(self.places & place)
+        return place in self.places
 
     @property
     def is_in_files(self) -> bool:
-        return self.stands_in(FILES)
+        """Whether it may be an ini key and a key of the table."""
+        return self.stands_in(Place.TABLE)
 
     @property
     def flag(self) -> str:

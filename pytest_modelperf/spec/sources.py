@@ -52,7 +52,7 @@ def read_settings(
     )
     settings = with_one_engine_before(settings)
     check_together(settings)
-    settings.check_seconds()
+    settings.check_seconds(lambda setting: setting.key)
     settings.check_gateways(f"{place}.{MODELS}")
     return settings
 

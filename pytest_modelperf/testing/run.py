@@ -163,9 +163,6 @@ class Run(Struct):
         self, item: pytest.Item, case: SizedCase, *, has_baseline: bool = True
     ) -> CaseCheck:
         from pytest_modelperf.comparing.gates import Gate
-        from pytest_modelperf.profiler.rig import Setup
-        from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
-        from pytest_modelperf.profiler.worker.gateway import LOCAL
         from pytest_modelperf.stats.allowed_rounds import rounds_within
         from pytest_modelperf.stats.looks import share_level
         from pytest_modelperf.testing.case_check import CaseCheck
@@ -181,18 +178,11 @@ class Run(Struct):
             model=case.model,
             baseline=self.baseline_of(case) if has_baseline else None,
             request=case.request,
-            setup=Setup(
-                engine=self.checker.context.extensions.engines.find(settings.engine),
-                options=settings.engine_options,
-                spec=settings.gateway_spec or LOCAL,
-                policy=SamplingPolicy(
-                    max_seconds=settings.max_seconds,
-                    min_seconds=settings.min_seconds or 0.0,
-                    min_warmup_seconds=settings.warmup_seconds or 0.0,
-                ),
-                limit_s=settings.timeout,
-                stretch_seconds=None if settings.has_given_seconds else STRETCH_SECONDS,
-                wording=PYTHON_WORDING,
+            setup=settings.setup(
+                self.checker.context.extensions,
+                PYTHON_WORDING,
+                spec=settings.gateway_spec,
+                is_stretched=not settings.has_given_seconds,
             ),
             gate=Gate(
                 tolerances=settings.tolerances.of_phase(case.phase),

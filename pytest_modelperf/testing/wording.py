@@ -7,6 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.errors import ModelPerfError, Wording
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, DIMS, INPUTS, STATE
+from pytest_modelperf.spec.run_definitions import (
+    BASELINE_PYTHON,
+    ENGINE_OPTION,
+    JSON,
+    MAX_SECONDS,
+    STATIC_ONLY,
+    TIMEOUT,
+    TOLERANCE,
+)
 from pytest_modelperf.text.escaping import printable, printable_lines
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -17,18 +27,18 @@ class _PytestWording(Wording):
     """Arguments and keys have the same names; the other settings are options of pytest."""
 
     names: Mapping[str, str] = {
-        "baseline_python": "--modelperf-baseline-python",
-        "batch": "batch_size",
-        "cores": "cores",
-        "dims": "dims",
-        "engine_option": "--modelperf-engine-option",
-        "inputs": "inputs",
-        "json": "--modelperf-json",
-        "max_seconds": "--modelperf-max-seconds",
-        "state": 'state={"PAST": "PRESENT"}',
-        "static": "--modelperf-static-only",
-        "timeout": "--modelperf-timeout",
-        "tolerance": "--modelperf-tolerance",
+        "baseline_python": BASELINE_PYTHON.flag,
+        "batch": BATCH_SIZE.word,
+        "cores": CORES.word,
+        "dims": DIMS.word,
+        "engine_option": ENGINE_OPTION.flag,
+        "inputs": INPUTS.word,
+        "json": JSON.flag,
+        "max_seconds": MAX_SECONDS.flag,
+        "state": f'{STATE.word}={{"PAST": "PRESENT"}}',
+        "static": STATIC_ONLY.flag,
+        "timeout": TIMEOUT.flag,
+        "tolerance": TOLERANCE.flag,
     }
 
 

@@ -88,8 +88,8 @@ def test_inputs_of_a_file_are_used(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["decoder.onnx", "--state", "a=b"], "--state is about a generation"),
-        (["decoder.onnx", "--prompt", "0"], "--prompt takes numbers of 1 or more"),
-        (["decoder.onnx", "--generate", "x"], "--generate takes numbers of 1 or more"),
+        (["decoder.onnx", "--prompt", "-1"], "--prompt takes whole numbers of 0 or more"),
+        (["decoder.onnx", "--generate", "x"], "--generate takes whole numbers of 0 or more"),
         (["math:sqrt", "--engine", "callable", "--prompt", "3"], "hands on no state"),
     ],
 )

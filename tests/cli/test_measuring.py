@@ -165,15 +165,19 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         (
             ["--max-seconds", "nan"],
             2,
-            "it takes seconds above 0 and within a year, such as 10",
+            "takes seconds above 0 and within a year, such as 10",
         ),
         (
             ["--timeout", "1e300"],
             2,
-            "it takes seconds above 0 and within a year, such as 10",
+            "takes seconds above 0 and within a year, such as 10",
         ),
-        (["--max-seconds", "1e10"], 2, "seconds above 0 and within a year, such as 10; not '1e10'"),
-        (["--timeout", "inf"], 2, "it takes seconds above 0 and within a year, such as 10"),
+        (
+            ["--max-seconds", "1e10"],
+            2,
+            "within a year, such as 10, not 10000000000.0",
+        ),
+        (["--timeout", "inf"], 2, "takes seconds above 0 and within a year, such as 10"),
         (
             ["--engine-option", "intra_op_num_threads=4"],
             2,
@@ -195,9 +199,9 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
             "enable_mem_pattern cannot be 'maybe': it can be true or false.",
         ),
         (["--json", "no/such/folder.json"], 2, "cannot write no/such/folder.json"),
-        (["--max-seconds", "0"], 2, "'--max-seconds': it takes seconds above 0 and within a year"),
-        (["--min-seconds", "90"], 2, "--min-seconds 90 is longer than --max-seconds "),
-        (["--warmup", "90"], 2, "--warmup 90 is longer than --max-seconds "),
+        (["--max-seconds", "0"], 2, "--max-seconds takes seconds above 0 and within a year"),
+        (["--min-seconds", "90"], 2, "--min-seconds is 90, which is longer than --max-seconds, "),
+        (["--warmup", "90"], 2, "--warmup is 90, which is longer than --max-seconds, "),
         (["--input-file", "no.npz"], 2, "no.npz"),
         (
             ["--plugin", "tests.support.faulty_plugin", "--engine", "lost"],

@@ -204,10 +204,10 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--streams", "0"), "--streams takes numbers of 1 or more"),
-        (("--streams", "1,x"), "--streams takes numbers of 1 or more"),
-        (("--batch", ""), "--batch takes numbers of 1 or more"),
-        (("--cores", "-2"), "--cores takes numbers of 1 or more"),
+        (("--streams", "0"), "--streams takes whole numbers of 1 or more"),
+        (("--streams", "1,x"), "--streams takes whole numbers of 1 or more"),
+        (("--batch", ""), "--batch takes whole numbers of 1 or more"),
+        (("--cores", "-2"), "--cores takes whole numbers of 1 or more"),
         (("--against-python", "python3"), "--against-python is for the model of --against"),
         (("--against", "a.onnx", "--against-python", "no"), "names no, which is no program that"),
         (("--json", "-", "--csv", "-"), "only one of --json and --csv can go to standard output"),

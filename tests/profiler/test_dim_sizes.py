@@ -6,23 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.cli.values import parse_dims
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.spec.case_definitions import DIMS
+from pytest_modelperf.spec.kinds import read_typed
 from pytest_modelperf.spec.readers import read_dims
 
 PAIRED = [{"seq": 64, "past": 0}, {"seq": 1, "past": 128}]
 
 
 def test_sizes_that_go_together_are_two_cases_and_not_four() -> None:
-    for sizes in (read_dims(PAIRED, "dims"), parse_dims(["seq=64,past=0", "past=128,seq=1"])):
+    typed = read_typed(DIMS, ("seq=64,past=0", "past=128,seq=1"), "--dim")
+    for sizes in (read_dims(PAIRED, "dims"), typed):
         assert list(combine_sizes(sizes)) == PAIRED
         assert [each.dims for each in ProfileRequest(dims=sizes).bindings()] == PAIRED
 
 
 def test_other_sizes_are_combined() -> None:
-    sizes = parse_dims(["seq=64,1", "past=0,128"])
+    sizes = read_typed(DIMS, ("seq=64,1", "past=0,128"), "--dim")
     assert len(list(combine_sizes(sizes))) == 4
     assert list(combine_sizes({})) == [{}]
 
@@ -59,9 +61,9 @@ def test_tables_that_name_no_cases_are_refused(value: object, message: str) -> N
         (["seq=64,past=0", "seq=1"], "takes all names once"),
         (["seq=64,past=0", "seq=1,2"], "cannot be read"),
         (["seq=64,seq=1"], "takes all names once"),
-        (["seq=64,past=0", "past=0,seq=64"], "two of the --dim have the same sizes"),
+        (["seq=64,past=0", "past=0,seq=64"], "--dim has two tables with the same sizes"),
     ],
 )
 def test_texts_that_name_no_cases_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_dims(texts)
+        read_typed(DIMS, texts, "--dim")
