@@ -27,12 +27,10 @@ from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.facts_document import (
     LayerJson,
     LayerTypeJson,
-    ModelJson,
     layer_to_json,
     layer_type_to_json,
-    model_to_json,
 )
-from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Ratio
 
@@ -140,8 +138,8 @@ class ComparisonJson(Struct, frozen=True, kw_only=True):
     confidence: Confidence | None
     tolerance: Figure | None
     engines: tuple[str, ...]
-    before: ModelJson
-    after: ModelJson
+    before: ModelFacts
+    after: ModelFacts
     cases: tuple[ComparedCaseJson, ...]
 
 
@@ -157,8 +155,6 @@ def comparison_to_json(comparison: Comparison) -> ComparisonJson:
         comparison,
         schema=SCHEMA,
         verdict=comparison.verdict if has_verdict else None,
-        before=model_to_json(comparison.before),
-        after=model_to_json(comparison.after),
         cases=tuple(map(case_comparison_to_json, comparison.cases)),
     )
 

@@ -23,7 +23,6 @@ from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKi
 from pytest_modelperf.profiler.records import (
     LayerRow,
     LayerType,
-    ModelFacts,
     Sparsity,
 )
 from pytest_modelperf.report.document import copy_fields, ms
@@ -161,13 +160,6 @@ class TotalsJson(Struct, frozen=True, kw_only=True):
 def all_null(kind: type[S]) -> S:
     """An object whose values are all null."""
     return kind(**dict.fromkeys(kind.__struct_fields__))
-
-
-ModelJson: TypeAlias = ModelFacts
-
-
-def model_to_json(model: ModelFacts) -> ModelFacts:
-    return model
 
 
 def machine_to_json(machine: MachineFacts | None) -> MachineJson | None:

@@ -20,13 +20,11 @@ from pytest_modelperf.profiler.facts_document import (
     EngineJson,
     LatencyJson,
     MachineJson,
-    ModelJson,
     engine_to_json,
     latency_to_json,
     machine_to_json,
-    model_to_json,
 )
-from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.profiler.records import ModelFacts, Outcome
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweep.records import (
@@ -86,7 +84,7 @@ class ScalingJson(Struct, frozen=True, kw_only=True):
 class SweepSideJson(Struct, frozen=True, kw_only=True):
     """All configurations of one model."""
 
-    model: ModelJson
+    model: ModelFacts
     engine: EngineJson
     configurations: tuple[ConfigurationJson, ...]
     sweet_spot: SweetSpot
@@ -146,7 +144,7 @@ def sweep_to_json(sweep: Sweep) -> SweepJson:
 
 def _side(side: SweepSide) -> SweepSideJson:
     return SweepSideJson(
-        model=model_to_json(side.model),
+        model=side.model,
         engine=engine_to_json(side.engine),
         configurations=tuple(map(_configuration, side.points)),
         sweet_spot=side.spot,

@@ -16,11 +16,10 @@ from pytest_modelperf.profiler.document import GenerationJson, StaticJson, gener
 from pytest_modelperf.profiler.facts_document import (
     LatencyJson,
     MachineJson,
-    ModelJson,
     latency_to_json,
     machine_to_json,
-    model_to_json,
 )
+from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, to_json
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 
@@ -36,7 +35,7 @@ class RunCaseJson(ComparedCaseJson, frozen=True, kw_only=True):
 
     test: str
     source: Source
-    model: ModelJson
+    model: ModelFacts
     batch_size: Positive
     cores: Positive
     engine: str | None
@@ -140,7 +139,6 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
         **asdict(case_comparison_to_json(outcome.comparison)),
         "id": outcome.case_id,
         "seconds": outcome.seconds,
-        "model": model_to_json(outcome.model),
         "engine": outcome.engine or None,
         "machine": None if machine is None else machine.key,
         "generation": None if generation is None else generation_to_json(generation),

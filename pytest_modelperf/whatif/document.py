@@ -16,12 +16,10 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.facts_document import (
     EngineJson,
     MachineJson,
-    ModelJson,
     engine_to_json,
     machine_to_json,
-    model_to_json,
 )
-from pytest_modelperf.profiler.records import LayerRow, StaticLayer
+from pytest_modelperf.profiler.records import LayerRow, ModelFacts, StaticLayer
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
 
@@ -102,7 +100,7 @@ class WhatIfJson(Struct, frozen=True, kw_only=True):
     """A model beside its variants."""
 
     schema: int
-    model: ModelJson
+    model: ModelFacts
     machine: MachineJson | None
     engine: EngineJson
     confidence: float | None
@@ -121,7 +119,6 @@ def whatif_to_json(whatif: WhatIf) -> WhatIfJson:
         WhatIfJson,
         whatif,
         schema=SCHEMA,
-        model=model_to_json(whatif.model),
         machine=machine_to_json(whatif.machine),
         engine=engine_to_json(whatif.engine),
         cases=tuple(map(_case, whatif.cases)),
