@@ -30,7 +30,7 @@ from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiles.document import NAMED_SCHEMA
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
@@ -96,7 +96,7 @@ def kept_profiles(stored: Sequence[bytes]) -> Iterator[bytes]:
     """The same under a name, as `--name` keeps them."""
     for data in stored:
         date = "2026-01-31T12:00:00Z"
-        document = {"schema": NAMED_SCHEMA, "name": KEPT_NAME, "date": date}
+        document = {"schema": SCHEMA, "name": KEPT_NAME, "date": date}
         yield json.dumps({**document, "profile": json.loads(data)}).encode()
 
 

@@ -66,7 +66,7 @@ class Contradiction(Struct, frozen=True):
     """
 
     case: str | None
-    versions: tuple[str, ...] = ()
+    versions: tuple[str, ...]
 
 
 class ReviewedBaseline(Struct, frozen=True):
@@ -208,7 +208,7 @@ def _no_folder(folder: Path, commit: Commit | None = None) -> UsageError:
 
 def _find_contradictions(before: ModelBaseline, after: ModelBaseline) -> Iterator[Contradiction]:
     if _is_other_file(before.model, after.model):
-        yield Contradiction(None)
+        yield Contradiction(None, ())
     for case in after.cases:
         old = before.case(case.id)
         if old is not None and _asks_the_same(old, case) and _has_other_counts(old, case):

@@ -10,13 +10,14 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.overview import (
     BrokenBaseline,
+    Contradiction,
     Overview,
     Review,
     ReviewedBaseline,
     ReviewStatus,
 )
 from pytest_modelperf.baselines.records import Baseline, StoredCase
-from pytest_modelperf.report.document import SCHEMA, dump_document, number
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
 FigureJson: TypeAlias = int | float | str | None
 
@@ -70,20 +71,13 @@ class ChangedFigureJson(Struct, frozen=True, kw_only=True):
     ratio: float | None
 
 
-class ContradictionJson(Struct, frozen=True, kw_only=True):
-    """Figures that changed although the model is the same."""
-
-    case: str | None
-    versions: tuple[str, ...]
-
-
 class ChangedBaselineJson(Struct, frozen=True, kw_only=True):
     """A baseline that is not as it was."""
 
     name: str
     status: ReviewStatus
     is_same_model: bool | None
-    contradictions: tuple[ContradictionJson, ...]
+    contradictions: tuple[Contradiction, ...]
     changes: tuple[ChangedFigureJson, ...]
 
 
@@ -137,9 +131,9 @@ def _listed(baseline: Baseline) -> ListedBaselineJson:
 
 
 def _listed_case(case: StoredCase) -> ListedBaselineCaseJson:
-    return ListedBaselineCaseJson(
-        id=case.id,
-        model_sha256=case.model_sha256,
+    return copy_fields(
+        ListedBaselineCaseJson,
+        case,
         macs=None if case.static is None else case.static.macs,
         params=None if case.static is None else case.static.params,
         date=None if case.provenance is None else case.provenance.date,
@@ -147,34 +141,16 @@ def _listed_case(case: StoredCase) -> ListedBaselineCaseJson:
 
 
 def _changed(each: ReviewedBaseline) -> ChangedBaselineJson:
-    return ChangedBaselineJson(
-        name=each.name,
-        status=each.status,
-        is_same_model=each.is_same_model,
-        contradictions=tuple(
-            ContradictionJson(case=found.case, versions=found.versions)
-            for found in each.contradictions
-        ),
-        changes=tuple(
-            ChangedFigureJson(
-                case=change.case,
-                machine=change.machine,
-                name=change.name,
-                before=change.before,
-                after=change.after,
-                ratio=number(change.ratio),
-            )
-            for change in each.changes
-        ),
+    changes = tuple(copy_fields(ChangedFigureJson, change) for change in each.changes)
+    return copy_fields(
+        ChangedBaselineJson, each, contradictions=tuple(each.contradictions), changes=changes
     )
 
 
 def _broken(broken: Sequence[BrokenBaseline]) -> tuple[BrokenBaselineJson, ...]:
     return tuple(
-        BrokenBaselineJson(
-            name=each.name,
-            commit=None if each.commit is None else each.commit.sha,
-            problem=each.problem,
+        copy_fields(
+            BrokenBaselineJson, each, commit=None if each.commit is None else each.commit.sha
         )
         for each in broken
     )

@@ -14,8 +14,8 @@ from pytest_modelperf.profiler.facts_document import (
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Checkup, Noise
-from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
-from pytest_modelperf.stats.records import Growth, Ratio
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
+from pytest_modelperf.stats.records import LatencySpread
 
 
 class CheckupRatioJson(Struct, frozen=True, kw_only=True):
@@ -23,13 +23,6 @@ class CheckupRatioJson(Struct, frozen=True, kw_only=True):
 
     value: float | None
     interval: tuple[float | None, float | None] | None
-
-
-class SpreadJson(Struct, frozen=True, kw_only=True):
-    """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
-
-    inferences: float | None
-    sessions: float | None
 
 
 class OutlookJson(Struct, frozen=True, kw_only=True):
@@ -60,7 +53,7 @@ class CheckupJson(Struct, frozen=True, kw_only=True):
     rounds: int
     p50_ms: float | None
     ratio: CheckupRatioJson
-    spread: SpreadJson
+    spread: LatencySpread
     level: float
     power: float
     outlook: tuple[OutlookJson, ...]
@@ -89,44 +82,20 @@ def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
 
 
 def _checkup(checkup: Checkup) -> CheckupJson:
-    return CheckupJson(
-        model=checkup.model,
+    growth, ratio = checkup.growth, checkup.ratio
+    has_interval = ratio.low is not None and ratio.high is not None
+    return copy_fields(
+        CheckupJson,
+        checkup,
         engine=engine_to_json(checkup.engine),
-        cores=checkup.cores,
-        processors=checkup.processors,
-        seconds=checkup.seconds,
-        rounds=checkup.rounds,
         p50_ms=ms(checkup.median_ns),
-        ratio=_ratio(checkup.ratio),
-        spread=SpreadJson(
-            inferences=number(checkup.spread.inferences),
-            sessions=number(checkup.spread.sessions),
+        ratio=CheckupRatioJson(
+            value=ratio.value, interval=(ratio.low, ratio.high) if has_interval else None
         ),
-        level=checkup.level,
-        power=checkup.power,
         outlook=tuple(
-            OutlookJson(rounds=look.rounds, seconds=look.seconds, detectable=number(look.change))
-            for look in checkup.outlook
+            copy_fields(OutlookJson, look, detectable=look.change) for look in checkup.outlook
         ),
-        growth=_growth(checkup.growth),
-        noise=checkup.noise,
-        notes=checkup.notes,
+        growth=None
+        if growth is None
+        else copy_fields(GrowthJson, growth, interval=(growth.low, growth.high)),
     )
-
-
-def _growth(growth: Growth | None) -> GrowthJson | None:
-    if growth is None:
-        return None
-    return GrowthJson(
-        inferences=growth.inferences,
-        bytes_per_inference=growth.bytes_per_inference,
-        interval=(growth.low, growth.high),
-        confidence=growth.confidence,
-    )
-
-
-def _ratio(ratio: Ratio) -> CheckupRatioJson:
-    interval = None
-    if ratio.low is not None and ratio.high is not None:
-        interval = number(ratio.low), number(ratio.high)
-    return CheckupRatioJson(value=number(ratio.value), interval=interval)

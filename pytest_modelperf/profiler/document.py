@@ -36,7 +36,6 @@ from pytest_modelperf.profiler.facts_document import (
     layer_to_json,
     layer_type_to_json,
     machine_to_json,
-    totals_to_json,
 )
 from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.measurements import Measurement, Noise, Round
@@ -48,7 +47,7 @@ from pytest_modelperf.profiler.records import (
     Profile,
     StaticProfile,
 )
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, Json, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Percentile
 
 # A time of a clock in ns, with room for a day before the end of 64 bits.
@@ -167,17 +166,11 @@ class ProfileJson(Struct, frozen=True, kw_only=True):
     cases: tuple[CaseJson, ...]
 
 
-# The values of the keys that only a run can tell, for a case that did not run.
-_NOTHING_RAN: Mapping[str, Any] = {
-    "engine": engine_to_json(None),
-    "processors": None,
-    "seconds": None,
-    "notes": (),
-    "latency": latency_to_json(None),
-    "peak_rss_bytes": None,
-    "engine_peak_bytes": None,
-    "raw": None,
-}
+# The keys that are figures of the measurement itself.
+_RUN = (
+    *("processors", "seconds", "notes", "load_ms", "first_load_ms", "first_inference_ms"),
+    *("peak_rss_bytes", "engine_peak_bytes"),
+)
 
 
 def dump_profile(profile: Profile, rooflines: Mapping[str, Json] | None = None) -> str:
@@ -196,16 +189,16 @@ def profile_to_json(profile: Profile, rooflines: Mapping[str, Json] | None = Non
 
 
 def _case(case: CaseProfile, roofline: Json) -> CaseJson:
-    run, generation = case.measured, generation_figures(case)
-    return CaseJson(
-        id=case.case.id,
-        batch_size=case.case.batch_size,
-        cores=case.case.cores,
-        dims=dict(case.case.dims),
-        given_dims=None if case.case.given_dims is None else dict(case.case.given_dims),
-        phase=None if case.case.phase is None else case.case.phase.phase,
-        prompt=None if case.case.phase is None else case.case.phase.prompt,
-        generate=None if case.case.phase is None else case.case.phase.generate,
+    asked, run, generation = case.case, case.measured, generation_figures(case)
+    phase = asked.phase
+    return copy_fields(
+        CaseJson,
+        asked,
+        dims=dict(asked.dims),
+        given_dims=None if asked.given_dims is None else dict(asked.given_dims),
+        phase=None if phase is None else phase.phase,
+        prompt=None if phase is None else phase.prompt,
+        generate=None if phase is None else phase.generate,
         generation=None if generation is None else generation_to_json(generation),
         outcome=OutcomeJson.MEASURED if run is not None else OutcomeJson(case.outcome.value),
         reason=case.reason if run is None else None,
@@ -213,8 +206,15 @@ def _case(case: CaseProfile, roofline: Json) -> CaseJson:
         layer_types=tuple(map(layer_type_to_json, case.layer_types.values())),
         layers=tuple(map(layer_to_json, case.layers)),
         roofline=roofline,
-        **(_NOTHING_RAN if run is None else _run(run)),
+        engine=engine_to_json(None if run is None else run.engine),
+        latency=latency_to_json(None if run is None else run.latency),
+        raw=None if run is None else tuple(map(_round, run.rounds)),
+        **({**dict.fromkeys(_RUN), "notes": ()} if run is None else _figures(run)),
     )
+
+
+def _figures(run: Measurement) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in _RUN}
 
 
 def generation_to_json(found: GenerationFigures) -> GenerationJson:
@@ -229,9 +229,7 @@ def generation_to_json(found: GenerationFigures) -> GenerationJson:
         growth_ns_per_token=None
         if found.growth is None
         else IntervalJson(found.growth.ns_per_step, (found.growth.low, found.growth.high)),
-        tokens_per_second=None
-        if found.tokens_per_second is None
-        else number(found.tokens_per_second),
+        tokens_per_second=found.tokens_per_second,
         cache_bytes_per_token=found.cache_bytes,
         macs=None if counts == (None, None, None) else MacsJson(found.first_macs, found.last_macs),
     )
@@ -241,46 +239,24 @@ def _ms_of(percentile: Percentile | None) -> float | None:
     return None if percentile is None else ms(percentile.value_ns)
 
 
-def _run(run: Measurement) -> dict[str, Any]:
-    return {
-        "engine": engine_to_json(run.engine),
-        "processors": run.processors,
-        "seconds": number(run.seconds),
-        "notes": run.notes,
-        "latency": latency_to_json(run.latency),
-        "load_ms": number(run.load_ms),
-        "first_load_ms": number(run.first_load_ms),
-        "first_inference_ms": number(run.first_inference_ms),
-        "peak_rss_bytes": run.peak_rss_bytes,
-        "engine_peak_bytes": run.engine_peak_bytes,
-        "raw": tuple(map(_round, run.rounds)),
-    }
-
-
 def _static(static: StaticProfile | None) -> StaticJson:
     if static is None:
         return replace(all_null(StaticJson), notes=())
     uncounted: dict[str, int] = {}
     for entry in static.uncounted:
         uncounted[entry.op_type] = uncounted.get(entry.op_type, 0) + entry.count
-    return StaticJson(
-        **totals_to_json(static),
-        uncounted_ops=uncounted,
-        coverage=static.coverage,
-        notes=static.notes,
-    )
+    return copy_fields(StaticJson, static, uncounted_ops=uncounted)
 
 
 def _round(made: Round) -> RoundJson:
-    return RoundJson(
-        load_ms=made.load_ns / 1e6,
-        first_ms=made.first_ns / 1e6,
-        warmup_runs=made.warmup_runs,
-        is_steady=made.is_steady,
+    return copy_fields(
+        RoundJson,
+        made,
+        load_ms=ms(made.load_ns),
+        first_ms=ms(made.first_ns),
         noise=made.block.noise,
         first_step=made.block.first_step,
         begun_ns=_begun(made),
-        times_ns=made.times_ns,
     )
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import ContradictionError, shortened
@@ -24,7 +25,6 @@ from pytest_modelperf.profiler.document import (
     StaticJson,
 )
 from pytest_modelperf.profiler.facts_document import (
-    LAYER_COUNTS,
     EngineJson,
     LatencyJson,
     LayerJson,
@@ -139,6 +139,11 @@ def _known(value: T | None, place: str) -> T:
     return value
 
 
+def _known_fields(found: Struct, place: str, *names: str) -> dict[str, Any]:
+    """The values of these fields; ContradictionError where one is null."""
+    return {name: _known(getattr(found, name), f"{place}.{name}") for name in names}
+
+
 # -- the counts
 
 
@@ -157,8 +162,7 @@ def _static(static: StaticJson, rows: Sequence[LayerJson], case_place: str) -> S
     uncounted = _known(static.uncounted_ops, f"{place}.uncounted_ops")
     return StaticProfile(
         layers=layers,
-        params=_known(static.params, f"{place}.params"),
-        weight_bytes=_known(static.weight_bytes, f"{place}.weight_bytes"),
+        **_known_fields(static, place, "params", "weight_bytes"),
         peak_activation_bytes=static.peak_activation_bytes,
         uncounted=tuple(Uncounted(op, "", n, _NO_REASON) for op, n in uncounted.items()),
         notes=static.notes,
@@ -176,12 +180,14 @@ def _generation_counts(found: GenerationJson) -> GenerationCounts | None:
 
 
 def _layer(row: LayerJson, place: str) -> StaticLayer:
-    for name in ("id", "name", "domain", "params", "weight_bytes"):
-        _known(getattr(row, name), f"{place}.{name}")
-    return StaticLayer(
-        **{name: getattr(row, name) for name in LAYER_COUNTS},
-        # The precision of the kernel, where the engine told it: a report shows one or the other.
-        precision=row.precision,
+    # The precision is that of the kernel where the engine told it: a report shows one or the other.
+    return copy_fields(
+        StaticLayer,
+        row,
+        **_known_fields(row, place, "id", "name", "domain", "params", "weight_bytes"),
+        attributes={},
+        reads=None,
+        writes=None,
         sparsity=None if row.sparsity is None else copy_fields(Sparsity, row.sparsity),
     )
 
@@ -191,27 +197,21 @@ def _layer(row: LayerJson, place: str) -> StaticLayer:
 
 def _measurement(found: CaseJson, place: str) -> Measurement:
     times = tuple(_times(found.layers, place))
-    return Measurement(
+    return copy_fields(
+        Measurement,
+        found,
         engine=_engine(found.engine, f"{place}.engine"),
         rounds=tuple(map(_round, _known(found.raw, f"{place}.raw"))),
         latency=_latency(found.latency, found.batch_size, f"{place}.latency"),
         seconds=_known(found.seconds, f"{place}.seconds"),
-        processors=found.processors,
-        peak_rss_bytes=found.peak_rss_bytes,
-        engine_peak_bytes=found.engine_peak_bytes,
+        machine=None,
         layer_times=times or None,
-        notes=found.notes,
     )
 
 
 def _engine(engine: EngineJson, place: str) -> EngineFacts:
-    return EngineFacts(
-        name=_known(engine.name, f"{place}.name"),
-        version=engine.version,
-        options=_known(engine.options, f"{place}.options"),
-        providers=_known(engine.providers, f"{place}.providers"),
-        python=engine.python,
-    )
+    known = _known_fields(engine, place, "name", "options", "providers")
+    return copy_fields(EngineFacts, engine, **known)
 
 
 def _latency(latency: LatencyJson, batch_size: int, place: str) -> Latency:
@@ -223,10 +223,8 @@ def _latency(latency: LatencyJson, batch_size: int, place: str) -> Latency:
     ]
     return Latency(
         batch_size=batch_size,
-        confidence=_known(latency.confidence, f"{place}.confidence"),
         percentiles=tuple(percentiles),
-        samples=_known(latency.samples, f"{place}.samples"),
-        rounds=_known(latency.rounds, f"{place}.rounds"),
+        **_known_fields(latency, place, "confidence", "samples", "rounds"),
         min_ns=round(_ns(_known(latency.min_ms, f"{place}.min_ms"))),
         max_ns=round(_ns(_known(latency.max_ms, f"{place}.max_ms"))),
         mean_ns=_ns(_known(latency.mean_ms, f"{place}.mean_ms")),

@@ -7,9 +7,10 @@ others: a reader computes them again, and they may be missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import (
     Confidence,
@@ -30,13 +31,6 @@ from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 
 S = TypeVar("S", bound=Struct)
 T = TypeVar("T")
-
-# The fields of a counted layer that a document has as they are.
-LAYER_COUNTS = (
-    *("id", "name", "op_type", "domain", "weight"),
-    *("macs", "elementwise_ops", "backward_macs", "effective_macs"),
-    *("params", "weight_bytes", "output_bytes", "input_shape", "output_shape", "repeats"),
-)
 
 ShapeJson: TypeAlias = tuple[Count | None, ...]
 # The sum of many counts can need more than 64 bits.
@@ -199,18 +193,21 @@ def layer_to_json(row: LayerRow) -> LayerJson:
     """A layer with its time; or a time that belongs to none, with null for what a layer has."""
     layer, time = row.static, row.time
     precision = None if time is None else time.precision
-    return LayerJson(
-        kind=RowKind.LAYER if layer is not None or time is None else time.kind,
-        **_counts(row),
-        provider=None if time is None else time.provider,
-        precision=layer.precision if layer is not None and precision is None else precision,
-        ms=ms(row.ns),
-        interval_ms=None if row.time is None else _interval_ms(row.time),
-        sparsity=None if layer is None else _sparsity(layer.sparsity),
-        kernel=None if time is None else time.kernel or None,
-        fused=tuple(other.id for other in row.fused),
-        runs_in=row.runs_in,
-    )
+    timed = {
+        "kind": RowKind.LAYER if layer is not None or time is None else time.kind,
+        "provider": None if time is None else time.provider,
+        "precision": layer.precision if layer is not None and precision is None else precision,
+        "ms": ms(row.ns),
+        "interval_ms": None if time is None else _interval_ms(time),
+        "kernel": None if time is None else time.kernel or None,
+        "fused": tuple(other.id for other in row.fused),
+        "runs_in": row.runs_in,
+    }
+    if layer is None:
+        return replace(all_null(LayerJson), op_type=row.qualified_op, **timed)
+    zeros = layer.sparsity
+    sparsity = None if zeros is None else copy_fields(SparsityJson, zeros)
+    return copy_fields(LayerJson, layer, sparsity=sparsity, **timed)
 
 
 def _interval_ms(time: LayerTime) -> tuple[float, float] | None:
@@ -218,19 +215,3 @@ def _interval_ms(time: LayerTime) -> tuple[float, float] | None:
         return None
     low, high = ms(time.ns - time.half_width_ns), ms(time.ns + time.half_width_ns)
     return None if low is None or high is None else (low, high)
-
-
-def _counts(row: LayerRow) -> dict[str, Any]:
-    if row.static is None:
-        return {**dict.fromkeys(LAYER_COUNTS), "op_type": row.qualified_op}
-    return {name: getattr(row.static, name) for name in LAYER_COUNTS}
-
-
-def _sparsity(sparsity: Sparsity | None) -> SparsityJson | None:
-    return None if sparsity is None else copy_fields(SparsityJson, sparsity)
-
-
-def totals_to_json(static: object | None) -> dict[str, Any]:
-    """The totals of a static profile, counted now or stored."""
-    names = TotalsJson.__struct_fields__
-    return {name: None if static is None else getattr(static, name) for name in names}

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
@@ -20,27 +19,26 @@ from pytest_modelperf.profiler.facts_document import (
     LayerTypeJson,
     MachineJson,
     TotalsJson,
+    all_null,
     engine_to_json,
     layer_to_json,
     layer_type_to_json,
     machine_to_json,
-    totals_to_json,
 )
-from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile, StaticProfile
 from pytest_modelperf.profiles.records import (
     CasePair,
+    DifferentCondition,
     NamedProfile,
     ProfileList,
     SideBySide,
+    UnusableProfile,
     WorkAndTime,
 )
-from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.roofline.document import RooflineJson, read_roofline, rooflines_to_json
 from pytest_modelperf.roofline.records import Roofline
 from pytest_modelperf.text.escaping import printable
-
-# The schema of the document around a profile. The profile has a schema of its own.
-NAMED_SCHEMA = 1
 
 KeptTime: TypeAlias = Annotated[dt.datetime, Meta(tz=True)]
 
@@ -78,20 +76,13 @@ class ListedProfileJson(Struct, frozen=True, kw_only=True):
     cases: tuple[ListedCaseJson, ...]
 
 
-class UnusableProfileJson(Struct, frozen=True, kw_only=True):
-    """A profile that cannot be listed, and why."""
-
-    name: str
-    reason: str
-
-
 class ProfileListJson(Struct, frozen=True, kw_only=True):
     """All profiles of a model."""
 
     schema: int
     model: str
     profiles: tuple[ListedProfileJson, ...]
-    unusable: tuple[UnusableProfileJson, ...]
+    unusable: tuple[UnusableProfile, ...]
 
 
 class ComparedProfileJson(Struct, frozen=True, kw_only=True):
@@ -101,14 +92,6 @@ class ComparedProfileJson(Struct, frozen=True, kw_only=True):
     date: KeptTime | None
     model: ModelFacts
     machine: MachineJson | None
-
-
-class DifferentConditionJson(Struct, frozen=True, kw_only=True):
-    """A condition that differed between the measurements of two profiles."""
-
-    what: str
-    before: str
-    after: str
 
 
 class LayerTypePairJson(Struct, frozen=True, kw_only=True):
@@ -150,7 +133,7 @@ class SideBySideJson(Struct, frozen=True, kw_only=True):
     schema: int
     before: ComparedProfileJson
     after: ComparedProfileJson
-    unlike: tuple[DifferentConditionJson, ...]
+    unlike: tuple[DifferentCondition, ...]
     cases: tuple[CasePairJson, ...]
     single: tuple[SingleCaseJson, ...]
 
@@ -177,7 +160,7 @@ def dump_named(named: NamedProfile) -> str:
     """The content of the file of a kept profile."""
     return dump_document(
         NamedProfileJson(
-            schema=NAMED_SCHEMA,
+            schema=SCHEMA,
             name=named.name,
             date=_date(named),
             profile=profile_to_json(named.profile, rooflines_to_json(named.rooflines)),
@@ -188,7 +171,7 @@ def dump_named(named: NamedProfile) -> str:
 def read_named(data: bytes, file: DocumentFile) -> NamedProfile:
     """The kept profile in a file, which is named after it."""
     document = file.parse(data)
-    file.check_schema(document, NAMED_SCHEMA)
+    file.check_schema(document, SCHEMA)
     profile = document.get("profile")
     if isinstance(profile, dict):
         # A profile of a newer schema need not have the keys of this one.
@@ -243,12 +226,10 @@ def dump_profile_list(found: ProfileList) -> str:
     kept = found.kept if found.flops is None else (found.flops, *found.kept)
     return dump_document(
         ProfileListJson(
-            schema=NAMED_SCHEMA,
+            schema=SCHEMA,
             model=found.model,
             profiles=tuple(_listed_profile(named, found) for named in kept),
-            unusable=tuple(
-                UnusableProfileJson(name=each.name, reason=each.reason) for each in found.unusable
-            ),
+            unusable=found.unusable,
         )
     )
 
@@ -256,10 +237,10 @@ def dump_profile_list(found: ProfileList) -> str:
 def dump_side_by_side(found: SideBySide) -> str:
     return dump_document(
         SideBySideJson(
-            schema=NAMED_SCHEMA,
+            schema=SCHEMA,
             before=_compared_profile(found.before),
             after=_compared_profile(found.after),
-            unlike=tuple(DifferentConditionJson(**asdict(each)) for each in found.unlike),
+            unlike=found.unlike,
             cases=tuple(map(_pair, found.pairs)),
             single=tuple(SingleCaseJson(profile=name, id=case.id) for name, case in found.single),
         )
@@ -269,7 +250,7 @@ def dump_side_by_side(found: SideBySide) -> str:
 def dump_work_and_time(found: WorkAndTime) -> str:
     return dump_document(
         WorkAndTimeJson(
-            schema=NAMED_SCHEMA,
+            schema=SCHEMA,
             profile=_compared_profile(found.kept),
             cases=tuple(map(_work_and_time, found.cases)),
             without_times=tuple(case.id for case in found.without_times),
@@ -294,17 +275,20 @@ def _listed_profile(named: NamedProfile, found: ProfileList) -> ListedProfileJso
 
 def _listed_case(case: CaseProfile) -> ListedCaseJson:
     run = case.measured
-    return ListedCaseJson(
-        id=case.case.id,
-        batch_size=case.case.batch_size,
-        cores=case.case.cores,
+    return copy_fields(
+        ListedCaseJson,
+        case.case,
         dims=dict(case.case.dims),
         outcome=OutcomeJson(case.outcome.value) if run is None else OutcomeJson.MEASURED,
         engine=engine_to_json(None if run is None else run.engine),
-        p50_ms=None if run is None else number(run.latency.p50_ms),
-        items_per_second=None if run is None else number(run.latency.items_per_second),
-        static=TotalsJson(**totals_to_json(case.counted)),
+        p50_ms=None if run is None else run.latency.p50_ms,
+        items_per_second=None if run is None else run.latency.items_per_second,
+        static=_totals(case.counted),
     )
+
+
+def _totals(static: StaticProfile | None) -> TotalsJson:
+    return all_null(TotalsJson) if static is None else copy_fields(TotalsJson, static)
 
 
 def _compared_profile(named: NamedProfile) -> ComparedProfileJson:
@@ -320,7 +304,7 @@ def _pair(pair: CasePair) -> CasePairJson:
     return CasePairJson(
         before=_listed_case(pair.before),
         after=_listed_case(pair.after),
-        ratio=number(pair.ratio),
+        ratio=pair.ratio,
         layer_types=tuple(map(_layer_type_pair, pair.layer_types)),
         layers=tuple(map(_layer_pair, pair.layers)),
     )
@@ -345,7 +329,7 @@ def _layer_pair(change: LayerChange) -> LayerPairJson:
 def _work_and_time(case: CaseProfile) -> WorkAndTimeCaseJson:
     return WorkAndTimeCaseJson(
         id=case.case.id,
-        static=TotalsJson(**totals_to_json(case.counted)),
+        static=_totals(case.counted),
         p50_ms=case.latency.p50_ms,
         layer_types=tuple(map(layer_type_to_json, case.layer_types.values())),
     )
