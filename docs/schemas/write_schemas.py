@@ -1,4 +1,7 @@
-"""Writes the JSON Schemas in this folder, and the tables of settings in docs/configuration.md.
+"""Writes what is made of types and definitions.
+
+That is: the JSON Schemas in this folder, the tables of settings in docs/configuration.md, and the
+types of arguments in the package.
 
 python docs/schemas/write_schemas.py
 """
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import settings_page
+import typed_words
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.baselines.overview_document import BaselineDiffJson, BaselineListJson
@@ -28,12 +32,14 @@ from pytest_modelperf.profiles.document import (
     WorkAndTimeJson,
 )
 from pytest_modelperf.roofline.document import RooflineJson
+from pytest_modelperf.spec.table_schema import tool_schema
 from pytest_modelperf.sweep.document import SweepJson
 from pytest_modelperf.testing.document import RunJson
 from pytest_modelperf.tracing.document import TraceTotalsJson
 from pytest_modelperf.whatif.document import WhatIfJson
 
 HERE = Path(__file__).parent
+TABLE_SCHEMA = HERE / "tool-modelperf.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 # The type of each published document, by the name of its schema.
@@ -64,8 +70,15 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
 def main() -> None:
     for name, document in DOCUMENTS.items():
         schema_path(name).write_text(schema_text(document), encoding="utf-8")
+    TABLE_SCHEMA.write_text(table_schema_text(), encoding="utf-8")
+    typed_words.MODULE.write_text(typed_words.module_text(), encoding="utf-8")
     page = settings_page.PAGE
     page.write_text(settings_page.with_tables(page.read_text("utf-8")), encoding="utf-8")
+
+
+def table_schema_text() -> str:
+    """The schema of the table of settings, which no type of ours has."""
+    return json.dumps(tool_schema(), indent=2) + "\n"
 
 
 def schema_path(name: str) -> Path:

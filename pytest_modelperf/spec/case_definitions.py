@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.spec.run_definitions import (
-    ENGINE,
-    ENGINE_OPTION,
-    GATEWAY,
-    MAX_SECONDS,
-    MEASURE,
-    MIN_SECONDS,
-    TOLERANCE,
-    WARMUP_SECONDS,
-)
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.setting import MODEL, Place, Setting
 
 THE_MODEL = Setting(
@@ -151,6 +142,12 @@ MACHINES = Setting(
     guide="cluster.md#tests",
     word="machine",
 )
+
+CASE_SETTINGS = (
+    *(each for each in globals().copy().values() if isinstance(each, Setting)),
+    *(each for each in RUN_SETTINGS if each.stands_in(Place.MODEL)),
+)
+
 # A command knows no names of machines, and a machine of a cluster may have the interpreter.
 COMMAND_GATEWAY = Setting(
     "gateway",
@@ -160,28 +157,4 @@ COMMAND_GATEWAY = Setting(
     places=(Place.COMMAND,),
     metavar="SPEC",
     usual="this machine",
-)
-
-CASE_SETTINGS = (
-    THE_MODEL,
-    BATCH_SIZE,
-    CORES,
-    DIMS,
-    INPUTS,
-    PROMPT,
-    GENERATE,
-    PHASE,
-    STATE,
-    INPUT_FILE,
-    BUDGET,
-    TOLERANCE,
-    MEASURE,
-    ENGINE,
-    ENGINE_OPTION,
-    GATEWAY,
-    MAX_SECONDS,
-    WARMUP_SECONDS,
-    MIN_SECONDS,
-    BASELINE,
-    MACHINES,
 )

@@ -28,7 +28,7 @@ JsonSchema = Mapping[str, object]
 
 _TEXT: JsonSchema = {"type": "string", "minLength": 1}
 _SECONDS: JsonSchema = {"type": "number", "exclusiveMinimum": 0}
-_SHARE: JsonSchema = {"anyOf": [{"type": "number", "minimum": 0}, _TEXT]}
+_SHARE: JsonSchema = {"type": ["number", "string"]}
 
 
 def _one_or_more(item: JsonSchema) -> JsonSchema:

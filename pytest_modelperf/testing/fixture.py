@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +18,8 @@ from pytest_modelperf.testing.run import PerfFailure, Run, case_of
 from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from pytest_modelperf.comparing.records import CaseComparison
     from pytest_modelperf.profiler.measurements import Measurement
     from pytest_modelperf.profiler.records import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         LayerType,
         StaticProfile,
     )
+    from pytest_modelperf.spec.case_words import CaseWords
     from pytest_modelperf.stats.records import Latency
     from pytest_modelperf.testing.case_check import CaseCheck
 
@@ -46,7 +49,9 @@ class ModelPerf:
     def __repr__(self) -> str:
         return "<modelperf>"
 
-    def __call__(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # read and checked by name
+    def __call__(
+        self, model: TestedModel, *, sparsity: bool = False, **words: Unpack[CaseWords]
+    ) -> PerfProfile:
         """The profile of a model at one case, held against the budgets of the test.
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
@@ -60,7 +65,9 @@ class ModelPerf:
             self._run, lambda: self._profile({"model": model, **words}, sparsity=sparsity)
         )
 
-    def check(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
+    def check(
+        self, model: TestedModel, *, sparsity: bool = False, **words: Unpack[CaseWords]
+    ) -> PerfProfile:
         """The profile of a model, held against its baseline and the budgets of the test.
 
         It takes what calling the fixture takes, and `tolerance`, `measure` and `baseline`.
@@ -71,7 +78,9 @@ class ModelPerf:
             lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity)),
         )
 
-    def compare(self, before: TestedModel, after: TestedModel, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
+    def compare(
+        self, before: TestedModel, after: TestedModel, **words: Unpack[CaseWords]
+    ) -> CaseComparison:
         """Two models side by side in a duet at one case, for a test to assert what it wants."""
         __tracebackhide__ = True
         return _or_fail(self._run, lambda: self._compared(before, after, words))
@@ -82,7 +91,7 @@ class ModelPerf:
         __tracebackhide__ = True
         return _or_fail(self._run, self._of_markers)
 
-    def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
+    def _profile(self, words: Mapping[str, object], *, sparsity: bool) -> PerfProfile:
         case = self._case(words, sparsity=sparsity)
         if case.budgets:
             return self._checked(case, has_baseline=False)
@@ -97,7 +106,7 @@ class ModelPerf:
         return PerfProfile(run, check, checked.profile or run.checker.count(check))
 
     def _compared(
-        self, before: TestedModel, after: TestedModel, words: Mapping[str, Any]
+        self, before: TestedModel, after: TestedModel, words: Mapping[str, object]
     ) -> CaseComparison:
         cases = [self._case({"model": model, **words}) for model in (before, after)]
         run = self._run
@@ -126,7 +135,7 @@ class ModelPerf:
             )
         return item
 
-    def _case(self, words: Mapping[str, Any], *, sparsity: bool = False) -> SizedCase:
+    def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
         find = FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
         spec = read_spec(words, "modelperf", find)

@@ -7,7 +7,15 @@ import re
 from typing import Any
 
 import pytest
-from write_schemas import DOCUMENTS, HERE, schema_path, schema_text
+import typed_words
+from write_schemas import (
+    DOCUMENTS,
+    HERE,
+    TABLE_SCHEMA,
+    schema_path,
+    schema_text,
+    table_schema_text,
+)
 
 from tests.support.checkout import ROOT
 
@@ -15,6 +23,8 @@ PAGES = "\n".join(
     (ROOT / "docs" / name).read_text(encoding="utf-8")
     for name in ("json.md", "baselines.md", "profiles.md", "history.md", "upgrades.md")
 )
+
+CONFIGURATION = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 
 # The sections that describe a document: its own, then those of the parts that it shares.
 SECTIONS = {
@@ -76,7 +86,13 @@ def test_a_published_schema_is_that_of_its_type(name: str) -> None:
 
 
 def test_every_published_schema_has_a_type() -> None:
-    assert {path.stem for path in HERE.glob("*.json")} == set(DOCUMENTS)
+    assert {path.stem for path in HERE.glob("*.json")} == {*DOCUMENTS, TABLE_SCHEMA.stem}
+
+
+def test_what_is_made_of_the_definitions_of_settings_is_up_to_date() -> None:
+    assert TABLE_SCHEMA.read_text("utf-8") == table_schema_text(), "run `make schemas`"
+    assert typed_words.MODULE.read_text("utf-8") == typed_words.module_text(), "run `make schemas`"
+    assert f"](schemas/{TABLE_SCHEMA.name})" in CONFIGURATION
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

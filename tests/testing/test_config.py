@@ -758,8 +758,8 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, prompt, generate, phase, state,
-    input_file, budget, tolerance, measure, engine, engine_options, gateway, max_seconds,
-    warmup_seconds, min_seconds, baseline, machines.
+    input_file, budget, baseline, machines, tolerance, measure, max_seconds,
+    warmup_seconds, min_seconds, engine, engine_options, gateway.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder

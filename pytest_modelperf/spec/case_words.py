@@ -1,0 +1,56 @@
+"""The arguments of the fixture and of the markers, as types: written by `make schemas`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+
+class CaseWords(TypedDict, total=False):
+    """The arguments of `perf_case` beside the model, and of a call of the fixture."""
+
+    batch_size: int | Sequence[int] | None
+    cores: int | Sequence[int] | None
+    dims: Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]] | None
+    inputs: str | Sequence[str] | None
+    prompt: int | Sequence[int] | None
+    generate: int | Sequence[int] | None
+    phase: Literal["prefill", "step"] | Sequence[Literal["prefill", "step"]] | None
+    state: Mapping[str, str] | None
+    input_file: str | None
+    baseline: str | None
+    machine: str | Sequence[str] | None
+    tolerance: float | str | Mapping[str, float | str] | None
+    measure: Literal["changed", "always"] | None
+    max_seconds: float | None
+    warmup_seconds: float | None
+    min_seconds: float | None
+    engine: str | None
+    engine_options: Mapping[str, object] | None
+    gateway: str | None
+
+
+class BudgetWords(TypedDict, total=False):
+    """The arguments of `perf_budget`."""
+
+    latency_ms: float | str
+    p50_ms: float | str
+    p90_ms: float | str
+    p95_ms: float | str
+    p97_ms: float | str
+    p99_ms: float | str
+    p99_9_ms: float | str
+    items_per_second: float | str
+    ttft_ms: float | str
+    token_ms: float | str
+    tokens_per_second: float | str
+    cache_bytes_per_token: float | str
+    load_ms: float | str
+    first_inference_ms: float | str
+    peak_memory_mb: float | str
+    growth_kb_per_inference: float | str
+    macs: float | str
+    flops: float | str
+    params: float | str
+    size_mb: float | str
+    drift: float | str
