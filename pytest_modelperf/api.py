@@ -57,7 +57,10 @@ from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from pytest_modelperf.graph.model_file import ModelSource
+    from pytest_modelperf.spec.case_words import CaseWords
 
 __all__ = ["compare", "profile", "sweep", "trace", "whatif"]
 
@@ -98,7 +101,7 @@ def profile(  # what a call may say
     sparsity: bool = False,
     extensions: Sequence[str] = (),
     watch: Watch = lambda _: None,
-    **case: object,
+    **case: Unpack[CaseWords],
 ) -> Profile:
     """Profile a model: how long it takes and what it costs, in total and by layer.
 
@@ -129,7 +132,7 @@ def compare(  # noqa: PLR0913  # what a call may say
     gateway_before: str | None = None,
     extensions: Sequence[str] = (),
     watch: Watch = lambda _: None,
-    **case: object,
+    **case: Unpack[CaseWords],
 ) -> Comparison:
     """Compare two models, which run in turn: whether the second one got worse, and why.
 
@@ -163,7 +166,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
     threshold_ms: float | None = None,
     extensions: Sequence[str] = (),
     watch: Watch = lambda _: None,
-    **case: object,
+    **case: Unpack[CaseWords],
 ) -> Sweep:
     """Measure a model at every batch size, number of cores and of streams, and find the best.
 
@@ -192,7 +195,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
     estimate: Sequence[float] = (),
     extensions: Sequence[str] = (),
     watch: Watch = lambda _: None,
-    **case: object,
+    **case: Unpack[CaseWords],
 ) -> WhatIf:
     """Measure what a model would gain by pruning, by INT8, or in another precision.
 

@@ -76,7 +76,7 @@ def test_a_python_function_is_profiled_and_nothing_else() -> None:
 
 def test_errors_name_the_words_of_the_call(model: Path) -> None:
     with pytest.raises(UsageError, match=r"Did you mean 'batch_size'\?"):
-        api.profile(model, batchsize=1)
+        api.profile(model, batchsize=1)  # type: ignore[call-arg]  # that is what is tested
     with pytest.raises(UsageError, match=r"profile\(\): baseline has no effect here"):
         api.profile(model, baseline="other.onnx")
     with pytest.raises(ModelError, match=r"there is no file"):

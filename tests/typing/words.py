@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_modelperf import api
 from pytest_modelperf.spec.case_words import BudgetWords, CaseWords
 from pytest_modelperf.testing.fixture import ModelPerf
 
@@ -30,9 +31,17 @@ def called(modelperf: ModelPerf) -> None:
     modelperf.compare("old.onnx", "new.onnx", **SHARED)
 
 
+def measured_in_a_notebook() -> None:
+    api.profile("model.onnx", batch_size=[1, 8], max_seconds=3)
+    api.compare("old.onnx", "new.onnx", **SHARED)
+    api.sweep("model.onnx", streams=2, cores=[1, 2])
+    api.whatif("model.onnx", prune=[0.5], dims={"seq": 64})
+
+
 def refused(modelperf: ModelPerf) -> None:
     modelperf("model.onnx", batch_sizes=8)  # type: ignore[call-arg]  # no such word
     modelperf("model.onnx", batch_size="8")  # type: ignore[arg-type]  # a text is no size
     modelperf.check("model.onnx", measure="never")  # type: ignore[arg-type]  # no such choice
     modelperf.check("model.onnx", timeout=3)  # type: ignore[call-arg]  # a setting of the run
     modelperf.compare("old.onnx", "new.onnx", phase="steps")  # type: ignore[arg-type]  # likewise
+    api.profile("model.onnx", batch_sizes=8)  # type: ignore[call-arg]  # no such word
