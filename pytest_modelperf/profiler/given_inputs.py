@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import zipfile
@@ -23,6 +22,7 @@ from pytest_modelperf.profiler.number_formats import STORED_AS, name_of
 from pytest_modelperf.profiler.records import StoredInputs
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.words import suggestion
 
 # Not quoted, as no type that a field names: msgspec evaluates the types of fields.
 Array: TypeAlias = npt.NDArray[Any]
@@ -163,8 +163,7 @@ def _check_names(
 ) -> None:
     for name in arrays:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f" Did you mean {printable(near[0])!r}?" if near else ""
+            hint = suggestion(printable(name), map(printable, names))
             takes = ", ".join(printable(each) for each in names[:10]) or "none"
             raise BindingError(
                 f"{source} has {printable(name)!r}, but {model} has no such input.{hint} "

@@ -201,45 +201,26 @@ def test_a_stored_profile_is_summed_up_by_layer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["operator", "layer"])
 def test_totals_lead_from_each_fused_layer_to_its_kernel(tmp_path: Path, by: str) -> None:
-    layer = {
-        "id": "c",
-        "name": "conv",
-        "op_type": "Conv",
-        "kind": "layer",
-        "ms": 1.5,
-        "fused": ["r", "a"],
-    }
-    case = {
-        "id": "b1-c1",
-        "outcome": "measured",
-        "latency": {"p50_ms": 1.5},
-        "layers": [layer],
-        "raw": [{"load_ms": 3.0, "first_ms": 2.5, "times_ns": [1_500_000, 1_500_000]}],
-    }
     path = tmp_path / "stored.json"
-    path.write_text(json.dumps({"schema": 1, "model": {"name": "m"}, "cases": [case]}))
+    path.write_text(dump_profile(measured_classifier()))
     (found,) = json.loads(run("trace", str(path), "--by", by, "--json", "-").out)["traces"]
-    assert [(each["layer"], each["fused"]) for each in found["operators"]] == [("c", ["r", "a"])]
-    (row,) = csv.DictReader(StringIO(run("trace", str(path), "--by", by, "--csv", "-").out))
-    assert (row["layer"], row["fused"]) == ("c", "r, a")
+    known = {each["layer"]: each["fused"] for each in found["operators"]}
+    assert known["c"] == ["r"]
+    assert known["logits"] == []
+    rows = csv.DictReader(StringIO(run("trace", str(path), "--by", by, "--csv", "-").out))
+    assert {row["layer"]: row["fused"] for row in rows}["c"] == "r"
 
 
 def test_facts_that_differ_among_operators_of_a_type_are_not_told(tmp_path: Path) -> None:
-    layers = [
-        {"id": name, "op_type": "Conv", "kind": "layer", "ms": 1.0, "fused": [f"{name}_relu"]}
-        for name in "ab"
-    ]
-    case = {
-        "id": "b1-c1",
-        "outcome": "measured",
-        "latency": {"p50_ms": 2.0},
-        "layers": layers,
-        "raw": [{"load_ms": 3.0, "first_ms": 2.5, "times_ns": [2_000_000, 2_000_000]}],
-    }
+    document = json.loads(dump_profile(measured_classifier()))
+    for layer in document["cases"][0]["layers"]:
+        if layer["id"] == "logits":
+            layer["op_type"] = "Conv"
     path = tmp_path / "stored.json"
-    path.write_text(json.dumps({"schema": 1, "model": {"name": "m"}, "cases": [case]}))
+    path.write_text(json.dumps(document))
     (found,) = json.loads(run("trace", str(path), "--by", "type", "--json", "-").out)["traces"]
-    assert [(x["layer"], x["fused"]) for x in found["operators"]] == [(None, [])]
+    (conv,) = (each for each in found["operators"] if each["name"] == "Conv")
+    assert (conv["layer"], conv["fused"]) == (None, [])
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:

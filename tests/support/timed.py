@@ -22,6 +22,7 @@ from typing import Any
 
 DEFAULT_US = 200
 _JITTER = 0.01
+_GRAIN_NS = 10
 _LOAD_NS = 1_000_000
 
 
@@ -30,8 +31,10 @@ class _Time(threading.local):
 
     def __init__(self) -> None:
         self.now_ns = _BEGUN_NS
-        # No two workers have the same samples.
-        self.random = random.Random(_BEGUN_NS)
+        self.random = random.Random(0)
+        # No two workers have the same samples, though they differ by so little that nothing else
+        # depends on it.
+        self.grain = random.Random(_BEGUN_NS)
 
 
 _BEGUN_NS = time.perf_counter_ns()
@@ -99,3 +102,4 @@ class Session:
 
     def _infer(self) -> None:
         _time.now_ns += round(self._ns * (1 + _JITTER * _time.random.random()))
+        _time.now_ns += _time.grain.randrange(_GRAIN_NS)

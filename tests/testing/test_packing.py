@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import os
+import re
 import types
 from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.testing.outcomes import CaseOutcome
@@ -30,20 +31,37 @@ _VALUES: Mapping[type, object] = {
 
 def filled(kind: Any, inside: tuple[type, ...] = ()) -> Any:  # noqa: ANN401  # what typing has
     """A value of a type with every field of every record filled, but for a record in its like."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    if origin is not None:
+        return _filled_whole(origin, get_args(kind), inside)
+    if issubclass(kind, Struct):
+        if kind in inside:
+            return None
+        hints = get_type_hints(kind, include_extras=True)
+        return kind(**{name: filled(hints[name], (*inside, kind)) for name in hints})
+    return list(kind)[-1] if issubclass(kind, enum.Enum) else _VALUES[kind]
+
+
+def _filled_whole(origin: Any, arguments: Any, inside: tuple[type, ...]) -> object:  # noqa: ANN401  # likewise
+    """A value of a type that is made of others."""
+    if origin is Annotated:
+        base, meta = arguments
+        return _within(base, meta, inside)
     if origin in (Union, types.UnionType):
         found = [filled(each, inside) for each in arguments if each is not types.NoneType]
         return found[0]
     if origin is tuple:
         return tuple(filled(each, inside) for each in arguments if each is not ...)
-    if origin is not None and issubclass(origin, Mapping):
-        return {filled(arguments[0], inside): filled(arguments[1], inside)}
-    if issubclass(kind, Struct):
-        if kind in inside:
-            return None
-        hints = get_type_hints(kind)
-        return kind(**{name: filled(hints[name], (*inside, kind)) for name in hints})
-    return list(kind)[-1] if issubclass(kind, enum.Enum) else _VALUES[kind]
+    return {filled(arguments[0], inside): filled(arguments[1], inside)}
+
+
+def _within(base: type, meta: Meta, inside: tuple[type, ...]) -> object:
+    """A value that keeps to the bounds or the pattern of a field."""
+    if meta.pattern is not None:
+        # A digest of so many digits, or a key.
+        digits = re.search(r"\{(\d+)\}", meta.pattern)
+        return "0" * int(digits[1]) if digits else "key"
+    return filled(base, inside) if meta.le is None else base(meta.le)
 
 
 OUTCOME: CaseOutcome = filled(CaseOutcome)
