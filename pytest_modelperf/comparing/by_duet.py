@@ -26,6 +26,7 @@ from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, 
 from pytest_modelperf.comparing.limits import MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import (
@@ -110,7 +111,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         known = pair
         for cores in request.cores:
             place = CasePlace(pair.after.case(cores), len(judged) + 1, total, watch)
-            judged.append(compare_case(known, before, gate, place, details))
+            judged.append(compare_case(PairedCase(known, before, gate, place), details))
             known = judged[-1].pair or known
     return Comparison(
         old_facts,
@@ -150,47 +151,43 @@ def _require_can_run_apart(before: Side, pair: Pair, case: Case) -> None:
         )
 
 
-def compare_case(
-    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details = Details.ALWAYS
-) -> JudgedCase:
+def compare_case(asked: PairedCase, details: Details = Details.ALWAYS) -> JudgedCase:
     """One case of a model as it is now against the side before.
 
     Nothing runs where there is nothing to judge; the comparison says so.
     """
-    phase = place.case.phase
-    gate = gate.of_phase(None if phase is None else phase.phase)
-    settled = settle(before, pair.after, pair.after_setup, gate, place)
+    pair, phase, stored = asked.pair, asked.place.case.phase, asked.before.baseline
+    gate = asked.gate.of_phase(None if phase is None else phase.phase)
+    settled = settle(asked.before, pair.after, pair.after_setup, gate, asked.place)
     if settled is not None:
         return settled
-    judged = _compare_unsettled(pair, before, gate, place, details)
+    judged = _compare_unsettled(replace(asked, gate=gate), details)
     if not gate.judges_starts:
         return judged
-    stored = before.baseline
-    old = size_on_disk(pair.before.file) if stored is None else stored.size_of(place.case.id)
+    old = size_on_disk(pair.before.file) if stored is None else stored.size_of(asked.id)
     sizes = old, size_on_disk(pair.after.file)
     return replace(judged, comparison=with_size(judged.comparison, *sizes, gate.tolerances))
 
 
-def _compare_unsettled(
-    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details
-) -> JudgedCase:
+def _compare_unsettled(asked: PairedCase, details: Details) -> JudgedCase:
     """The case judged by what runs, or by what is stored where nothing can."""
+    baseline, pair = asked.before.baseline, asked.pair
     refusal = None
-    if before.baseline is not None:
-        refusal = before.baseline.twin_refusal(place.case.id)
-    elif pair.shares_a_worker and _is_one_model(pair, place):
-        return JudgedCase(as_unchanged(compare_counts(pair, before, gate, place)))
+    if baseline is not None:
+        refusal = baseline.twin_refusal(asked.id)
+    elif pair.shares_a_worker and _is_one_model(pair, asked.place):
+        return JudgedCase(as_unchanged(compare_counts(asked)))
     try:
         if refusal is not None:
-            return compare_with_samples(pair, before, gate, place, refusal)
-        found = _compare_in_turn(pair, before, gate, place, details)
+            return compare_with_samples(asked, refusal)
+        found = _compare_in_turn(asked, details)
     except MeasureError as error:
         failure = error.worded(pair.after_setup.wording)
-        return JudgedCase(replace(compare_counts(pair, before, gate, place), failure=failure))
-    if before.baseline is None:
+        return JudgedCase(replace(compare_counts(asked), failure=failure))
+    if baseline is None:
         return found
     # The stored counts were agreed on, whatever the twin counts.
-    counted = compare_counts(found.pair or pair, before, gate, place).metrics
+    counted = compare_counts(replace(asked, pair=found.pair or pair)).metrics
     names = {metric.name for metric in counted}
     measured = [metric for metric in found.comparison.metrics if metric.name not in names]
     metrics = (*measured, *counted)
@@ -202,10 +199,9 @@ def _is_one_model(pair: Pair, place: CasePlace) -> bool:
     return pair.before.file.sha256(place.tell) == pair.after.file.sha256(place.tell)
 
 
-def _compare_in_turn(
-    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details
-) -> JudgedCase:
+def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
     """The case judged by a duet of both sides."""
+    pair, gate, has_twin = asked.pair, asked.gate, asked.before.baseline is not None
     metrics: Sequence[Metric] = ()
 
     def wants_details(rounds: Sequence[DuetRound]) -> bool:
@@ -217,16 +213,16 @@ def _compare_in_turn(
         return details.are_wanted(metrics)
 
     allowed = gate.tolerances.outputs
-    judges_outputs = allowed is not None and before.baseline is None
+    judges_outputs = allowed is not None and not has_twin
     wanted = Wanted(
         wants_details,
         outputs=judges_outputs,
         # A twin has other weights, and so other outputs.
-        compares_outputs=before.baseline is None,
+        compares_outputs=not has_twin,
         plans=True,
         trusts_plans=gate.trusts_plans,
     )
-    ran = run_pair(pair, gate, place, wanted)
+    ran = run_pair(pair, gate, asked.place, wanted)
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)
     if ran.plans is not None and not ran.rounds:
@@ -240,7 +236,7 @@ def _compare_in_turn(
         is_worse = any(
             m.gated and m.verdict is Verdict.REGRESSED for m in (*metrics, *counted.metrics)
         )
-        metrics = (*metrics, compare_memory(pair, gate, place, goes_on=not is_worse))
+        metrics = (*metrics, compare_memory(asked, goes_on=not is_worse))
     outputs = _compare_outputs(ran.before, ran.after)
     if judges_outputs and allowed is not None:
         metrics = (*metrics, judge_outputs(outputs, allowed))
@@ -255,12 +251,12 @@ def _compare_in_turn(
         elsewhere=find_elsewhere(ran, gate),
         notes=(
             *describe_plans(ran, gate),
-            *describe_duet(pair, before, ran, gate, place.case),
+            *describe_duet(asked, ran),
             *uncounted_providers(old, new),
         ),
         rounds=len(ran.rounds),
         how=find_how(ran.rounds, gate),
-        baseline_factor=find_baseline_factor(before, ran.rounds, place.case),
+        baseline_factor=find_baseline_factor(asked, ran.rounds),
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))

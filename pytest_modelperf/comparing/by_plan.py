@@ -11,6 +11,7 @@ from pytest_modelperf.baselines.records import StoredCase, StoredPlan
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import compare_counts
@@ -50,7 +51,7 @@ def settle_by_plan(
     if found is None:
         return None
     pair = Pair(found.model, found.model, setup, setup)
-    counted = compare_counts(pair, before, gate, place)
+    counted = compare_counts(PairedCase(pair, before, gate, place))
     seconds = time.monotonic() - begun
     return judge_same_plan(counted, found.profile, stored.plan.kernels, gate, seconds)
 

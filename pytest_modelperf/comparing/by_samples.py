@@ -7,31 +7,27 @@ import time
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
-from pytest_modelperf.comparing.gates import Gate, stored_metrics, stored_start_metrics
+from pytest_modelperf.comparing.gates import stored_metrics, stored_start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import How, Metric, Verdict
-from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.conditions import find_noise
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
 from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
-from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import CasePlace
 from pytest_modelperf.profiler.sampling_policy import coarsened
 
 
-def compare_with_samples(
-    pair: Pair, before: Side, gate: Gate, place: CasePlace, refusal: str
-) -> JudgedCase:
+def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
     """The model measured now against the recorded processes; `refusal` is why there is no duet."""
     begun = time.monotonic()
-    found = _measure(pair, gate, place)
-    pair, now = replace(pair, after=found.model), found.profile
+    found = _measure(asked)
+    pair, gate, now = replace(asked.pair, after=found.model), asked.gate, found.profile
     if now.measured is None:
         raise MeasureError(now.reason)
-    counted = compare_counts(pair, before, gate, place)
-    stored = None if before.machine is None else before.machine.cases.get(place.case.id)
+    counted = compare_counts(replace(asked, pair=pair))
+    stored = asked.recorded
     note = f"not run as a duet: {refusal}"
     metrics: tuple[Metric, ...] = ()
     doubt = _why_not_judged(stored, now.measured)
@@ -39,7 +35,7 @@ def compare_with_samples(
         metrics = stored_metrics(stored, now.measured.latency, gate)
         if gate.judges_starts:
             metrics += stored_start_metrics(stored, now.measured.rounds, gate)
-        doubt = _why_doubtful(metrics, now.measured, place.case.cores)
+        doubt = _why_doubtful(metrics, now.measured, asked.place.case.cores)
         if doubt is not None:
             metrics = tuple(map(_as_inconclusive, metrics))
     comparison = replace(
@@ -54,12 +50,13 @@ def compare_with_samples(
     return JudgedCase(comparison, now, (describe_engine(now),), pair=pair)
 
 
-def _measure(pair: Pair, gate: Gate, place: CasePlace) -> MeasuredCase:
+def _measure(asked: PairedCase) -> MeasuredCase:
+    pair, gate = asked.pair, asked.gate
     # Recorded processes differ by more than the precision that one of them can reach.
     policy = coarsened(pair.after_setup.policy, gate.tolerance)
     policy = replace(policy, tail_samples=gate.samples_needed)
     setup = replace(pair.after_setup, policy=policy)
-    return measure_case(pair.after, setup, place, takes_layers=False)
+    return measure_case(pair.after, setup, asked.place, takes_layers=False)
 
 
 def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | None:

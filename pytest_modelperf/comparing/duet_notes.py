@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.gates import Gate, describe_modes
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide
-from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.stats.estimates import summarize, unexplained_spread
 from pytest_modelperf.text.escaping import printable
@@ -23,17 +23,16 @@ _LARGE_SPREAD = 0.02
 _MANY_TIMES = 2
 
 
-def describe_duet(
-    pair: Pair, before: Side, ran: PairRun, gate: Gate, case: Case
-) -> tuple[str, ...]:
+def describe_duet(asked: PairedCase, ran: PairRun) -> tuple[str, ...]:
     """Each note once, in the order in which they are shown."""
+    pair, gate = asked.pair, asked.gate
     notes = (
         *notes_of_sides(_notes_of(ran.before), _notes_of(ran.after)),
         *_other_shapes(pair),
-        *_machine_factor(before, ran.rounds, case),
+        *_machine_factor(asked, ran.rounds),
         *describe_modes(ran.rounds, gate),
         *_small_pages(ran, gate),
-        *_unjudged_outputs(before, gate),
+        *_unjudged_outputs(asked.before, gate),
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
     return tuple(dict.fromkeys(notes))
@@ -62,18 +61,17 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
             )
 
 
-def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> list[str]:
-    stored = None if before.machine is None else before.machine.cases.get(case.id)
-    factor = find_baseline_factor(before, rounds, case)
+def _machine_factor(asked: PairedCase, rounds: Sequence[DuetRound]) -> list[str]:
+    stored, factor = asked.recorded, find_baseline_factor(asked, rounds)
     if stored is None or factor is None:
         return []
     date = max(process.date for process in stored.processes)
     return [f"the baseline takes {describe_factor(factor)} when it was recorded ({date})"]
 
 
-def find_baseline_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> float | None:
+def find_baseline_factor(asked: PairedCase, rounds: Sequence[DuetRound]) -> float | None:
     """How long the baseline takes on this machine, compared with when it was recorded."""
-    stored = None if before.machine is None else before.machine.cases.get(case.id)
+    stored = asked.recorded
     if stored is None:
         return None
     now = summarize([each.before.times_ns for each in rounds], 1).median_ns

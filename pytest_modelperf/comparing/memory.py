@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import Gate, judged_metric
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.profiler.footprint import measure_footprint
-from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import CasePlace, alone_at, unchanged
+from pytest_modelperf.profiler.preparation import alone_at, unchanged
 from pytest_modelperf.stats.decisions import RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
@@ -23,13 +23,13 @@ _NAME = "memory_bytes"
 _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
-def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = True) -> Metric:
+def compare_memory(asked: PairedCase, *, goes_on: bool = True) -> Metric:
     """The memory of both sides, with a verdict, alone on this machine.
 
     Without `goes_on` only the usual processes run, or the fewest ones if these are slow: another
     figure has decided the case.
     """
-    begun = time.monotonic()
+    pair, place, begun = asked.pair, asked.place, time.monotonic()
     most_seconds = pair.after_setup.policy.max_seconds
 
     def measure(number: int) -> tuple[float, float]:
@@ -42,7 +42,7 @@ def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = 
 
     with unchanged(pair.before, pair.after), alone_at(place):
         return judge_memory(
-            measure, gate, lambda: time.monotonic() - begun < most_seconds, goes_on=goes_on
+            measure, asked.gate, lambda: time.monotonic() - begun < most_seconds, goes_on=goes_on
         )
 
 

@@ -13,10 +13,10 @@ from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, comp
 from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
@@ -118,17 +118,17 @@ def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlac
     )
 
 
-def compare_counts(pair: Pair, before: Side, gate: Gate, place: CasePlace) -> CaseComparison:
+def compare_counts(asked: PairedCase) -> CaseComparison:
     """The counts of both sides, as far as they are known by now; a baseline has them stored."""
-    stored = None if before.baseline is None else before.baseline.case(place.case.id)
+    stored, case, now = asked.stored, asked.place.case, asked.pair.after
+    tolerances = asked.gate.tolerances
     if stored is not None and stored.static is not None:
         # Other values may give other shapes.
-        is_other = stored.inputs is not None and not is_same_input(stored, pair.after)
+        is_other = stored.inputs is not None and not is_same_input(stored, now)
         known = SideCounts(stored.static, None if is_other else stored.observed)
-        return compare_with_stored(place.case, known, pair.after.static, gate.tolerances)
-    then = CaseProfile(place.case, pair.before.static)
-    now = CaseProfile(place.case, pair.after.static)
-    return compare_cases(then, now, gate.tolerances)
+        return compare_with_stored(case, known, now.static, tolerances)
+    then = CaseProfile(case, asked.pair.before.static)
+    return compare_cases(then, CaseProfile(case, now.static), tolerances)
 
 
 def as_unchanged(counted: CaseComparison) -> CaseComparison:

@@ -13,6 +13,7 @@ from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, comp
 from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.by_plan import settle_by_plan, with_times
 from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.sizes import with_size
@@ -164,7 +165,8 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
         size = size_on_disk(old.file) if known is None else known.size_of(bound.case.id)
         return JudgedCase(with_size(counted, size, size_on_disk(bound.file), tolerances))
     pair = Pair(old, bound.model, before.setup, bound.check.setup)
-    return compare_case(pair, before, bound.gate, bound.place, Details.WHEN_WORSE)
+    asked = PairedCase(pair, before, bound.gate, bound.place)
+    return compare_case(asked, Details.WHEN_WORSE)
 
 
 def _bind_older(bound: BoundCheck, source: ModelSource) -> Model:

@@ -10,6 +10,7 @@ from pytest_modelperf.baselines.records import Baseline, StoredCase
 from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.engine_change import EngineChange, find_engine_change
 from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.stored_case import find_missing
@@ -78,4 +79,5 @@ def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChang
     extensions = bound.context.extensions
     model = Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
     pair = Pair(model, model, before.setup, setup)
-    return compare_case(pair, before, bound.check.gate, bound.place, Details.WHEN_WORSE)
+    asked = PairedCase(pair, before, bound.check.gate, bound.place)
+    return compare_case(asked, Details.WHEN_WORSE)
