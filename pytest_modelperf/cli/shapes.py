@@ -64,16 +64,15 @@ def shapes(
 
     if output is None and names:
         raise UsageError("--names is for the model that is written: give -o OUT as well.")
-    try:
-        (binding,) = request_of(cases).bindings()
-    except ValueError:
+    bindings = list(request_of(cases).bindings())
+    if len(bindings) > 1:
         raise UsageError(
             "shapes are those of a model at one size: give one --batch, and one size of each --dim."
-        ) from None
+        )
     operators = load_extensions(plugins).operators
     bound = load_model(
         open_model(model),
-        binding,
+        bindings[0],
         operators.shape_rules,
     )
     if output is None:
