@@ -33,10 +33,11 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 _MORE_TIME = 4.0
 _MEDIAN, _METRIC = 50.0, "latency_p50"
 
-# Compares two versions in the way that a question asks for.
+# Compares the two versions of a question with the time and the level that the question gives.
 CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
 
-# The side of a version; its files last as long as the context. The second argument is told steps.
+# Opens a version as a side of a comparison, whose files last as long as the context. The function
+# that it takes is called with the name of each step.
 OpenSide: TypeAlias = Callable[[Version, Callable[[str], None]], AbstractContextManager[Side]]
 
 

@@ -24,13 +24,13 @@ _PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
 
 
 class SecondEngine(Struct, frozen=True):
-    """The engine of the second side and its options; nothing: those of the first side."""
+    """The engine of the second side and its options; where nothing is given, the first side's."""
 
     engine_b: str | None
     engine_option_b: tuple[str, ...]
 
     def check_static(self) -> None:
-        """UsageError if one is given, as it needs a run of the models."""
+        """UsageError if one of them is given, because an engine needs a run of the models."""
         options = {"--engine-b": self.engine_b, "--engine-option-b": self.engine_option_b}
         for option, value in options.items():
             if value:

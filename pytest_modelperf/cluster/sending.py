@@ -12,9 +12,9 @@ from typing import Any
 from pytest_modelperf.cluster.contents import read_pieces
 from pytest_modelperf.cluster.records import ModelContent
 
-# How long a direct connection may take before the way by the scheduler is taken.
+# The longest that opening a direct connection may take. After it, data goes by the scheduler.
 _CONNECT_S = 3.0
-# So many models are on their way at once: that bounds the pieces in memory.
+# At most this many models are sent at the same time, which bounds the pieces in memory.
 _AT_ONCE = 4
 
 

@@ -16,7 +16,7 @@ _LEAST_PROGRESS = 20
 def status_line(status: ClusterStatus, width: int) -> str:
     """How many jobs have ended, run and wait, and which machines they run on, if there is room.
 
-    The only job of all, as a sweep is, shows its progress in place of the counts.
+    If there is only one job, such as a sweep, its progress stands in place of the counts.
     """
     counts = f"{status.ended} ended, {len(status.running)} running, {status.waiting} waiting"
     where = shorten_list([_where(job) for job in status.running], _MOST_NAMED)

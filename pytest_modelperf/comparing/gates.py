@@ -64,7 +64,7 @@ class StartFigure(Struct, frozen=True):
     stored: Callable[[StoredProcess], tuple[int, ...]]
 
 
-# By the words of tolerances.
+# The times that each round has once, by the word that names each in a tolerance.
 _STARTS: Mapping[str, StartFigure] = {
     LOAD: StartFigure("load_ms", lambda made: made.load_ns, lambda made: made.load_ns),
     FIRST: StartFigure(

@@ -36,7 +36,7 @@ _ADVICE = (
     "Give a version that the package index has a wheel of for this Python, or name the Python of "
     "an environment of your own."
 )
-# What every worker imports.
+# The package that every worker imports, whatever its engine.
 _FOR_WORKERS = "numpy"
 
 

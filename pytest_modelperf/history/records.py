@@ -90,13 +90,13 @@ class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class P50Line(ChainedLine, frozen=True, kw_only=True, gc=False):
-    """The part that a chain of medians is made of; None if the case was not compared in time."""
+    """A line with the ratio of the median to that of its baseline; None if no time was compared."""
 
     p50: StoredRatio | None
 
 
 class P95Line(ChainedLine, frozen=True, kw_only=True, gc=False):
-    """The part that a chain of the percentiles p95 is made of."""
+    """A line with the ratio of the p95 to that of its baseline; None if no time was compared."""
 
     p95: StoredRatio | None
 

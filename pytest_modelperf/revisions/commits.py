@@ -34,7 +34,7 @@ _LEAST_ID = 7
 
 
 class UnknownCommitError(UsageError):
-    """A repository that lacks the commit."""
+    """The repository has no commit of this name."""
 
 
 class RefOption(Struct, frozen=True):

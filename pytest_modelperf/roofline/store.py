@@ -57,7 +57,11 @@ def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
     except FileNotFoundError:
         return KeptPeaks()
     except _NewerError:
-        return KeptPeaks((), f"{name} is of a later version: the peaks are measured, and not kept")
+        return KeptPeaks(
+            (),
+            f"{name} was written by a later version, so the peaks that are measured now are not "
+            "kept",
+        )
     except OSError as error:
         reason = error.strerror or str(error)
         return KeptPeaks((), f"{name} cannot be read: {reason}. The peaks are measured anew")

@@ -128,7 +128,7 @@ class PointChange(Struct, frozen=True, kw_only=True):
 class Sweep(Shown, frozen=True, kw_only=True):
     """One model or two, at every configuration.
 
-    Each interval by itself has the level `confidence`. `threshold_ms` is None for no limit.
+    Each interval holds its own figure with this `confidence`. `threshold_ms` is None for no limit.
     `profile` is measured at the sweet spot of the only model; `comparison` compares both models
     at the sweet spot of the second.
     """

@@ -263,5 +263,6 @@ def _method(sweep: Sweep) -> str:
     return (
         f"{rounds} rounds in {sweep.passes} pass{'es' if sweep.passes != 1 else ''} over {count} "
         f"configuration{'s' if count != 1 else ''} in random order, each with a fresh session, "
-        f"{sweep.seconds:.1f} s; each interval is of {100 * sweep.confidence:.4g} % by itself"
+        f"{sweep.seconds:.1f} s; each interval holds its own figure with "
+        f"{100 * sweep.confidence:.4g} % confidence"
     )

@@ -100,7 +100,7 @@ def history_line(
         commit=run.revision.commit,
         branch=run.revision.branch,
         model=str(outcome.baseline),
-        # The machines of a cluster differ.
+        # On a cluster, each case is stored with the machine that ran it.
         machine=run.machine if outcome.machine is None else outcome.machine.key,
         case=compared.id,
         engine=engine or (None if known is None else known.engine),

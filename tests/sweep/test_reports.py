@@ -116,7 +116,8 @@ efficiency: the share of what there would be if all of the cores paid off
 everywhere: the least and the most, whatever all else is
 
 how: 48 rounds in 6 passes over 8 configurations in random order, each with a
-     fresh session, 61.2 s; each interval is of 95 % by itself
+     fresh session, 61.2 s; each interval holds its own figure with 95 %
+     confidence
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
   avx512_vnni; docker on kvm
 engine onnxruntime 1.31.1: CPUExecutionProvider,
@@ -194,7 +195,8 @@ efficiency: the share of what there would be if all of the cores paid off
 everywhere: the least and the most, whatever all else is
 
 how: 90 rounds in 6 passes over 8 configurations in random order, each with a
-     fresh session, 61.2 s; each interval is of 95 % by itself
+     fresh session, 61.2 s; each interval holds its own figure with 95 %
+     confidence
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
   avx512_vnni; docker on kvm
 engine onnxruntime 1.31.1: CPUExecutionProvider,
