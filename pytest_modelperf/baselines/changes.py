@@ -70,7 +70,7 @@ def _case_changes(
     ]
     if old is None or new is None:
         changed = [change for change in changed if change.name in _MAIN_FIGURES]
-    elif old.static is not None and new.static is not None and old.static.notes != new.static.notes:
+    elif old.static.notes != new.static.notes:
         changed.append(BaselineChange(case=case_id, name="notes", before=None, after=None))
     yield from changed or [_other(case_id, old, new)]
 
@@ -100,7 +100,7 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
         "state": None if case.generation is None else _listed(case.generation.state) or None,
         "engine": case.engine,
         "engine options": None if not case.options else _listed(case.options),
-        "inputs": None if case.inputs is None or not case.inputs.specs else str(case.inputs),
+        "inputs": str(case.inputs) if case.inputs.specs else None,
         **_fidelity_figures(case),
         "plan": None if case.plan is None else case.plan.digest[:_SHORT],
     }
@@ -170,13 +170,9 @@ def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Base
                 after=after and after[:_SHORT],
             )
     if old.provenance != new.provenance:
-        before, after = _day(old), _day(new)
+        before, after = (each.provenance.date.isoformat() for each in (old, new))
         return BaselineChange(case=case_id, name="recorded", before=before, after=after)
     return BaselineChange(case=case_id, name="other figures", before=None, after=None)
-
-
-def _day(case: StoredCase) -> str | None:
-    return None if case.provenance is None else case.provenance.date.isoformat()
 
 
 def _short(model: ModelFacts) -> str:

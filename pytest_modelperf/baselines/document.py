@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -44,8 +44,8 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 LayerTypes: TypeAlias = Mapping[str, LayerTypeCounts]
 
 
-class ObservedPart(Stored, frozen=True, kw_only=True):
-    """What one run completed: totals and layer types beside each other."""
+class CountsPart(Stored, frozen=True, kw_only=True):
+    """Counts as a file has them: the layer types stand beside the totals."""
 
     static: StoredTotals
     layer_types: LayerTypes
@@ -55,16 +55,21 @@ class ObservedPart(Stored, frozen=True, kw_only=True):
 
 
 class CasePart(CaseFacts, frozen=True, kw_only=True):
-    """A case, under its id. Its totals and layer types stand beside each other."""
+    """A case, under its id, with the keys of its counts."""
 
-    static: StoredTotals | None
-    layer_types: LayerTypes | None
-    observed: ObservedPart | None
+    static: StoredTotals
+    layer_types: LayerTypes
+    observed: CountsPart | None
 
     def __post_init__(self) -> None:
-        if (self.static is None) != (self.layer_types is None):
-            raise ValueError("only one of static and layer_types is null")
-        _check_domains(self.layer_types or {})
+        _check_domains(self.layer_types)
+
+
+def _check_domains(layer_types: LayerTypes) -> None:
+    for op, kind in layer_types.items():
+        if kind.domain and not op.startswith(f"{kind.domain}::"):
+            shown = shortened(kind.domain)
+            raise ValueError(f'an operator of the domain "{shown}" is named {shown}::...')
 
 
 class ModelBaselineFile(Stored, frozen=True, kw_only=True):
@@ -88,13 +93,6 @@ class MachineBaselineFile(Stored, frozen=True, kw_only=True):
     schema: int
     machine: MachinePart
     cases: Annotated[Mapping[str, StoredLatency], Meta(min_length=1)]
-
-
-def _check_domains(layer_types: LayerTypes) -> None:
-    for op, kind in layer_types.items():
-        if kind.domain and not op.startswith(f"{kind.domain}::"):
-            shown = shortened(kind.domain)
-            raise ValueError(f'an operator of the domain "{shown}" is named {shown}::...')
 
 
 # -- reading
@@ -158,26 +156,18 @@ def read_machine(data: bytes, path: Path) -> MachineBaseline:
 
 
 def _read_case(case_id: str, case: CasePart) -> StoredCase:
-    observed = case.observed
-    return copy_fields(
-        StoredCase,
-        case,
-        id=case_id,
-        static=_read_counts(case.static, case.layer_types),
-        observed=None if observed is None else _read_counts(observed.static, observed.layer_types),
-    )
+    observed = None if case.observed is None else _read_counts(case.observed)
+    return copy_fields(StoredCase, case, id=case_id, static=_read_counts(case), observed=observed)
 
 
-def _read_counts(totals: StoredTotals | None, kinds: LayerTypes | None) -> StoredStatic | None:
-    if totals is None or kinds is None:
-        return None
+def _read_counts(counts: CountsPart | CasePart) -> StoredStatic:
     layer_types = {
         op: copy_fields(
             LayerType, kind, op_type=op.removeprefix(f"{kind.domain}::"), ns=None, share=None
         )
-        for op, kind in sorted(kinds.items())
+        for op, kind in sorted(counts.layer_types.items())
     }
-    return copy_fields(StoredStatic, totals, layer_types=layer_types)
+    return copy_fields(StoredStatic, counts.static, layer_types=layer_types)
 
 
 # -- writing
@@ -202,23 +192,16 @@ def write_machine(stored: MachineBaseline) -> bytes:
 
 
 def _case_part(case: StoredCase) -> CasePart:
-    known, observed = case.static, case.observed
-    return copy_fields(
-        CasePart,
-        case,
-        static=None if known is None else copy_fields(StoredTotals, known),
-        layer_types=None if known is None else _layer_types(known),
-        observed=None
-        if observed is None
-        else ObservedPart(
-            static=copy_fields(StoredTotals, observed), layer_types=_layer_types(observed)
-        ),
-    )
+    observed = None if case.observed is None else CountsPart(**_counts(case.observed))
+    return copy_fields(CasePart, case, observed=observed, **_counts(case.static))
 
 
-def _layer_types(static: StoredStatic) -> LayerTypes:
+def _counts(static: StoredStatic) -> dict[str, Any]:
     kinds = static.layer_types.items()
-    return {op: copy_fields(LayerTypeCounts, kind) for op, kind in kinds}
+    return {
+        "static": copy_fields(StoredTotals, static),
+        "layer_types": {op: copy_fields(LayerTypeCounts, kind) for op, kind in kinds},
+    }
 
 
 def _to_bytes(document: Struct) -> bytes:

@@ -234,8 +234,6 @@ def _asks_the_same(one: StoredCase, other: StoredCase) -> bool:
 def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:
     """Whether the counts of the graph alone differ; what one side did not count does not."""
     known, now = old.static, new.static
-    if known is None or now is None:
-        return False
     # Notes are words about the counts.
     left_out: dict[str, Any] = {"notes": ()}
     if None in {known.scalar_params, now.scalar_params}:
@@ -244,9 +242,7 @@ def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:
 
 
 def _other_versions(old: StoredCase, new: StoredCase) -> Iterator[str]:
-    known, now = (
-        {} if each.provenance is None else each.provenance.packages for each in (old, new)
-    )
+    known, now = old.provenance.packages, new.provenance.packages
     for package in _COUNTERS:
         before, after = known.get(package), now.get(package)
         if before != after:

@@ -27,9 +27,9 @@ class ListedBaselineCaseJson(Struct, frozen=True, kw_only=True):
 
     id: str
     model_sha256: str | None
-    macs: int | None
-    params: int | None
-    date: dt.date | None
+    macs: int
+    params: int
+    date: dt.date
 
 
 class ListedBaselineJson(Struct, frozen=True, kw_only=True):
@@ -134,9 +134,9 @@ def _listed_case(case: StoredCase) -> ListedBaselineCaseJson:
     return copy_fields(
         ListedBaselineCaseJson,
         case,
-        macs=None if case.static is None else case.static.macs,
-        params=None if case.static is None else case.static.params,
-        date=None if case.provenance is None else case.provenance.date,
+        macs=case.static.macs,
+        params=case.static.params,
+        date=case.provenance.date,
     )
 
 

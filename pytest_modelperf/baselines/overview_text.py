@@ -107,20 +107,17 @@ def _cases(case_ids: Sequence[str]) -> str:
 
 def _counts(baseline: Baseline) -> tuple[str, str]:
     """The MACs and the params, of the least and the most of its cases if these differ."""
-    statics = [case.static for case in baseline.model.cases if case.static is not None]
+    statics = [case.static for case in baseline.model.cases]
     return _spread([s.macs for s in statics]), _spread([s.params for s in statics])
 
 
 def _spread(values: Sequence[int]) -> str:
-    if not values:
-        return UNKNOWN
     return " to ".join(dict.fromkeys(format_count(value) for value in (min(values), max(values))))
 
 
 def _recorded(baseline: Baseline) -> str:
     """The last day on which one of its cases was recorded."""
-    days = [case.provenance.date for case in baseline.model.cases if case.provenance is not None]
-    return UNKNOWN if not days else max(days).isoformat()
+    return max(case.provenance.date for case in baseline.model.cases).isoformat()
 
 
 def _parts(each: ReviewedBaseline) -> Iterator[str]:

@@ -82,9 +82,8 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
     for case in recording.cases:
         known = cases.get(case.id)
         new = _with_what_ran(case, known)
-        is_known = known is not None and known.provenance is not None
         is_same = known is not None and replace(new, provenance=known.provenance) == known
-        cases[case.id] = known if known is not None and is_known and is_same else new
+        cases[case.id] = known if known is not None and is_same else new
     return ModelBaseline(
         model=replace(recording.model, path=None),
         cases=tuple(case for _, case in sorted(cases.items())),
@@ -95,9 +94,9 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
 def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
     """A case that was only counted, with the facts of an earlier run of the same model."""
     was_run = new.engine is not None or new.fidelity is not None
-    if was_run or known is None or known.model_sha256 != new.model_sha256:
+    if was_run or known is None or known.inputs != new.inputs:
         return new
-    if known.inputs is not None and known.inputs != new.inputs:
+    if known.model_sha256 != new.model_sha256:
         return new
     return replace(
         new,
@@ -110,12 +109,12 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
     )
 
 
-def _with_engine_of(counted: Provenance | None, known: StoredCase) -> Provenance | None:
+def _with_engine_of(counted: Provenance, known: StoredCase) -> Provenance:
     """The provenance of counts, with the version of the engine that ran the case earlier."""
-    if counted is None or known.engine is None:
+    if known.engine is None:
         return counted
     packages = {name: v for name, v in counted.packages.items() if name != known.engine}
-    version = None if known.provenance is None else known.provenance.packages.get(known.engine)
+    version = known.provenance.packages.get(known.engine)
     if version is not None:
         packages[known.engine] = version
     return replace(counted, packages=dict(sorted(packages.items())))

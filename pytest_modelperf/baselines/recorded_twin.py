@@ -74,14 +74,11 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
         for cores in model.request.cores:
             case = model.case(cores)
             stored = baseline.model.case(case.id)
-            if stored is None or stored.static is None:
-                continue
-            if baseline.model.twin_refusal(case.id) is not None:
+            if stored is None or baseline.model.twin_refusal(case.id) is not None:
                 continue
             if dict(stored.dims) != dict(model.binding.dims):
                 continue
-            same_inputs = stored.inputs is None or stored.inputs == model.given_inputs()
-            if same_inputs:
+            if stored.inputs == model.given_inputs():
                 found = other_counts(stored.static, model.static)
             else:
                 found = _describe([*_differences(stored.static, model.static, _OF_WEIGHTS)])
@@ -102,7 +99,7 @@ def _require_structure(baseline: Baseline, twin: ModelFile) -> None:
 
 def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -> None:
     """BaselineError if a model of the recorded digest does not have the recorded counts."""
-    found = None if stored.static is None else other_counts(stored.static, now)
+    found = other_counts(stored.static, now)
     if found is not None:
         raise BaselineError(
             f"model.json of the baseline of {printable(name)} contradicts itself at "
@@ -126,8 +123,8 @@ def require_recorded_structure(name: str, stored: StoredCase, model: ModelFile, 
 
 
 def has_recorded_structure(stored: StoredCase, model: ModelFile) -> bool:
-    """Whether a model or twin has the structure of a case; True where none is stored."""
-    return stored.structure is None or stored.structure == digest_structure(model)
+    """Whether a model or twin has the structure of a case."""
+    return stored.structure == digest_structure(model)
 
 
 def _has_recorded_digest(stored: StoredCase, model: ModelFile, tell: Tell) -> bool:

@@ -113,7 +113,8 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False).profile)
     provenance = replace(_provenance(date, here, profiles[0]), machine=machine.key)
-    stored = store_case(profiles[0], facts, provenance, fidelity)
+    structure = digest_structure(model.file)
+    stored = store_case(profiles[0], facts, provenance, structure, fidelity)
     # All dimensions are stored, for an id names only those that vary.
     stored = replace(
         stored,
@@ -122,7 +123,6 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         inputs=model.given_inputs(),
         generation=generation_of(model.binding),
         plan=_stored_plan(compared, machine.key),
-        structure=digest_structure(model.file),
     )
     latency = store_latency(profiles, facts, date)
     recording = BaselineRecording(
@@ -140,15 +140,12 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
     """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
-    stored = store_case(
-        profile, facts, replace(_provenance(date, _machine(facts), profile), machine=None)
-    )
+    provenance = replace(_provenance(date, _machine(facts), profile), machine=None)
     stored = replace(
-        stored,
+        store_case(profile, facts, provenance, digest_structure(model.file)),
         dims=dict(sorted(model.binding.dims.items())),
         inputs=model.given_inputs(),
         generation=generation_of(model.binding),
-        structure=digest_structure(model.file),
     )
     return BaselineRecording(name=name, model=replace(facts, path=None), cases=(stored,))
 
@@ -182,7 +179,7 @@ class RebuiltTwin(Struct, frozen=True):
     data: bytes | None
     file: ModelFile | None
     problem: str | None = None
-    left_out_bytes: int | None = None
+    left_out_bytes: int = 0
 
     def bind(self, model: Model) -> Model | None:
         """The twin at the dimensions of its model."""

@@ -152,8 +152,8 @@ class CaseFacts(Stored, frozen=True, kw_only=True):
 
     `model_sha256` is the model that this case was recorded of: cases may be recorded at different
     times, and `structure` is the digest of its operators and connections. `options` are the given
-    options of the engine, and `inputs` the given inputs; None if nothing ran. `generation` is None
-    for a plain case, and `plan` if the engine told none.
+    options of the engine; None if nothing ran. `generation` is None for a plain case, and `plan`
+    if the engine told none.
     """
 
     batch_size: Positive
@@ -162,23 +162,23 @@ class CaseFacts(Stored, frozen=True, kw_only=True):
     generation: StoredGeneration | None
     engine: str | None
     options: Mapping[str, str] | None
-    inputs: StoredInputs | None
+    inputs: StoredInputs
     model_sha256: Digest | None
     fidelity: Fidelity | None
-    provenance: Provenance | None
+    provenance: Provenance
     plan: StoredPlan | None
-    structure: ShortDigest | None
+    structure: ShortDigest
 
 
 class StoredCase(CaseFacts, frozen=True, kw_only=True):
     """One stored case.
 
-    `static` are the counts of the graph alone; None for a Python function. `observed` are those
-    that one run completed; None if there was nothing to complete or nothing ran.
+    `static` are the counts of the graph alone. `observed` are those that one run completed; None
+    if there was nothing to complete or nothing ran.
     """
 
     id: str
-    static: StoredStatic | None
+    static: StoredStatic
     observed: StoredStatic | None
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
@@ -193,7 +193,7 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
 
     def other_inputs(self, given: StoredInputs) -> str | None:
         """Why the case cannot be compared on these inputs; None if it can."""
-        if self.inputs is None or self.inputs.specs == given.specs:
+        if self.inputs.specs == given.specs:
             return None
         return (
             f"the baseline of {self.id} was recorded on other inputs: "
@@ -216,7 +216,7 @@ class StoredTwin(Stored, frozen=True, kw_only=True):
     sha256: Digest
     size_bytes: Count = field(name="bytes")
     model_sha256: Digest | None
-    left_out_bytes: Count | None
+    left_out_bytes: Count
 
 
 class ModelBaseline(Struct, frozen=True, kw_only=True):
@@ -343,7 +343,7 @@ class BaselineRecording(Struct, frozen=True, kw_only=True):
     model: ModelFacts
     cases: tuple[StoredCase, ...]
     twin: bytes | None = None
-    left_out_bytes: int | None = None
+    left_out_bytes: int = 0
     machine: MachineBaseline | None = None
 
     def __repr__(self) -> str:

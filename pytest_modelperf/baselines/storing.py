@@ -18,7 +18,13 @@ from pytest_modelperf.baselines.records import (
 )
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
+from pytest_modelperf.profiler.records import (
+    CaseProfile,
+    LayerType,
+    ModelFacts,
+    StaticProfile,
+    StoredInputs,
+)
 from pytest_modelperf.report.document import copy_fields
 
 # Some 40 kB with ten digits a sample, and 91 samples in each of 35 rounds. Such a file stays
@@ -32,6 +38,7 @@ def store_case(
     profile: CaseProfile,
     model: ModelFacts,
     provenance: Provenance,
+    structure: str,
     fidelity: Fidelity | None = None,
 ) -> StoredCase:
     """The stored form of a profiled case."""
@@ -44,14 +51,14 @@ def store_case(
         generation=None,
         engine=case.engine if run is None else run.engine.name,
         options=None,
-        inputs=None,
+        inputs=StoredInputs(specs={}, sha256=None),
         model_sha256=model.sha256,
-        static=None if profile.counted is None else store_static(profile.counted.from_graph),
-        observed=_observed(profile.counted),
+        static=store_static(profile.static.from_graph),
+        observed=_observed(profile.static),
         fidelity=fidelity,
         provenance=provenance,
         plan=None,
-        structure=None,
+        structure=structure,
     )
 
 
@@ -78,9 +85,9 @@ def store_static(static: StaticProfile) -> StoredStatic:
     )
 
 
-def _observed(static: StaticProfile | None) -> StoredStatic | None:
+def _observed(static: StaticProfile) -> StoredStatic | None:
     """The counts that a run completed, unless the graph has all of them or they are random."""
-    if static is None or static.graph_alone is None or static.observed is None:
+    if static.graph_alone is None or static.observed is None:
         return None
     return store_static(static.observed)
 

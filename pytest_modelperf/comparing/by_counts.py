@@ -119,10 +119,10 @@ def compare_with_baseline(
     for now in after.cases:
         stored = before.case(now.case.id)
         note = f"there is no baseline of {now.case.id}"
-        if stored is not None and stored.static is not None:
+        if stored is not None:
             dims = dict(now.case.given_dims or ())
             note = stored.other_dims(dims) or stored.other_inputs(given) or ""
-        if stored is None or stored.static is None or note:
+        if stored is None or note:
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
             continue
         is_same = stored.inputs == given and stored.model_sha256 == after.model.sha256 is not None

@@ -91,9 +91,8 @@ def _is_built_alike(stored: StoredCase, now: Model) -> bool:
     Otherwise only the twin can tell whether the engine makes the same plan of both: a digest of
     another model's plan may stand in the file.
     """
-    if stored.static is None or other_counts(stored.static, now.static.from_graph) is not None:
-        return False
-    return has_recorded_structure(stored, now.file)
+    has_counts = other_counts(stored.static, now.static.from_graph) is None
+    return has_counts and has_recorded_structure(stored, now.file)
 
 
 def judge_same_plan(

@@ -41,8 +41,7 @@ def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange |
 
 def recorded_version(stored: StoredCase) -> str | None:
     """The version of the engine that a case was recorded with; None if that is not known."""
-    packages = {} if stored.provenance is None else stored.provenance.packages
-    return None if stored.engine is None else packages.get(stored.engine)
+    return None if stored.engine is None else stored.provenance.packages.get(stored.engine)
 
 
 def installed_version(package: str) -> str | None:

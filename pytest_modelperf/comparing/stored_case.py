@@ -43,7 +43,7 @@ def settle(
         return missing
     require_recorded_structure(before.baseline.model.name, stored, after.file, place.tell)
     is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
-    if not is_same or stored.static is None:
+    if not is_same:
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
     known = SideCounts(stored.static, stored.observed)
@@ -100,7 +100,7 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
 
 def is_same_input(stored: StoredCase, model: Model) -> bool:
     """Whether a case was recorded on the same values as are given now."""
-    return stored.inputs is not None and stored.inputs == model.given_inputs()
+    return stored.inputs == model.given_inputs()
 
 
 def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
@@ -122,10 +122,10 @@ def compare_counts(asked: PairedCase) -> CaseComparison:
     """The counts of both sides, as far as they are known by now; a baseline has them stored."""
     stored, case, now = asked.stored, asked.place.case, asked.pair.after
     tolerances = asked.gate.tolerances
-    if stored is not None and stored.static is not None:
+    if stored is not None:
         # Other values may give other shapes.
-        is_other = stored.inputs is not None and not is_same_input(stored, now)
-        known = SideCounts(stored.static, None if is_other else stored.observed)
+        observed = stored.observed if is_same_input(stored, now) else None
+        known = SideCounts(stored.static, observed)
         return compare_with_stored(case, known, now.static, tolerances)
     then = CaseProfile(case, asked.pair.before.static)
     return compare_cases(then, CaseProfile(case, now.static), tolerances)

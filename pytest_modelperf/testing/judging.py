@@ -95,13 +95,11 @@ def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
 
 
 def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
-    """The comparison of counts with the stored ones; None if the baseline has none."""
+    """The comparison of counts with the stored ones; None without a stored case."""
     case = stored.model.case(bound.case.id)
     missing = find_missing(bound.case, case, bound.model)
     if case is None or missing is not None:
         return missing
-    if case.static is None:
-        return None
     # Nothing runs, so only an earlier run of the same model can have completed the counts.
     is_same = (
         case.observed is not None

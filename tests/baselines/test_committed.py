@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from msgspec.structs import replace
 
 from pytest_modelperf.baselines.document import write_model
 from pytest_modelperf.baselines.plan import plan_update
@@ -39,8 +38,7 @@ def current(name: str) -> BaselineRecording:
         name=f"light_{name}",
         model=profile.model,
         cases=tuple(
-            replace(store_case(case, profile.model, provenance), structure=structure)
-            for case in profile.cases
+            store_case(case, profile.model, provenance, structure) for case in profile.cases
         ),
     )
 

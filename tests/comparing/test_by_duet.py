@@ -16,16 +16,19 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
-from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.baselines.records import BaselineRecording, StoredCase
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing import by_samples
 from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
@@ -304,6 +307,13 @@ def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> 
     assert len(latency.processes) == PROCESSES
 
 
+def stored_of(profile: Profile, path: Path) -> StoredCase:
+    """The first case of a profile as it is stored."""
+    structure = digest_structure(open_model(str(path)))
+    origin = make_provenance(dt.date(2026, 1, 31))
+    return store_case(profile.cases[0], profile.model, origin, structure)
+
+
 def trusted(recording: BaselineRecording) -> BaselineRecording:
     """The recording with a fidelity that does not hang on the noise of this machine."""
     (case,) = recording.cases
@@ -440,7 +450,7 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     model = tmp_path / "open.onnx"
     model.write_bytes(parse(OPEN).SerializeToString())
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
-    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
+    case = stored_of(profile, model)
     cases = tuple(replace(case, id=name, dims=dims) for name, dims in recorded.items())
     baseline = store(BaselineRecording(name="base", model=profile.model, cases=cases), tmp_path)
     _, document = compared(baseline, str(model), *options, how)
@@ -454,7 +464,7 @@ def test_a_case_that_was_recorded_at_other_dimensions_is_new(how: str, tmp_path:
     model = tmp_path / "open.onnx"
     model.write_bytes(parse(OPEN).SerializeToString())
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
-    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
+    case = stored_of(profile, model)
     stored = replace(case, dims=TALL)
     recording = BaselineRecording(name="base", model=profile.model, cases=(stored,))
     _, document = compared(store(recording, tmp_path), str(model), "--dim", "height=3", how)
@@ -473,7 +483,7 @@ def test_a_case_that_was_recorded_on_other_inputs_is_new(how: str, tmp_path: Pat
         np.savez(tmp_path / f"{width}.npz", x=np.ones((1, 2, width), np.float32))
     request = ProfileRequest(given=read_given(tmp_path / "4.npz"))
     profile = profile_model(str(model), request)
-    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
+    case = stored_of(profile, model)
     given = Model.load(str(model), request, Extensions()).given_inputs()
     recording = BaselineRecording(
         name="base", model=profile.model, cases=(replace(case, inputs=given),)
@@ -503,7 +513,7 @@ def test_a_dimension_is_not_named_by_what_looks_like_it_in_an_id(
     model.write_bytes(parse(text).SerializeToString())
     request = ProfileRequest(dims={fixed: (1,), varied: (2,)})
     profile = profile_model(str(model), request)
-    case = store_case(profile.cases[0], profile.model, make_provenance(date=dt.date(2026, 1, 31)))
+    case = stored_of(profile, model)
     cases = tuple(
         replace(case, id=name, dims={fixed: 1, varied: size})
         for name, size in zip(ids, (2, 3), strict=True)

@@ -184,8 +184,8 @@ def test_what_a_run_completed_is_held_against_what_a_run_completed(
 
 def stored(static: StaticProfile) -> SideCounts:
     facts = make_model("m.onnx", None, "a" * 64, 100)
-    case = store_case(CaseProfile(CASE, static), facts, make_provenance(date=dt.date(2026, 1, 31)))
-    assert case.static is not None
+    origin = make_provenance(dt.date(2026, 1, 31))
+    case = store_case(CaseProfile(CASE, static), facts, origin, "0" * 32)
     return SideCounts(case.static, case.observed)
 
 

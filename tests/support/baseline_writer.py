@@ -35,6 +35,7 @@ from pytest_modelperf.baselines.records import (
 )
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.records import StoredInputs
 from tests.support.facts import make_engine, make_fidelity, make_kind, make_model, make_provenance
 
 NAME = "models--encoder"
@@ -102,11 +103,11 @@ def make_case(case_id: str, digest: str | None, version: int) -> StoredCase:
         generation=None,
         engine="onnxruntime",
         options=None,
-        inputs=None,
+        inputs=StoredInputs(specs={}, sha256=None),
         model_sha256=digest,
         observed=None,
         plan=None,
-        structure=None,
+        structure="0123456789abcdef" * 2,
         static=StoredStatic(
             macs=900 * version,
             elementwise_ops=10,
