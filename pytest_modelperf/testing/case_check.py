@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec, is_local
+from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.run_definitions import (
     BASELINE_PYTHON,
     BASELINE_REQUIREMENT,
@@ -52,20 +53,26 @@ class ReadsBaselines(Protocol):
         """The baseline of a model with the measurements on these machines; None means on all."""
 
 
-class CaseCheck(Struct, frozen=True, kw_only=True):
-    """One case that is to be checked.
+_Model = TypeVar("_Model")
+_OtherModel = TypeVar("_OtherModel")
 
-    `request` makes exactly one case, which `case_id` names in the baseline. `gate` has the error
-    level of one judged figure. `baseline` names the folder of the model's baseline; None: the case
-    has only budgets. `measure` says whether it runs in turn with its baseline although the engine
-    runs the same kernels. `accept` is the command that records the case. `machine` is the key or
-    tag of the machine that has to run it. `keeps_profile` is whether anybody reads the profile.
+
+class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
+    """One case that is to be checked, here or by another machine, which is sent it as it is.
+
+    Here its model is the one that is used; `CaseCheck` is that type. On its way the model is a
+    digest. `request` makes exactly one case, which `case_id` names in the
+    baseline. `gate` has the error level of one judged figure. `baseline` names the folder of the
+    model's baseline; None: the case has only budgets. `measure` says whether it runs in turn with
+    its baseline although the engine runs the same kernels. `accept` is the command that records
+    the case. `machine` is the key or tag of the machine that has to run it. `keeps_profile` is
+    whether anybody reads the profile.
     """
 
     test: str
     case_id: str
     source: Source
-    model: ModelSource | Callable[..., Any]
+    model: _Model
     baseline: str | None
     request: ProfileRequest
     setup: Setup
@@ -76,22 +83,30 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
     machine: str | None = None
     keeps_profile: bool = False
 
+    def of(self, model: _OtherModel, request: ProfileRequest, setup: Setup) -> CheckOf[_OtherModel]:
+        """The same check of the model in another form, with its request and setup there."""
+        other = replace(self, model=model, request=request, setup=setup)
+        return cast("CheckOf[_OtherModel]", other)
+
     @property
-    def is_function(self) -> bool:
+    def is_function(self: CaseCheck) -> bool:
         """Whether the model is Python code: nothing in it can be counted or stored."""
         return callable(self.model) or self.setup.engine.name == "callable"
 
     @property
-    def is_bound_here(self) -> bool:
+    def is_bound_here(self: CaseCheck) -> bool:
         """Whether only this process can measure it: a function, or a board behind a gateway."""
         return self.is_function or self.setup.spec != LOCAL
 
     @property
-    def graph(self) -> ModelSource:
+    def graph(self: CaseCheck) -> ModelSource:
         """The model; UsageError for Python code."""
         if self.is_function or callable(self.model):
             raise UsageError("a Python function has no graph: give the path of an ONNX model.")
         return self.model
+
+
+CaseCheck: TypeAlias = CheckOf[TestedModel]
 
 
 class CheckContext(Struct, frozen=True, dict=True):

@@ -18,41 +18,25 @@ from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.cluster.requests import split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget
-from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.spec.run_definitions import UpdateMode
-from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
+from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 
 class CheckOrder(Struct, frozen=True, kw_only=True):
-    """A `CaseCheck` as a machine is told of it, with the settings of its run.
+    """A check for a machine, with the settings of its run that concern it.
 
     The model and its `older` version are named by their digests, and plugins by their modules.
     `stored` is the baseline of the case, packed. With `takes_layers`, the profile has times of
     layers.
     """
 
-    test: str
-    case_id: str
-    source: Source
-    model: str
-    baseline: str | None
-    case: ProfileRequest
-    setup: Setup
-    gate: Gate
-    budgets: tuple[Budget, ...]
-    measure: Measure
-    accept: str | None
-    keeps_profile: bool
+    check: CheckOf[str]
     stored: bytes | None
     against: str | None
     older: str | None
@@ -99,18 +83,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
     """The job that checks a case on one of these machines."""
     (case,) = split_request(check.request)
     order = CheckOrder(
-        test=check.test,
-        case_id=check.case_id,
-        source=check.source,
-        model=content.digest,
-        baseline=check.baseline,
-        case=case,
-        setup=check.setup,
-        gate=check.gate,
-        budgets=check.budgets,
-        measure=check.measure,
-        accept=check.accept,
-        keeps_profile=check.keeps_profile,
+        check=check.of(content.digest, case, check.setup),
         stored=None if stored is None else _pack(stored, check.case_id),
         against=context.against,
         older=None if older is None else older.digest,
@@ -149,22 +122,13 @@ def check_sent_case(request: str, context: JobContext) -> str:
             watch=context.watch,
         )
     )
-    check = CaseCheck(
-        test=order.test,
-        case_id=order.case_id,
-        source=order.source,
-        model=context.paths[order.model],
-        baseline=order.baseline,
-        request=order.case,
-        setup=replace(order.setup, wording=PYTHON_WORDING),
-        gate=order.gate,
-        budgets=order.budgets,
-        measure=order.measure,
-        accept=order.accept,
+    sent = order.check
+    check: CaseCheck = sent.of(
+        context.paths[sent.model], sent.request, replace(sent.setup, wording=PYTHON_WORDING)
     )
     checked = checker.check(check)
     answer = CheckAnswer(checked.outcome)
-    if order.keeps_profile:
+    if sent.keeps_profile:
         answer = CheckAnswer(checked.outcome, checked.profile, checked.before)
     if order.takes_layers and not _has_layers(checked):
         # On the same machine, so that the trace is of one.

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
+from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import read_budgets
 from pytest_modelperf.comparing.records import Measure, Verdict
@@ -31,6 +32,7 @@ from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
+from pytest_modelperf.testing.sent_check import CheckOrder
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.timed_models import record_base, store, write_timed
 
@@ -103,8 +105,7 @@ def check_of(model: ModelSource, name: str = "model", **more: object) -> CaseChe
         model=model,
         request=ProfileRequest(),
         setup=SETUP,
-        gate=Gate(),
-        **given,  # type: ignore[arg-type]  # what a test gives
+        **{"gate": Gate(), **given},  # type: ignore[arg-type]  # what a test gives
     )
 
 
@@ -150,6 +151,29 @@ def test_a_case_that_was_sent_has_the_outcome_of_one_that_stayed(folder: Path) -
     assert there.profile is not None
     assert here.profile is not None
     assert there.profile.static == here.profile.static
+
+
+def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
+    cluster = FakeCluster(machine("board"), at_once=False)
+    budgets = read_budgets({"latency_ms": 3, "macs": "4G"}, "here")
+    check = check_of(
+        folder / "slow_400us.onnx",
+        gate=Gate(level=0.002),
+        budgets=budgets,
+        measure=Measure.ALWAYS,
+        accept="pytest --modelperf",
+        machine="board",
+        keeps_profile=True,
+    )
+    on_cluster(cluster, context(folder)).submit([check])
+    ((job, _),) = cluster.jobs
+    (content,) = job.models
+    sent = from_text(job.request, CheckOrder).check
+
+    assert sent.model == content.digest
+    assert sent.request == check.request
+    assert sent.setup.engine == check.setup.engine
+    assert sent.of(check.model, check.request, check.setup) == check
 
 
 def test_a_profile_comes_back_only_where_somebody_reads_it(folder: Path) -> None:
