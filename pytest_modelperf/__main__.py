@@ -9,7 +9,11 @@ import atexit
 import gc
 import os
 import sys
-from typing import NoReturn
+
+# As `typing` has it, whose import is long enough for an interrupt.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 # Importing makes hundreds of thousands of objects that stay, so looking for garbage finds none.
 _OBJECTS_BEFORE_COLLECTION = 50_000

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
@@ -51,10 +53,11 @@ def interrupt_held() -> Iterator[HeldInterrupt]:
 
 
 @contextmanager
-def lost_interrupts_raised() -> Iterator[None]:
+def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
     """Raise each interrupt again that came in a callback of the interpreter, as a finalizer is.
 
-    Such a callback has no caller that an exception could reach: Python prints it and goes on.
+    Such a callback has no caller that an exception could reach: Python prints it and goes on. It is
+    expected to end within `callback_s`; where it takes longer, the interrupt is raised once more.
     """
     before = sys.unraisablehook
 
@@ -62,14 +65,22 @@ def lost_interrupts_raised() -> Iterator[None]:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             before(lost)
             return
-        # A real signal also wakes a main thread that waits.
-        main = threading.main_thread().ident
-        again = threading.Timer(_CALLBACK_S, signal.pthread_kill, (main, signal.SIGINT))
-        again.daemon = True
-        again.start()
+        while True:
+            try:
+                _thread.start_new_thread(_interrupt_after, (callback_s,))
+            except KeyboardInterrupt:
+                # On a busy machine it can come before this callback has returned.
+                continue
+            return
 
     sys.unraisablehook = raise_again
     try:
         yield
     finally:
         sys.unraisablehook = before
+
+
+def _interrupt_after(seconds: float) -> None:
+    time.sleep(seconds)
+    # A real signal also wakes a main thread that waits.
+    signal.pthread_kill(cast("int", threading.main_thread().ident), signal.SIGINT)
