@@ -53,6 +53,15 @@ def interrupt_held() -> Iterator[HeldInterrupt]:
 
 
 @contextmanager
+def interrupt_delayed() -> Iterator[None]:
+    """Have the first Ctrl-C act right after the body, which is short; a second one acts at once."""
+    with interrupt_held() as held:
+        yield
+    if held.has_come:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
 def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
     """Raise each interrupt again that came in a callback of the interpreter, as a finalizer is.
 

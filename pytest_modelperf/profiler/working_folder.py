@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.files.held import take_lock
+from pytest_modelperf.files.interrupts import interrupt_delayed
 from pytest_modelperf.text.escaping import printable
 
 _PREFIX = "modelperf-"
@@ -49,10 +50,11 @@ class WorkingFolder:
         """Remove the folder with its content. A forked process shares the folder and keeps it."""
         if os.getpid() != self._owner:
             return
-        shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        with interrupt_delayed():
+            shutil.rmtree(self.path, ignore_errors=True)
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
 
 def leave_inherited(folder: Path) -> None:

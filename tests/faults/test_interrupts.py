@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from pytest_modelperf.files.interrupts import lost_interrupts_raised
+from pytest_modelperf.profiler.working_folder import WorkingFolder
 from tests.support.command import environment, run
 from tests.support.project import write_dense
 
@@ -80,6 +82,22 @@ def test_an_interrupt_as_the_command_ends_is_one_line() -> None:
 def test_a_second_interrupt_as_the_command_ends_is_the_same_line() -> None:
     done = command(AT_EXIT + "atexit.register(signal.raise_signal, signal.SIGINT)\n")
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+def test_an_interrupt_as_a_folder_is_removed_comes_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, remove = WorkingFolder("worker", tmp_path), shutil.rmtree
+
+    def remove_interrupted(path: Path, *, ignore_errors: bool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        folder.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 class Dying:
