@@ -14,7 +14,7 @@ from msgspec import Struct
 from pytest_modelperf.report.page import NO_BREAK, UNLIMITED_WIDTH, Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 
-_LEFT, _RIGHT = "text-align: left", "text-align: right"
+_LEFT, _RIGHT = (f"text-align: {side}; padding: 0 0.5em" for side in ("left", "right"))
 # Colours that are readable on white and on black.
 _STYLES = {
     "bold": "font-weight: bold",
@@ -65,7 +65,9 @@ class MarkupPage(Page):
         """The first of the tables, which is the widest."""
         table = tables[0]
         if table.title:
-            self.line(table.title, "bold")
+            self._blocks.append(
+                f'<div style="{_css("bold")}; margin-top: 0.8em">{escape(table.title)}</div>'
+            )
         styles = row_styles or [style] * len(table.rows)
         titles = [column.title for column in table.columns]
         head = f"<thead>{_row(table, titles, 'th', 'bold')}</thead>" if any(titles) else ""
