@@ -125,7 +125,7 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
 
 
 def _require_one_structure(file: DocumentFile, cases: Mapping[str, CasePart]) -> None:
-    """BaselineError if cases of the same model differ in its structure, or one of them has none."""
+    """BaselineError if cases of the same model differ in its structure."""
     first: dict[str, str] = {}
     for case_id, case in sorted(cases.items()):
         if case.model_sha256 is None:
