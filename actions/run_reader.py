@@ -17,9 +17,9 @@ from workflow import StepError
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.document import Interval, MetricJson
 from pytest_modelperf.comparing.records import CaseComparison, Metric
-from pytest_modelperf.profiler.document import StaticJson
-from pytest_modelperf.profiler.facts_document import LatencyJson
 from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.shown.document import StaticJson
+from pytest_modelperf.profiler.shown.facts_document import LatencyJson
 from pytest_modelperf.report.document import copy_fields
 from pytest_modelperf.stats.records import Latency, Percentile
 from pytest_modelperf.testing.document import RunCaseJson, RunJson

@@ -39,12 +39,12 @@ from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.pair_run import Pair, run_duet
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.inputs.generation_steps import make_steps
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.pairs.run import Pair, run_duet
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.profiler.steps import make_steps
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.feeds import StepArrays
 from pytest_modelperf.profiler.worker.timing import time_one
 from pytest_modelperf.stats.estimates import paired_difference, ratio_of_rounds

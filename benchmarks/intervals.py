@@ -26,8 +26,8 @@ from scipy import signal
 from scipy import stats as scipy_stats
 
 from pytest_modelperf.profiler import measurements
-from pytest_modelperf.profiler.sampling import sample
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.rounds import sample
 from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples, summarize
 
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -42,15 +42,16 @@ from pytest_modelperf.graph.plans.matching import Matching
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin
-from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.plans import SavedPlan, run_apart, run_once, save_plan
-from pytest_modelperf.profiler.preparation import Model, make_workload, start_on
+from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on
+from pytest_modelperf.profiler.pairs.plans import SavedPlan, run_apart, run_once, save_plan
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup, set_up
-from pytest_modelperf.profiler.sampling import sample_duet
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.rounds import sample_duet
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import set_up
 from pytest_modelperf.stats.duet import DuetRule
 from pytest_modelperf.stats.parts import judge_parts
 from pytest_modelperf.stats.quantiles import load_quantiles

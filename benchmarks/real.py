@@ -69,12 +69,12 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pair_run import Pair, Wanted, run_duet, run_pair
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.pairs.run import Pair, Wanted, run_duet, run_pair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, STRETCH_SECONDS, SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, STRETCH_SECONDS, SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
 

@@ -42,8 +42,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pytest_modelperf.profiler.facts_document import machine_to_json
 from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.shown.facts_document import machine_to_json
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Mapping[str, Sequence[Row]]

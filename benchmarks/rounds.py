@@ -31,13 +31,13 @@ from verdicts import chain, noise
 
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.pair_run import Pair as ModelPair
-from pytest_modelperf.profiler.pair_run import run_duet
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.pairs.run import Pair as ModelPair
+from pytest_modelperf.profiler.pairs.run import run_duet
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.duet import DuetRule, judge_sequence, plan_schedule
 from pytest_modelperf.stats.estimates import paired_difference
 from pytest_modelperf.stats.records import Turns

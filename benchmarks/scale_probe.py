@@ -49,7 +49,7 @@ _PARTS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    preparation: Any = importlib.import_module("pytest_modelperf.profiler.preparation")
+    preparation: Any = importlib.import_module("pytest_modelperf.profiler.model_in_worker")
     preparation.start_worker = InstantWorker
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Steps(), "modelperf-scale-steps")

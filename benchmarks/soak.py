@@ -69,8 +69,8 @@ from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 
 # What the neighbours do, and on which of two cores.

@@ -24,15 +24,15 @@ import results
 from onnx import TensorProto, helper, numpy_helper
 from results import Expectation, Result, Start, conclude, markdown
 
-from pytest_modelperf.bisect.measuring import (
+from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
+from pytest_modelperf.bisect.search import SearchRule
+from pytest_modelperf.bisect.version_duets import (
     BisectRequest,
     OpenSide,
     compare_here,
     release_sides,
     run_bisect,
 )
-from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
-from pytest_modelperf.bisect.search import SearchRule
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
@@ -40,8 +40,8 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 
 PACKAGE = "onnxruntime"

@@ -38,13 +38,13 @@ from results import Expectation, Result, Start, conclude, markdown, missing_pack
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.measuring import measure_model
-from pytest_modelperf.profiler.pair_run import Pair, run_duet
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.measured_cases import measure_model
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.pairs.run import Pair, run_duet
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 
 BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}
 # What one decision may take at most.

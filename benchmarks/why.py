@@ -45,7 +45,7 @@ from parts_results import BUSY, PARTS, QUIET
 from results import Expectation, Result, Start, conclude, list_names, markdown
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.profiler.quantizing import quantize
+from pytest_modelperf.whatif.quantizing import quantize
 
 LOADS = (QUIET, BUSY)
 MAX_SECONDS = 6.0

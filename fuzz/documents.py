@@ -18,12 +18,12 @@ from pytest_modelperf.baselines.document import (
 )
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.documents import DocumentFile
-from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, read_named
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiles.text import render_named, render_side_by_side

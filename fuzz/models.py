@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, TensorProto, numpy_helper
 
 # Imported here although only the check of a model needs it: what is imported later is not watched.
-import pytest_modelperf.profiler.static.weights  # noqa: F401
+import pytest_modelperf.profiler.counting.weights  # noqa: F401
 from fuzz.laws import hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.errors import BindingError, ModelError
@@ -29,11 +29,11 @@ from pytest_modelperf.graph.twin import LeftOutWeight, Twin, left_out, read_twin
 from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes
 from pytest_modelperf.graph.wire import restore_model, slim_model
-from pytest_modelperf.profiler.document import dump_profile
-from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.page import TextStyle
 
 _DATA_FIELDS = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from fuzz.laws import check_json, check_shown, hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.cli import main
-from pytest_modelperf.cluster.records import Answer
+from pytest_modelperf.cluster.records import JobAnswer
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.errors import ClusterError, UsageError
@@ -128,7 +128,7 @@ def _run_command(*arguments: str) -> str:
 def check_answer(data: bytes) -> None:
     """What a machine of a cluster answers is refused in words, or written and read again."""
     text = data.decode("utf-8", "replace")
-    for kind in (Answer, Profile, Comparison):
+    for kind in (JobAnswer, Profile, Comparison):
         found = read_or_refuse(lambda: from_text(text, kind), ClusterError)  # noqa: B023  # at once
         if found is not None:
             written = to_text(found)

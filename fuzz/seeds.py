@@ -25,7 +25,7 @@ from fuzz.documents import KEPT_NAME, MACHINE_KEY
 from pytest_modelperf import trace
 from pytest_modelperf.baselines.document import write_machine, write_model
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.cluster.records import Answer, AnsweredRemedy
+from pytest_modelperf.cluster.records import AnsweredRemedy, JobAnswer
 from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
@@ -203,8 +203,8 @@ def run_reports(folder: Path) -> Iterator[bytes]:
 def answers() -> Iterator[bytes]:
     """A text, an error, and the profile of a case."""
     remedy = AnsweredRemedy(text="give {dims}", dims=("seq",), values={"a": "b"})
-    yield to_text(Answer(text="{}")).encode()
-    yield to_text(Answer(error="MeasureError", message="it ended", remedy=remedy)).encode()
+    yield to_text(JobAnswer(text="{}")).encode()
+    yield to_text(JobAnswer(error="MeasureError", message="it ended", remedy=remedy)).encode()
     model = parse(ort_profiles.WIDE, opset=17)
     yield to_text(profile_model(model, ProfileRequest())).encode()
 

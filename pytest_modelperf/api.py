@@ -30,15 +30,15 @@ from pytest_modelperf.profiler.hookspecs import (
     Extensions,
     load_extensions,
 )
-from pytest_modelperf.profiler.measuring import measure_function, measure_model
-from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.measured_cases import measure_function, measure_model
+from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import profile_both, profile_model
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
-from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS, SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiler.worker.gateway import LOCAL
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.notebook import report_as_html
@@ -47,14 +47,14 @@ from pytest_modelperf.spec.declaring import read_spec
 from pytest_modelperf.spec.kinds import read_default
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.sweep.measuring import sweep_models
+from pytest_modelperf.sweep.configurations import sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.tracing import trace
-from pytest_modelperf.whatif.measuring import ask_what_if
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif
+from pytest_modelperf.whatif.variants import ask_what_if
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

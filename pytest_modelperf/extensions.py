@@ -28,9 +28,7 @@ from __future__ import annotations
 
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
-from pytest_modelperf.profiler.engines.contract import Engine, ModelRef, ProfiledSession, Session
-from pytest_modelperf.profiler.hookspecs import Engines, Operators, hookimpl
-from pytest_modelperf.profiler.static.cost import (
+from pytest_modelperf.profiler.counting.cost import (
     ADD,
     CMP,
     COS,
@@ -47,6 +45,8 @@ from pytest_modelperf.profiler.static.cost import (
     Cost,
     Counter,
 )
+from pytest_modelperf.profiler.engines.contract import Engine, ModelRef, ProfiledSession, Session
+from pytest_modelperf.profiler.hookspecs import Engines, Operators, hookimpl
 
 __all__ = [
     "ADD",

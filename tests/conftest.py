@@ -57,13 +57,13 @@ MEASURING = (
     TESTS / "hostile" / "test_names.py",
     TESTS / "hostile" / "test_working_folder.py",
     TESTS / "profiler" / "engines",
-    TESTS / "profiler" / "test_duet.py",
+    TESTS / "profiler" / "sampling" / "test_duet.py",
     TESTS / "profiler" / "test_functions.py",
-    TESTS / "profiler" / "test_inputs.py",
-    TESTS / "profiler" / "test_quantizing.py",
+    TESTS / "profiler" / "inputs" / "test_inputs.py",
+    TESTS / "whatif" / "test_quantizing.py",
     TESTS / "profiler" / "worker",
     TESTS / "roofline" / "test_peaks.py",
-    TESTS / "sweep" / "test_measuring.py",
+    TESTS / "sweep" / "test_configurations.py",
 )
 # What takes longest begins first, so that no process works long after the others have ended. The
 # rest takes a few seconds a file.

@@ -23,8 +23,8 @@ from pytest_modelperf.comparing.document import ComparisonJson
 from pytest_modelperf.environments.document import EnvironmentsJson
 from pytest_modelperf.history.document import HistoryJson
 from pytest_modelperf.history.records import HistoryLine
-from pytest_modelperf.profiler.doctor_document import CheckupsJson
-from pytest_modelperf.profiler.document import ProfileJson
+from pytest_modelperf.profiler.doctor.document import CheckupsJson
+from pytest_modelperf.profiler.shown.document import ProfileJson
 from pytest_modelperf.profiles.document import (
     NamedProfileJson,
     ProfileListJson,

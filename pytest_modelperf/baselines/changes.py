@@ -13,7 +13,8 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     Value,
 )
-from pytest_modelperf.profiler.records import LayerType, ModelFacts
+from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.profiler.records import ModelFacts
 
 _FIGURES = (
     *("macs", "params", "scalar_params", "elementwise_ops", "backward_macs", "effective_macs"),

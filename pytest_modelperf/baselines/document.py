@@ -29,13 +29,9 @@ from pytest_modelperf.baselines.records import (
     StoredTwin,
 )
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
+from pytest_modelperf.profiler.counting.records import LayerType, LayerTypeCounts
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.records import (
-    LayerType,
-    LayerTypeCounts,
-    ModelFacts,
-    ModelIdentity,
-)
+from pytest_modelperf.profiler.records import ModelFacts, ModelIdentity
 from pytest_modelperf.report.document import SCHEMA, copy_fields, to_json
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from pytest_modelperf.baselines.records import FIDELITY, Fidelity
 from pytest_modelperf.files.documents import rounded
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio
 

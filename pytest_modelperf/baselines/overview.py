@@ -50,7 +50,7 @@ class BrokenBaseline(Struct, frozen=True):
     commit: Commit | None = None
 
 
-class Overview(Struct, frozen=True):
+class BaselineOverview(Struct, frozen=True):
     """The baselines of a folder."""
 
     folder: Path
@@ -136,12 +136,12 @@ class Review(Struct, frozen=True):
     broken: tuple[BrokenBaseline, ...] = ()
 
 
-def list_baselines(folder: Path) -> Overview:
+def list_baselines(folder: Path) -> BaselineOverview:
     """The baselines in a folder; UsageError if there is no such folder."""
     if not folder.is_dir():
         raise _no_folder(folder)
     baselines, broken = _split(_read_all(folder, BaselineStore(folder).names()))
-    return Overview(folder, tuple(baselines.values()), broken)
+    return BaselineOverview(folder, tuple(baselines.values()), broken)
 
 
 def review_baselines(folder: Path, ref: str) -> Review:

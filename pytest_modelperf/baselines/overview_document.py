@@ -9,9 +9,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from pytest_modelperf.baselines.overview import (
+    BaselineOverview,
     BrokenBaseline,
     Contradiction,
-    Overview,
     Review,
     ReviewedBaseline,
     ReviewStatus,
@@ -93,7 +93,7 @@ class BaselineDiffJson(Struct, frozen=True, kw_only=True):
     broken: tuple[BrokenBaselineJson, ...]
 
 
-def dump_overview(overview: Overview) -> str:
+def dump_overview(overview: BaselineOverview) -> str:
     return dump_document(
         BaselineListJson(
             schema=SCHEMA,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.baselines.overview import (
     SHORT,
+    BaselineOverview,
     BrokenBaseline,
     Contradiction,
-    Overview,
     Review,
     ReviewedBaseline,
     ReviewStatus,
@@ -48,7 +48,7 @@ _TOLD = frozenset({
 })  # fmt: skip
 
 
-def render_overview(overview: Overview, style: TextStyle) -> str:
+def render_overview(overview: BaselineOverview, style: TextStyle) -> str:
     page = style.page()
     where = printable(str(overview.folder))
     if overview.baselines:

@@ -12,7 +12,7 @@ from pytest_modelperf.graph.binding import dim_names
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.phases import Generation, Phase
-from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, pair_sizes
+from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, combine_sizes, pair_sizes
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 

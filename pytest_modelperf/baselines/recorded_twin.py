@@ -18,8 +18,8 @@ from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
-from pytest_modelperf.profiler.preparation import Model
-from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticProfile
+from pytest_modelperf.profiler.model_in_worker import Model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 from pytest_modelperf.text.words import count_of, shorten_list

@@ -27,14 +27,14 @@ from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
-from pytest_modelperf.profiler.pair_run import Pair, TwinRun, run_twin
-from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, read_facts
+from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, Watch, read_facts
+from pytest_modelperf.profiler.pairs.run import Pair, TwinRun, run_twin
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import coarsened
-from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.profiler.sampling.policy import coarsened
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.text.escaping import printable
 
 # The number of processes that are recorded if the twin is not trusted, the fewest for a verdict.

@@ -16,9 +16,10 @@ from msgspec import Meta, Struct, field
 
 from pytest_modelperf.files.documents import Count, Digest, Number, Positive
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
 from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None

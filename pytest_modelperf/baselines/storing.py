@@ -17,14 +17,9 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
 )
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import (
-    CaseProfile,
-    LayerType,
-    ModelFacts,
-    StaticProfile,
-    StoredInputs,
-)
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, StoredInputs
 from pytest_modelperf.report.document import copy_fields
 
 # Some 40 kB with ten digits a sample, and 91 samples in each of 35 rounds. Such a file stays

@@ -7,10 +7,10 @@ from msgspec import Struct
 from pytest_modelperf.bisect.records import (
     Answer,
     Bisect,
+    BisectStep,
     LeftOut,
     RangeKind,
     Regression,
-    Step,
     Version,
 )
 from pytest_modelperf.comparing.document import (
@@ -111,7 +111,7 @@ def _version(version: Version) -> VersionJson:
     return VersionJson(name=version.name, title=version.title or None)
 
 
-def _step(step: Step) -> BisectStepJson:
+def _step(step: BisectStep) -> BisectStepJson:
     metric = step.metric
     judged = step.judged
     comparison = None if judged is None else judged.comparison

@@ -77,7 +77,7 @@ class Judged(Struct, frozen=True):
         return 1.0 if ratio is None else ratio
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class BisectStep(Struct, frozen=True, kw_only=True):
     """One version compared with a good one.
 
     `allowed` is the relative change that separates good from bad. `attempts` counts the duets: one
@@ -112,9 +112,9 @@ class Regression(Struct, frozen=True, kw_only=True):
 
     last_good: Version
     first_bad: Version
-    before: Step | None
-    after: Step
-    pair: Step | None
+    before: BisectStep | None
+    after: BisectStep
+    pair: BisectStep | None
     between: tuple[Version, ...] = ()
 
     @property
@@ -130,8 +130,8 @@ class Search(Struct, frozen=True, kw_only=True):
     looked for.
     """
 
-    ends: Step
-    steps: tuple[Step, ...]
+    ends: BisectStep
+    steps: tuple[BisectStep, ...]
     regressions: tuple[Regression, ...] = ()
     is_whole: bool = False
 

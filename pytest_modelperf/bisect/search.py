@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.records import Answer, Judged, Regression, Search, Step, Version
+from pytest_modelperf.bisect.records import Answer, BisectStep, Judged, Regression, Search, Version
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.comparing.records import Verdict
@@ -65,7 +65,7 @@ def find_regressions(
     An error of the first comparison is raised: without it there is nothing to look for. Versions
     that cannot be compared later are stepped around.
     """
-    steps: list[Step] = []
+    steps: list[BisectStep] = []
     found: list[Regression] = []
     waiting = [(0, len(versions) - 1)]
     searches = 0
@@ -97,7 +97,7 @@ class _Halving(Struct):
     tolerance: float
     levels: SearchLevels
     clock: Callable[[], float]
-    steps: list[Step]
+    steps: list[BisectStep]
     asked: int = 0
 
     def search(self, good: int, bad: int) -> Regression | None:
@@ -129,7 +129,9 @@ class _Halving(Struct):
             between=tuple(self.versions[place] for place in range(low + 1, high)),
         )
 
-    def _compare(self, good: int, other: int, allowed: float, *, has_details: bool = False) -> Step:
+    def _compare(
+        self, good: int, other: int, allowed: float, *, has_details: bool = False
+    ) -> BisectStep:
         self.asked += 1
         begun = self.clock()
         question = Question(
@@ -154,7 +156,7 @@ class _Halving(Struct):
             if not self.steps:
                 raise
             judged, reason = None, error.message
-        step = Step(
+        step = BisectStep(
             version=question.other,
             against=question.good,
             allowed=allowed,

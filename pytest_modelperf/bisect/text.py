@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pytest_modelperf.bisect.records import (
     Answer,
     Bisect,
+    BisectStep,
     RangeKind,
     Regression,
-    Step,
     Version,
 )
 from pytest_modelperf.comparing.advice import describe_doubt
@@ -113,7 +113,7 @@ def _describe(found: Regression, bisect: Bisect) -> Iterator[str]:
         yield told
 
 
-def _change(step: Step) -> str:
+def _change(step: BisectStep) -> str:
     """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`."""
     if step.is_same_model:
         return "the same model"
@@ -148,7 +148,7 @@ def _step_table(bisect: Bisect) -> Table:
     return Table("", tuple(columns), tuple(_row(n, s, is_commits) for n, s in enumerate(steps, 1)))
 
 
-def _row(number: int, step: Step, is_commits: bool) -> tuple[str, ...]:  # noqa: FBT001  # one caller
+def _row(number: int, step: BisectStep, is_commits: bool) -> tuple[str, ...]:  # noqa: FBT001  # one caller
     metric = step.metric
     comparison = None if step.judged is None else step.judged.comparison
     rounds = None if comparison is None else comparison.rounds
@@ -165,7 +165,7 @@ def _row(number: int, step: Step, is_commits: bool) -> tuple[str, ...]:  # noqa:
     )
 
 
-def _figures(metric: Metric | None, step: Step) -> tuple[str, str, str]:
+def _figures(metric: Metric | None, step: BisectStep) -> tuple[str, str, str]:
     if metric is None:
         return "", "same model" if step.is_same_model else "", ""
     return format_figure(_TIME, metric.after), format_change(metric), format_interval(metric)

@@ -30,12 +30,12 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 if TYPE_CHECKING:
-    from pytest_modelperf.bisect.measuring import BisectRequest
     from pytest_modelperf.bisect.records import Bisect, VersionRange
-    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.bisect.version_duets import BisectRequest
+    from pytest_modelperf.profiler.sampling.setup import Setup
 
 _WORSE = 1
 
@@ -138,8 +138,8 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
     place.check()
-    from pytest_modelperf.bisect.measuring import BisectRequest, require_one_case
     from pytest_modelperf.bisect.search import SearchRule
+    from pytest_modelperf.bisect.version_duets import BisectRequest, require_one_case
     from pytest_modelperf.comparing.limits import read_share
 
     rule = SearchRule(tolerance=read_share(tolerance, "--tolerance"), finds_all=finds_all)
@@ -162,7 +162,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
 
 def _setup(setup: Setup) -> Setup:
     """The setup, in which a slow model has more time unless --max-seconds is given."""
-    from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
+    from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS
 
     return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
 
@@ -199,7 +199,7 @@ def _bisect_here(
     asked: BisectRequest, package: str | None, run: Callable[..., Bisect] | None
 ) -> Bisect:
     from pytest_modelperf.bisect.commits import OPTION
-    from pytest_modelperf.bisect.measuring import (
+    from pytest_modelperf.bisect.version_duets import (
         commit_sides,
         compare_here,
         release_sides,
@@ -219,7 +219,7 @@ def _bisect_on_cluster(
     asked: BisectRequest, package: str | None, place: ClusterOptions, plugins: Sequence[str]
 ) -> Bisect:
     from pytest_modelperf.bisect.commits import OPTION
-    from pytest_modelperf.bisect.measuring import commit_sides, run_bisect
+    from pytest_modelperf.bisect.version_duets import commit_sides, run_bisect
 
     with place.opened(asked.setup) as cluster:
         from pytest_modelperf.cluster.bisecting import (

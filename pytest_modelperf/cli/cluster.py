@@ -18,7 +18,7 @@ from pytest_modelperf.spec.run_definitions import CLUSTER, MACHINE
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.cluster import Cluster
     from pytest_modelperf.cluster.records import ClusterStatus
-    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.profiler.sampling.setup import Setup
 
 
 class ClusterOptions(Struct, frozen=True):

@@ -42,7 +42,7 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
-    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.profiler.sampling.setup import Setup
 
 _WORSE = 1
 _NOT_MEASURED = 3
@@ -229,7 +229,7 @@ def _compare_static(
 
 def _setup(measuring: MeasuringSettings, extensions: Extensions) -> Setup:
     """Returns the setup, in which a slow model has more time unless --max-seconds is given."""
-    from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
+    from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS
 
     setup = model_setup(measuring, extensions, "a comparison")
     return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
@@ -248,7 +248,7 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
     """Returns both models compared in turn, here or on a cluster; A may be a baseline."""
     from pytest_modelperf.comparing.by_duet import compare_models
     from pytest_modelperf.comparing.sides import Side, baseline_side
-    from pytest_modelperf.profiler.preparation import machine_of
+    from pytest_modelperf.profiler.model_in_worker import machine_of
 
     before, after = map(Side, models, setups)
     gate = _gate(tolerances, after.setup)

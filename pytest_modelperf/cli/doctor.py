@@ -20,7 +20,7 @@ from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 
 @click.command(short_help="Measure how noisy this machine is.")
@@ -61,10 +61,10 @@ def doctor(
         )
     setup = model_setup(measuring, extensions, "a checkup")
 
-    from pytest_modelperf.profiler.doctor import check_machine
-    from pytest_modelperf.profiler.doctor_text import render_checkups
+    from pytest_modelperf.profiler.doctor.checkup import check_machine
+    from pytest_modelperf.profiler.doctor.text import render_checkups
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+    from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 
     policy = replace(
         DUET_POLICY,
@@ -77,7 +77,7 @@ def doctor(
         )
     machine = describe_machine()
     if outputs.json_file is not None:
-        from pytest_modelperf.profiler.doctor_document import dump_checkups
+        from pytest_modelperf.profiler.doctor.document import dump_checkups
 
         write(outputs.json_file, dump_checkups(machine, checkups))
     if is_shown:

@@ -17,7 +17,7 @@ from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
-    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.profiler.sampling.setup import Setup
 
 # The package that has the runtime of each engine of ours.
 _PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino"}

@@ -30,7 +30,7 @@ from pytest_modelperf.spec.case_definitions import (
     PROMPT,
     STATE,
 )
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import (
     ENGINE,
     ENGINE_OPTION,
@@ -43,7 +43,7 @@ from pytest_modelperf.spec.run_definitions import (
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
-    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.spec.case_spec import CaseSpec
 
 DEFAULT_TOP = 20
@@ -113,7 +113,7 @@ class OutputOptions(Struct, frozen=True):
 
         Raises an error if one of the files could not be made or written, or is an input.
         """
-        from pytest_modelperf.profiler.report_files import check_report_files
+        from pytest_modelperf.profiler.shown.report_files import check_report_files
 
         targets = {
             "--json": self.json_file,

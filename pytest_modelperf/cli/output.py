@@ -50,7 +50,7 @@ class ProgressLine:
         if not self._is_shown:
             self._announce(progress)
             return
-        from pytest_modelperf.profiler.progress import progress_line
+        from pytest_modelperf.profiler.shown.progress import progress_line
 
         self.show(progress_line(progress, shutil.get_terminal_size().columns - 1))
 

@@ -35,7 +35,7 @@ from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY
 from pytest_modelperf.text.escaping import printable
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.records import Profile
     from pytest_modelperf.profiler.request import ProfileRequest
-    from pytest_modelperf.profiler.rig import Setup
-    from pytest_modelperf.profiler.tables.layer_columns import LayerColumn
-    from pytest_modelperf.profiler.tables.layers import LayerView
+    from pytest_modelperf.profiler.sampling.setup import Setup
+    from pytest_modelperf.profiler.shown.tables.layer_columns import LayerColumn
+    from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.roofline.records import Roofline
 
 _NOT_MEASURED = 3
@@ -60,14 +60,14 @@ class LayerOptions(Struct, frozen=True):
     top: int
 
     def view(self, *, static: bool) -> LayerView:
-        from pytest_modelperf.profiler.tables.layers import LayerView
+        from pytest_modelperf.profiler.shown.tables.layers import LayerView
 
         order = self.sort or (("macs" if static else "ms") if self.top else None)
         return LayerView(self._column_names(static=static), order, self.top or None)
 
     def read_columns(self, *, static: bool) -> Sequence[LayerColumn]:
         """Returns the columns to show and to sort by; UsageError if one needs what is not there."""
-        from pytest_modelperf.profiler.tables.layer_columns import find_columns
+        from pytest_modelperf.profiler.shown.tables.layer_columns import find_columns
 
         names = self._column_names(static=static)
         # In two calls: an unknown name in --columns is reported before one in --sort.
@@ -80,7 +80,7 @@ class LayerOptions(Struct, frozen=True):
         return [column for _, column in found]
 
     def _column_names(self, *, static: bool) -> tuple[str, ...]:
-        from pytest_modelperf.profiler.tables.layer_columns import (
+        from pytest_modelperf.profiler.shown.tables.layer_columns import (
             ALL_COLUMNS,
             DEFAULT_COLUMNS,
             LAYER_COLUMNS,
@@ -256,7 +256,7 @@ def _check_requirement(place: ClusterOptions, *, static: bool) -> None:
 
 def _measure(model: str, request: ProfileRequest, setup: Setup, extensions: Extensions) -> Profile:
     from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
-    from pytest_modelperf.profiler.measuring import measure_function, measure_model
+    from pytest_modelperf.profiler.measured_cases import measure_function, measure_model
 
     with shown_progress() as progress:
         if setup.engine.name == CALLABLE_ENGINE:
@@ -309,18 +309,18 @@ def _show_profile(
     if is_shown or outputs.markdown_file is not None:
         _show_report(result, rooflines, view, outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
-        from pytest_modelperf.profiler.document import dump_profile
         from pytest_modelperf.profiler.request import on_this_machine
+        from pytest_modelperf.profiler.shown.document import dump_profile
         from pytest_modelperf.roofline.document import rooflines_to_json
 
         known = result if result.machine is not None else on_this_machine(result)
         write(outputs.json_file, dump_profile(known, rooflines_to_json(rooflines)))
     if outputs.csv_file is not None:
-        from pytest_modelperf.profiler.csv import render_csv
+        from pytest_modelperf.profiler.shown.csv import render_csv
 
         write(outputs.csv_file, render_csv(result, view.columns))
     if outputs.html_file is not None:
-        from pytest_modelperf.profiler.page import render_profile_page
+        from pytest_modelperf.profiler.shown.page import render_profile_page
 
         now = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_profile_page(result, made=now))
@@ -338,7 +338,7 @@ def _show_report(
     *,
     is_shown: bool,
 ) -> None:
-    from pytest_modelperf.profiler.text import Inset, render_profile
+    from pytest_modelperf.profiler.shown.text import Inset, render_profile
 
     insets: Mapping[str, Inset] = {}
     if rooflines:

@@ -169,8 +169,8 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
 ) -> None:
     """Shows the counts, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
-    from pytest_modelperf.profiler.tables.layers import LayerView
+    from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS
+    from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.document import dump_named
     from pytest_modelperf.profiles.listing import count_flops
     from pytest_modelperf.profiles.roofs import find_theoretical_rooflines
@@ -186,8 +186,8 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
 
 
 def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:
-    from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
-    from pytest_modelperf.profiler.tables.layers import LayerView
+    from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
+    from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.listing import find_older
     from pytest_modelperf.profiles.text import render_named
 

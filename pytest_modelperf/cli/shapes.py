@@ -76,7 +76,7 @@ def shapes(
         operators.shape_rules,
     )
     if output is None:
-        from pytest_modelperf.profiler.shapes_text import render_shapes
+        from pytest_modelperf.profiler.shown.shapes import render_shapes
 
         tensors = bound.tensor_facts()
         click.echo(render_shapes(bound.file.name, tensors, bound.notes, terminal_style()), nl=False)

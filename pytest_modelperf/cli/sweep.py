@@ -43,11 +43,11 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.sweep.records import Sweep
     from pytest_modelperf.sweep.sides import SweepSource
 
@@ -222,7 +222,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a sweep")
 
-    from pytest_modelperf.sweep.measuring import sweep_models
+    from pytest_modelperf.sweep.configurations import sweep_models
     from pytest_modelperf.sweep.sides import SweepSource
 
     sources = before.sources(model, setup, are_here=not place.is_given)

@@ -33,7 +33,7 @@ from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_forms, parse_shares
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
@@ -183,9 +183,9 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a what-if")
 
-    from pytest_modelperf.whatif.measuring import ask_what_if
     from pytest_modelperf.whatif.tables import View
     from pytest_modelperf.whatif.text import WhatIfView
+    from pytest_modelperf.whatif.variants import ask_what_if
 
     if place.is_given:
         with place.opened(setup) as cluster:

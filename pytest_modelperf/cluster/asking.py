@@ -16,10 +16,10 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.whatif.measuring import ask_what_if
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.whatif.records import Variant, WhatIf
 from pytest_modelperf.whatif.speedups import check_variants
+from pytest_modelperf.whatif.variants import ask_what_if
 
 
 class WhatIfOrder(Struct, frozen=True, kw_only=True):

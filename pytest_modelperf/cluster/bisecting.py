@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.measuring import (
+from pytest_modelperf.bisect.records import Version
+from pytest_modelperf.bisect.search import Question
+from pytest_modelperf.bisect.version_duets import (
     BisectRequest,
     CompareVersions,
     OpenSide,
@@ -17,14 +19,12 @@ from pytest_modelperf.bisect.measuring import (
     setup_at,
     telling,
 )
-from pytest_modelperf.bisect.records import Version
-from pytest_modelperf.bisect.search import Question
 from pytest_modelperf.cluster.cluster import Cluster
 from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs, read_comparison
 from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.comparing.records import Comparison
-from pytest_modelperf.profiler.preparation import Watch
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.sampling.setup import Setup
 
 # The side of a version; its files, which are sent, last as long as the context.
 OpenClusterSide: TypeAlias = Callable[

@@ -23,14 +23,14 @@ from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.graph.twin import write_twin_bytes
-from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.preparation import machine_of
+from pytest_modelperf.profiler.model_in_worker import machine_of
 from pytest_modelperf.profiler.request import ProfileRequest, profile_both, with_phases_of
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec, is_local
-from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.profiler.worker.working_folder import working_folder
 
 
 class ClusterSide(Struct, frozen=True):

@@ -20,7 +20,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.versions import VersionMismatchWarning
 from tornado.iostream import BaseIOStream
 
-from pytest_modelperf.cluster.places import Place
+from pytest_modelperf.cluster.places import ClusterPlace
 from pytest_modelperf.cluster.station import PRELOAD_MODULE
 from pytest_modelperf.errors import ClusterError
 from pytest_modelperf.text.escaping import printable
@@ -29,7 +29,7 @@ _LOCAL_START_S = 60.0
 
 
 @contextmanager
-def connected(place: Place, timeout_s: float | None = None) -> Iterator[Any]:
+def connected(place: ClusterPlace, timeout_s: float | None = None) -> Iterator[Any]:
     """A Dask client; ClusterError where nobody answers. No process is left behind.
 
     Without a timeout, Dask's configuration says how long a connection may take.
@@ -112,7 +112,9 @@ def _local_workers(count: int) -> Iterator[Any]:
 
 
 @contextmanager
-def _client(scheduler: dict[str, object], place: Place, timeout_s: float | None) -> Iterator[Any]:
+def _client(
+    scheduler: dict[str, object], place: ClusterPlace, timeout_s: float | None
+) -> Iterator[Any]:
     # One that could not connect is closed here: the garbage collector would do so without its loop.
     client = distributed.Client.__new__(distributed.Client)
     try:
@@ -129,7 +131,7 @@ def _client(scheduler: dict[str, object], place: Place, timeout_s: float | None)
         yield client
 
 
-def _no_scheduler(place: Place, error: Exception) -> ClusterError:
+def _no_scheduler(place: ClusterPlace, error: Exception) -> ClusterError:
     shown = printable(str(place.address or place.scheduler_file or "local workers"))
     # Dask raises one error for many tries; their common cause stands in the first.
     cause: BaseException = error

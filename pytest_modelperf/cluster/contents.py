@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pytest_modelperf.cluster.records import ModelContent, ModelPart
+from pytest_modelperf.cluster.records import ModelContent, SentFile
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.model_file import ModelSource, open_model
@@ -30,8 +30,8 @@ def read_content(source: ModelSource, tell: Tell = lambda _: None) -> ModelConte
     file = open_model(source)
     if file.path is None:
         raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
-    beside = [ModelPart(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
-    graph = ModelPart(file.path.name, file.size_bytes)
+    beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
+    graph = SentFile(file.path.name, file.size_bytes)
     return ModelContent(str(file.path.resolve()), file.sha256(tell), (graph, *beside))
 
 

@@ -12,11 +12,11 @@ from distributed import get_worker
 
 from pytest_modelperf import errors
 from pytest_modelperf.cluster.records import (
-    Answer,
     AnsweredRemedy,
+    JobAnswer,
     JobContext,
+    JobOrder,
     Message,
-    Order,
     Work,
 )
 from pytest_modelperf.cluster.station import Station, station_of
@@ -45,12 +45,12 @@ class _Cancelled(Exception):  # noqa: N818  # no error: nobody waits for the job
 
 def run_job(order: str) -> str:
     """The answer to an order, both as JSON. It raises nothing: an error is an answer too."""
-    told = from_text(order, Order)
+    told = from_text(order, JobOrder)
     station = station_of(get_worker())
     if station is None:
         return _failed(ClusterError("a Dask worker without our preload module was given a job."))
     try:
-        return to_text(Answer(text=_carry_out(told, station)))
+        return to_text(JobAnswer(text=_carry_out(told, station)))
     except ModelPerfError as error:
         return _failed(error)
     except _Cancelled:
@@ -77,7 +77,7 @@ def _find_work(name: str) -> Work:
     return found
 
 
-def _carry_out(order: Order, station: Station) -> str:
+def _carry_out(order: JobOrder, station: Station) -> str:
     machine = station.machine
     if station.is_cancelled(order.key):
         raise _Cancelled
@@ -99,7 +99,7 @@ def _carry_out(order: Order, station: Station) -> str:
 class _Watch:
     """Passes on the progress of a job, and ends one that was cancelled."""
 
-    def __init__(self, order: Order, station: Station) -> None:
+    def __init__(self, order: JobOrder, station: Station) -> None:
         self._order = order
         self._station = station
         self._sent = float("-inf")
@@ -118,7 +118,7 @@ class _Watch:
 def _failed(error: ModelPerfError) -> str:
     remedy = error.remedy
     return to_text(
-        Answer(
+        JobAnswer(
             error=type(error).__name__,
             message=error.message,
             details=error.details,
@@ -129,7 +129,7 @@ def _failed(error: ModelPerfError) -> str:
     )
 
 
-def error_of(answer: Answer) -> ModelPerfError:
+def error_of(answer: JobAnswer) -> ModelPerfError:
     """The error that an answer holds, of the class that it had on the machine."""
     told = answer.remedy
     remedy = None if told is None else Remedy(told.text, dims=told.dims, **told.values)

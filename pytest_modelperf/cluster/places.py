@@ -18,7 +18,7 @@ _ENCRYPTED = ("tls://", "wss://")
 _BARE_ADDRESS = re.compile(r"[\w.-]+:[0-9]{1,5}")
 
 
-class Place(Struct, frozen=True):
+class ClusterPlace(Struct, frozen=True):
     """One of the three is not None: an address, a scheduler file, or a number of local workers."""
 
     address: str | None = None
@@ -37,15 +37,15 @@ def is_local(text: str) -> bool:
     return _LOCAL.fullmatch(text) is not None
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> ClusterPlace:
     """UsageError where it is none of the three, or the file is not there."""
     local = _LOCAL.fullmatch(text)
     if local is not None and int(local[1]) > 0:
-        return Place(local_workers=int(local[1]))
+        return ClusterPlace(local_workers=int(local[1]))
     if _ADDRESS.fullmatch(text):
-        return Place(address=text)
+        return ClusterPlace(address=text)
     if Path(text).is_file():
-        return Place(scheduler_file=Path(text))
+        return ClusterPlace(scheduler_file=Path(text))
     shown = printable(text)
     if local is None and _BARE_ADDRESS.fullmatch(text):
         raise UsageError(
@@ -59,7 +59,7 @@ def parse_place(text: str) -> Place:
     )
 
 
-def scheduler_address(place: Place) -> str:
+def scheduler_address(place: ClusterPlace) -> str:
     """The address in a scheduler file, or the one that was typed.
 
     UsageError where there is none.

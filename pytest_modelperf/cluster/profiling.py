@@ -16,10 +16,10 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measuring import measure_model
+from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model, with_phases_of
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 
 
 class ProfileOrder(Struct, frozen=True, kw_only=True):

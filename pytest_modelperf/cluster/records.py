@@ -37,7 +37,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         return f"{self.host} ({', '.join((self.key, *self.tags))})"
 
 
-class ModelPart(Struct, frozen=True):
+class SentFile(Struct, frozen=True):
     """A file of a model: its name relative to the folder of the model, and its size."""
 
     name: str
@@ -52,7 +52,7 @@ class ModelContent(Struct, frozen=True):
 
     path: str
     digest: str
-    parts: tuple[ModelPart, ...]
+    parts: tuple[SentFile, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -111,7 +111,7 @@ class ClusterStatus(Struct, frozen=True):
     running: tuple[RunningJob, ...]
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class JobOrder(Struct, frozen=True, kw_only=True):
     """What a worker is told of a job. Its messages go to `topic`, with the key of the job.
 
     `work` names a function: `package.module:function`.
@@ -137,7 +137,7 @@ class AnsweredRemedy(Struct, frozen=True, kw_only=True):
     values: Mapping[str, str] = {}
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class JobAnswer(Struct, frozen=True, kw_only=True):
     """How a job ended: with a text, or with an error of ours by the name of its class."""
 
     text: str | None = None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.phases import Generation, Phase
-from pytest_modelperf.profiler.dim_sizes import PairedSizes
+from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes
 from pytest_modelperf.profiler.request import ProfileRequest
 
 

@@ -17,18 +17,18 @@ from msgspec import Struct
 from pytest_modelperf.cluster.execution import error_of, name_of_work
 from pytest_modelperf.cluster.machines import describe_station, no_machine, read_machines
 from pytest_modelperf.cluster.records import (
-    Answer,
     ClusterStatus,
     Job,
+    JobAnswer,
+    JobOrder,
     Machine,
     Message,
     OnChange,
-    Order,
     RunningJob,
 )
 from pytest_modelperf.cluster.sending import Sender
 from pytest_modelperf.cluster.station import RESOURCE
-from pytest_modelperf.cluster.turns import Turns
+from pytest_modelperf.cluster.turns import JobTurns
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
 from pytest_modelperf.profiler.measurements import Progress
@@ -85,7 +85,7 @@ class Runner:
         self._running: dict[str, _Running] = {}
         self._submitted = self._ended = 0
         self._sender = Sender(client)
-        self._turns = Turns(self._describe_lack, patience_s)
+        self._turns = JobTurns(self._describe_lack, patience_s)
         self._background: set[asyncio.Task[None]] = set()
         self._jobs: set[asyncio.Task[Any] | None] = set()
         self._gone: ClusterError | None = None
@@ -165,7 +165,7 @@ class Runner:
         if self._gone is not None:
             raise self._gone
         job = running.job
-        order = Order(
+        order = JobOrder(
             key=key,
             topic=self._topic,
             work=name_of_work(job.work),
@@ -183,7 +183,7 @@ class Runner:
         )
         running.answer = asyncio.ensure_future(_answer_of(future))
         try:
-            answer = from_text(await running.answer, Answer)
+            answer = from_text(await running.answer, JobAnswer)
         except KilledWorker as error:
             raise _MachineLostError(error.last_worker.address) from error
         except CancelledError as error:

@@ -16,7 +16,7 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
-from pytest_modelperf.sweep.measuring import sweep_models
+from pytest_modelperf.sweep.configurations import sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 

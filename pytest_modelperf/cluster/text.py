@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.cluster.records import ClusterStatus, RunningJob
-from pytest_modelperf.profiler.progress import progress_line
+from pytest_modelperf.profiler.shown.progress import progress_line
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 

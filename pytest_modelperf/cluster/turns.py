@@ -25,7 +25,7 @@ class _Queue(Struct):
     giving_up: asyncio.TimerHandle | None = None
 
 
-class Turns:
+class JobTurns:
     """Lets jobs go in the order that they came, as many as there are machines for them.
 
     One more waits at each machine, so that none is idle while messages travel; near the end none

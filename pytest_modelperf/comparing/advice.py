@@ -12,7 +12,7 @@ from pytest_modelperf.comparing.figures import is_sampled, metric_title
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import titles
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
+from pytest_modelperf.profiler.shown.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
 
 # Advice to take more time asks for at least this many times as much.

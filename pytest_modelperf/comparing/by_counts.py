@@ -26,13 +26,8 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    Profile,
-    StaticProfile,
-    StoredInputs,
-)
+from pytest_modelperf.profiler.counting.records import StaticProfile
+from pytest_modelperf.profiler.records import Case, CaseProfile, Profile, StoredInputs
 
 # The totals of a graph, fresh or stored.
 CountTotals: TypeAlias = StoredStatic | StaticProfile

@@ -49,13 +49,13 @@ from pytest_modelperf.errors import MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide, Wanted, run_pair
-from pytest_modelperf.profiler.preparation import (
+from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Model,
     Watch,
     read_facts,
 )
+from pytest_modelperf.profiler.pairs.run import Pair, PairRun, RanSide, Wanted, run_pair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import (
     ProfileRequest,

@@ -17,13 +17,18 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.profiler.measured_cases import MeasuredCase
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.measuring import MeasuredCase
-from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.plans import measure_shortly, save_plan
-from pytest_modelperf.profiler.preparation import CasePlace, Model, complete_if_told, started_rig
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    Model,
+    complete_if_told,
+    started_rig,
+)
+from pytest_modelperf.profiler.pairs.plans import measure_shortly, save_plan
+from pytest_modelperf.profiler.pairs.run import Pair
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.stats.records import Percentile
 

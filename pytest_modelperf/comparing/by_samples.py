@@ -13,10 +13,10 @@ from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.profiler.conditions import find_noise
+from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
-from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
-from pytest_modelperf.profiler.sampling_policy import coarsened
+from pytest_modelperf.profiler.sampling.policy import coarsened
+from pytest_modelperf.profiler.shown.conditions import find_noise
 
 
 def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:

@@ -30,7 +30,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     is_quiet,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.page_facts import without_empty_columns
+from pytest_modelperf.profiler.shown.page_facts import without_empty_columns
 from pytest_modelperf.report.html.overview import CaseSection, Tone
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Latency

@@ -22,8 +22,8 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
 )
 from pytest_modelperf.profiler.measurements import DuetRound, LayerTime
-from pytest_modelperf.profiler.pair_run import PairRun
-from pytest_modelperf.profiler.part_layers import ChangedPlans, share_out
+from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, share_out
+from pytest_modelperf.profiler.pairs.run import PairRun
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.parts import calm_ns, part_figures, whole_beyond_parts
 

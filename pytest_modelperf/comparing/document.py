@@ -24,13 +24,13 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.profiler.facts_document import (
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.shown.facts_document import (
     LayerJson,
     LayerTypeJson,
     layer_to_json,
     layer_type_to_json,
 )
-from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Ratio
 

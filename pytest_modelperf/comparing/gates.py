@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, Tolerances
 from pytest_modelperf.comparing.records import Measure, Metric, Verdict
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.measurements import DuetRound, Round
-from pytest_modelperf.profiler.sampling import BlockPair
+from pytest_modelperf.profiler.sampling.rounds import BlockPair
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.profiler.counting.records import StaticLayer
 
 # A number alone, or after a separator: `534`, `Conv_12`, `onnx::Relu_7`, `input.4`, `Relu__5:0`.
 _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)

@@ -26,7 +26,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     is_quiet,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.tables import Table
 

@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.profiler.footprint import measure_footprint
-from pytest_modelperf.profiler.preparation import alone_at, unchanged
+from pytest_modelperf.profiler.model_in_worker import alone_at, unchanged
 from pytest_modelperf.stats.decisions import RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
-from pytest_modelperf.profiler.outputs import MAX_BYTES, Sent
+from pytest_modelperf.profiler.pairs.outputs import MAX_BYTES, Sent
 from pytest_modelperf.text.units import format_bytes, format_shape
 
 if TYPE_CHECKING:

@@ -14,10 +14,15 @@ from pytest_modelperf.comparing.verdict_lines import (
     verdict_word,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
 from pytest_modelperf.report.html.overview import Overview
 
 

@@ -10,23 +10,23 @@ from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.verdict_lines import rank_case, verdict_word
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import SideRun
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page_data import (
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
     case_entry,
     model_entry,
     side_entry,
     whole_page,
 )
-from pytest_modelperf.profiler.page_latency import (
+from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
     change_entry,
     engine_name,
     point_entry,
 )
-from pytest_modelperf.profiler.records import LayerType
 from pytest_modelperf.stats.records import Ratio
 
 _P50 = f"{LATENCY}p50"

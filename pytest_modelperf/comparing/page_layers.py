@@ -13,14 +13,15 @@ from pytest_modelperf.comparing.records import (
     LayerTypeChange,
     TimeChange,
 )
-from pytest_modelperf.profiler.page_latency import Entry
-from pytest_modelperf.profiler.page_layers import (
+from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.profiler.shown.page_layers import (
     SideLayers,
     layer_entry,
     precisions_of,
     type_entry,
 )
-from pytest_modelperf.profiler.records import LayerRow, LayerType
 
 _NS_PER_MS = 1e6
 

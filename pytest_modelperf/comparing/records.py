@@ -9,8 +9,9 @@ from enum import Enum
 from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import SideRun
-from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts
+from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts
 from pytest_modelperf.report.notebook import Shown
 
 

@@ -13,11 +13,11 @@ from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.model_in_worker import Model
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, request_of_each
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.working_folder import working_folder
 
 
 class Side(Struct, frozen=True):

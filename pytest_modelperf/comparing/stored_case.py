@@ -17,10 +17,10 @@ from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.text.escaping import printable
 

@@ -7,7 +7,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.tables import case_table, is_measured
 from pytest_modelperf.comparing.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import printable
 

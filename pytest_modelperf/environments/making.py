@@ -16,7 +16,7 @@ from pytest_modelperf.environments.installing import (
 )
 from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.environments.requirements import (
-    Wanted,
+    WantedPackages,
     constraints_of,
     is_met,
     read_requirements,
@@ -80,7 +80,7 @@ def make_environment(
 
 
 def _make(
-    wanted: Wanted,
+    wanted: WantedPackages,
     folder: Path,
     unfinished: Path,
     installer: Installer,

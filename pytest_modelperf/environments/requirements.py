@@ -22,7 +22,7 @@ _NUMPY = "numpy"
 _FIRST_FOR_NUMPY_2 = {"onnxruntime": Version("1.19")}
 
 
-class Wanted(Struct, frozen=True):
+class WantedPackages(Struct, frozen=True):
     """What an environment shall hold: normalized requirements, one for each package.
 
     `versions` has the version of each package, or None where one of them is a range. `key` is the
@@ -37,13 +37,13 @@ class Wanted(Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         return tuple(Requirement(text).name for text in self.requirements)
 
-    def exactly(self, packages: Mapping[str, str]) -> Wanted:
+    def exactly(self, packages: Mapping[str, str]) -> WantedPackages:
         """The same packages in just these versions."""
         read = map(Requirement, self.requirements)
         return read_requirements([f"{_with_extras(r)}=={packages[r.name]}" for r in read])
 
 
-def read_requirements(texts: Sequence[str]) -> Wanted:
+def read_requirements(texts: Sequence[str]) -> WantedPackages:
     """The requirements in a normal form; UsageError if they cannot be read."""
     found: dict[str, Requirement] = {}
     for text in texts:
@@ -58,14 +58,14 @@ def read_requirements(texts: Sequence[str]) -> Wanted:
         raise UsageError("there is no requirement: give one, such as onnxruntime==1.22.0.")
     versions = {name: _exact_version(requirement) for name, requirement in found.items()}
     known = {name: version for name, version in versions.items() if version is not None}
-    return Wanted(
+    return WantedPackages(
         tuple(str(found[name]) for name in sorted(found)),
         known if len(known) == len(found) else None,
         tuple(_key(found[name], versions[name]) for name in sorted(found)),
     )
 
 
-def constraints_of(wanted: Wanted, packages: Mapping[str, str]) -> tuple[str, ...]:
+def constraints_of(wanted: WantedPackages, packages: Mapping[str, str]) -> tuple[str, ...]:
     """What `packages` need beyond their own metadata."""
     if _NUMPY in wanted.names:
         # The user knows better.

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from pytest_modelperf.environments.document import StoredEnvironment
 from pytest_modelperf.environments.installing import python_in
 from pytest_modelperf.environments.records import Environment, Kept, KeptEnvironment, Unreadable
-from pytest_modelperf.environments.requirements import Wanted, read_requirements
+from pytest_modelperf.environments.requirements import WantedPackages, read_requirements
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
@@ -52,7 +52,7 @@ def environments_folder() -> Path:
     return (user_cache_folder() / "environments").absolute()
 
 
-def folder_of(wanted: Wanted) -> str:
+def folder_of(wanted: WantedPackages) -> str:
     """The name of the environment with these exact requirements for this interpreter."""
     named = [
         sys.implementation.cache_tag, platform.python_version(), sys.base_prefix,
@@ -61,7 +61,7 @@ def folder_of(wanted: Wanted) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def find_environment(folder: Path, wanted: Wanted) -> Environment | None:
+def find_environment(folder: Path, wanted: WantedPackages) -> Environment | None:
     """The kept environment with these requirements, or that they resolved to; None without one."""
     kept = _find_kept(folder, wanted)
     if kept is None:
@@ -73,7 +73,11 @@ def find_environment(folder: Path, wanted: Wanted) -> Environment | None:
 
 
 def keep_environment(
-    folder: Path, unfinished: Path, requested: Wanted, packages: Mapping[str, str], installer: str
+    folder: Path,
+    unfinished: Path,
+    requested: WantedPackages,
+    packages: Mapping[str, str],
+    installer: str,
 ) -> Environment:
     """Give an environment that was made its place; the caller holds the lock."""
     exact = requested.exactly(packages)
@@ -200,7 +204,7 @@ def unwritable(folder: Path, error: OSError) -> EnvironmentMakingError:
     )
 
 
-def _find_kept(folder: Path, wanted: Wanted) -> KeptEnvironment | None:
+def _find_kept(folder: Path, wanted: WantedPackages) -> KeptEnvironment | None:
     if wanted.versions is not None:
         kept = _read_kept(folder / folder_of(wanted))
         candidates = [kept] if isinstance(kept, KeptEnvironment) else []

@@ -17,7 +17,7 @@ from pytest_modelperf.graph.binding import (
 )
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
 from pytest_modelperf.graph.state import State, find_state
-from pytest_modelperf.graph.state_inputs import Span, StateInputs, state_inputs
+from pytest_modelperf.graph.state_inputs import StateInputs, TokenSpan, state_inputs
 from pytest_modelperf.text.escaping import printable
 
 
@@ -131,7 +131,7 @@ def _missing(state: State, phase: GenerationPhase, model: str) -> str:
 def _made(phase: BoundPhase, step: int, batch_size: int) -> StateInputs:
     asked, new = phase.phase, phase.new_tokens
     capacity = asked.prompt + asked.generate * (phase.state.chunk or 1)
-    span = Span(asked.before(step, new), new, capacity)
+    span = TokenSpan(asked.before(step, new), new, capacity)
     return state_inputs(
         phase.state, phase.inputs, span, batch_size=batch_size, dims=phase.binding.dims
     )

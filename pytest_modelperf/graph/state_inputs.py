@@ -31,7 +31,7 @@ class StateInputs(Struct, frozen=True):
     values: tuple[InputSpec, ...]
 
 
-class Span(Struct, frozen=True):
+class TokenSpan(Struct, frozen=True):
     """The tokens of one inference: so many new ones after those before.
 
     The prefill has none before. `capacity` is the length of a static cache that the model leaves
@@ -50,7 +50,7 @@ class Span(Struct, frozen=True):
 def state_inputs(
     state: State,
     inputs: Sequence[DeclaredInput],
-    span: Span,
+    span: TokenSpan,
     *,
     batch_size: int,
     dims: Mapping[str, int] | None = None,
@@ -91,7 +91,7 @@ class _Maker:
         self,
         state: State,
         inputs: Sequence[DeclaredInput],
-        span: Span,
+        span: TokenSpan,
         batch_size: int,
         given: Mapping[str, int],
     ) -> None:

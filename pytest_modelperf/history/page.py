@@ -17,9 +17,9 @@ from pytest_modelperf.history.text import (
     no_point,
     remarks,
 )
-from pytest_modelperf.profiler.case_page import CASE_DRAWINGS
-from pytest_modelperf.profiler.page_facts import run_table, without_empty_columns
-from pytest_modelperf.report.html.drawings import Drawings, Part
+from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
+from pytest_modelperf.profiler.shown.page_facts import run_table, without_empty_columns
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table
@@ -27,7 +27,7 @@ from pytest_modelperf.text.words import count_of
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
-    parts=(Part("history", "Curves"),),
+    parts=(Drawing("history", "Curves"),),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "history.css"),
     scripts=tuple(
         _FOLDER / f"{name}.js"

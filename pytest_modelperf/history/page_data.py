@@ -20,8 +20,8 @@ from pytest_modelperf.history.records import (
     shift_between,
 )
 from pytest_modelperf.history.text import metric_title, model_name
-from pytest_modelperf.profiler.page_data import model_entry, whole_page
-from pytest_modelperf.profiler.page_latency import Entry
+from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
+from pytest_modelperf.profiler.shown.page_latency import Entry
 
 # Logarithms are whole numbers of this part: 0.001 %.
 LOG_UNIT = 1e-5

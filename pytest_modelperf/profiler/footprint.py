@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.profiler.preparation import CasePlace, Model, make_workload, start_on
-from pytest_modelperf.profiler.rig import Setup, set_up
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, make_workload, start_on
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import set_up
 
 # Inferences after loading. Buffers are taken by the first, and a second one shows what is kept.
 _INFERENCES = 2

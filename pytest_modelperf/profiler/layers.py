@@ -17,6 +17,7 @@ from statistics import median
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, is_same_operator
 from pytest_modelperf.profiler.measurements import (
     LAYER_CONFIDENCE,
@@ -25,7 +26,6 @@ from pytest_modelperf.profiler.measurements import (
     LayerTime,
     RowKind,
 )
-from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.stats.calm import CalmTime, calm_time, make_blocks, tick_median
 
 _KINDS = tuple(RowKind)

@@ -10,9 +10,9 @@ from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.phase_inputs import BoundPhase
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.graph.structure import byte_size
+from pytest_modelperf.profiler.counting.count import profile_graph
+from pytest_modelperf.profiler.counting.records import GenerationCounts
 from pytest_modelperf.profiler.hookspecs import Operators
-from pytest_modelperf.profiler.records import GenerationCounts
-from pytest_modelperf.profiler.static.count import profile_graph
 
 
 def count_generation(

@@ -26,17 +26,12 @@ from pytest_modelperf.graph.model_file import (
 from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.graph.state import find_state
-from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
-from pytest_modelperf.profiler.given_inputs import GivenInputs, specs_of
+from pytest_modelperf.profiler.counting.count import profile_graph
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.hookspecs import Operators
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    ModelFacts,
-    Profile,
-    StaticProfile,
-)
-from pytest_modelperf.profiler.static.count import profile_graph
+from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, combine_sizes, varying_names
+from pytest_modelperf.profiler.inputs.given import GivenInputs, specs_of
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.text.escaping import printable
 
 # A static profile reads no weights, but the digest has to. Only files up to this size are hashed.
@@ -287,7 +282,7 @@ def profile_bound(
         profile = replace(profile, generation=counts)
     if sparsity:
         # Imported here: only this needs numpy's more costly parts.
-        from pytest_modelperf.profiler.static.weights import add_sparsity
+        from pytest_modelperf.profiler.counting.weights import add_sparsity
 
         profile = add_sparsity(profile, bound)
     return profile

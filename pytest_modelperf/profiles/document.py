@@ -11,9 +11,11 @@ from msgspec import Meta, Struct
 
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
-from pytest_modelperf.profiler.document import OutcomeJson, ProfileJson, profile_to_json
-from pytest_modelperf.profiler.document_reader import read_profile
-from pytest_modelperf.profiler.facts_document import (
+from pytest_modelperf.profiler.counting.records import StaticProfile
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.shown.document import OutcomeJson, ProfileJson, profile_to_json
+from pytest_modelperf.profiler.shown.document_reader import read_profile
+from pytest_modelperf.profiler.shown.facts_document import (
     EngineJson,
     LayerJson,
     LayerTypeJson,
@@ -25,7 +27,6 @@ from pytest_modelperf.profiler.facts_document import (
     layer_type_to_json,
     machine_to_json,
 )
-from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile, StaticProfile
 from pytest_modelperf.profiles.records import (
     CasePair,
     DifferentCondition,

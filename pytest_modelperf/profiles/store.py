@@ -29,7 +29,7 @@ SUFFIX = ".json"
 _MAX_BYTES = 256 << 20
 
 
-class Contents(Struct, frozen=True):
+class KeptProfiles(Struct, frozen=True):
     """The readable profiles of a model, oldest first, and the unusable ones."""
 
     kept: tuple[NamedProfile, ...]
@@ -71,7 +71,7 @@ class ProfileStore(Struct, frozen=True):
         """The names of all profiles, readable or not."""
         return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
 
-    def read_all(self) -> Contents:
+    def read_all(self) -> KeptProfiles:
         kept: list[NamedProfile] = []
         unusable: list[UnusableProfile] = []
         for file in sorted(self._files()):
@@ -86,7 +86,7 @@ class ProfileStore(Struct, frozen=True):
             except ModelPerfError as error:
                 unusable.append(UnusableProfile(name, str(error)))
         kept.sort(key=lambda named: (_time(named), named.name))
-        return Contents(tuple(kept), tuple(unusable))
+        return KeptProfiles(tuple(kept), tuple(unusable))
 
     def read(self, name: str) -> NamedProfile:
         """The profile of that name; UsageError if there is none, or if it is not valid."""

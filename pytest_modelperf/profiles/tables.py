@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import CaseComparison, LayerChange
 from pytest_modelperf.comparing.tables import layer_type_time_tables, without_intervals
-from pytest_modelperf.profiler.conditions import describe_instruction_sets
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
-from pytest_modelperf.profiler.records import CaseProfile, LayerType
-from pytest_modelperf.profiler.tables.layer_columns import layer_total_ns
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
+from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiles.records import FLOPS, CasePair, NamedProfile, ProfileList, SideBySide
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.tables.static import describe_model
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.tables.static import describe_model
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.records import (
     DIMENSIONS,
     ENGINE,

@@ -21,7 +21,7 @@ from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.files.git import FETCH_SECONDS, GitAnswer, ask_git
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"

@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.preparation import (
+from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Model,
     Watch,
@@ -33,7 +33,8 @@ from pytest_modelperf.profiler.preparation import (
 )
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup, kernel_run_of
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import kernel_run_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.roofline.records import (
     Bandwidth,

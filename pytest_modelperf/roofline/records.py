@@ -19,8 +19,9 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import MAX_INTEGER, Positive
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
-from pytest_modelperf.profiler.records import CaseProfile, StaticLayer, StaticProfile
+from pytest_modelperf.profiler.records import CaseProfile
 
 _NS_PER_S = 1e9
 _SAME = {"uint8": "int8"}

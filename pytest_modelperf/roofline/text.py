@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from pytest_modelperf.profiler.text import Inset
+from pytest_modelperf.profiler.shown.text import Inset
 from pytest_modelperf.report.page import Page
 from pytest_modelperf.roofline.records import Roofline
 from pytest_modelperf.roofline.tables import peak_lines, roofline_table

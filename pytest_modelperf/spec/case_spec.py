@@ -59,7 +59,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
 
         given = None
         if self.input_file is not None:
-            from pytest_modelperf.profiler.given_inputs import read_given
+            from pytest_modelperf.profiler.inputs.given import read_given
 
             given = read_given(str(self.input_file))
         generations = [

@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.profiler.dim_sizes import pair_sizes
+from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import SECONDS, as_seconds

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec import run_definitions as run
-from pytest_modelperf.spec.measuring import MeasuringSettings
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.model_tables import ModelTables
 from pytest_modelperf.spec.readers import is_gateway
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.limits import PHASE_WORDS, Budget
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
+from pytest_modelperf.profiler.inputs.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.spec.case_spec import CaseSpec, TestedModel
 
 if TYPE_CHECKING:

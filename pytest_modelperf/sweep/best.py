@@ -11,10 +11,10 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.measuring import measure_model
-from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.measured_cases import measure_model
+from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource

@@ -15,8 +15,9 @@ from pytest_modelperf.comparing.document import (
     ratio_interval,
 )
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.profiler.document import OutcomeJson, ProfileJson, profile_to_json
-from pytest_modelperf.profiler.facts_document import (
+from pytest_modelperf.profiler.records import ModelFacts, Outcome
+from pytest_modelperf.profiler.shown.document import OutcomeJson, ProfileJson, profile_to_json
+from pytest_modelperf.profiler.shown.facts_document import (
     EngineJson,
     LatencyJson,
     MachineJson,
@@ -24,7 +25,6 @@ from pytest_modelperf.profiler.facts_document import (
     latency_to_json,
     machine_to_json,
 )
-from pytest_modelperf.profiler.records import ModelFacts, Outcome
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, ms
 from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweep.records import (

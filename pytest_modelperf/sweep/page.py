@@ -7,11 +7,16 @@ import datetime as dt
 from pytest_modelperf.comparing.page import comparison_overview
 from pytest_modelperf.comparing.verdict_lines import FAILED
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.case_page import render_case_page
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page import profile_overview
-from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
-from pytest_modelperf.profiler.page_latency import engine_name
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page import profile_overview
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import Sweep, SweepSide

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pytest_modelperf.comparing.page_data import compared_case, shown_comparisons
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page_data import (
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
     model_entry,
     profile_case,
     side_entry,
     whole_page,
 )
-from pytest_modelperf.profiler.page_latency import (
+from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
     change_entry,

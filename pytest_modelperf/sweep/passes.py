@@ -18,7 +18,7 @@ from pytest_modelperf.errors import MeasureError, TooFewCoresError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
-from pytest_modelperf.profiler.preparation import (
+from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Model,
     Watch,
@@ -30,9 +30,10 @@ from pytest_modelperf.profiler.preparation import (
     unchanged,
 )
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.profiler.rig import Rig, Setup, set_up, step_of
-from pytest_modelperf.profiler.sampling import sample_in_turn
-from pytest_modelperf.profiler.trials import SamplingProgress
+from pytest_modelperf.profiler.sampling.loop import SamplingProgress
+from pytest_modelperf.profiler.sampling.rounds import sample_in_turn
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, step_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.sweep.records import Configuration
 from pytest_modelperf.sweep.sides import BoundSide

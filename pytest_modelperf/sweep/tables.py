@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (

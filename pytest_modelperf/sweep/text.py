@@ -18,10 +18,10 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     failure_lines,
 )
-from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.records import Outcome, Profile
-from pytest_modelperf.profiler.tables.measured import layer_type_time_table
-from pytest_modelperf.profiler.tables.static import describe_model
+from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
+from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.tables import table_width
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide

@@ -13,8 +13,8 @@ from pytest_modelperf.comparing.figures import CACHE, GROWTH
 from pytest_modelperf.comparing.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.growth import judge_growth

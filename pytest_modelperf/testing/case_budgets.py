@@ -9,6 +9,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.testing.budget_figures import growth_for_budgets, with_memory
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     static_budget_metrics,
@@ -16,7 +17,6 @@ from pytest_modelperf.testing.budgets import (
 )
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 from pytest_modelperf.testing.drift import judge_drift
-from pytest_modelperf.testing.measuring import growth_for_budgets, with_memory
 
 NOTHING_RAN = "budgets of what a run tells are not judged: nothing ran"
 

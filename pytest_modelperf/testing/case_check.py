@@ -28,10 +28,10 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, machine_of
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, Watch, machine_of
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec, is_local
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.run_definitions import (

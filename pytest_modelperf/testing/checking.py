@@ -15,12 +15,13 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement, Progress
-from pytest_modelperf.profiler.measuring import measure_case
-from pytest_modelperf.profiler.preparation import Watch, check_cores
+from pytest_modelperf.profiler.model_in_worker import Watch, check_cores
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.spec.run_definitions import UpdateMode
+from pytest_modelperf.testing.budget_figures import require_measured
 from pytest_modelperf.testing.case_budgets import with_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.drift import require_history
@@ -32,7 +33,6 @@ from pytest_modelperf.testing.function_check import (
 )
 from pytest_modelperf.testing.judging import judge_case
 from pytest_modelperf.testing.linking import with_link
-from pytest_modelperf.testing.measuring import require_measured
 from pytest_modelperf.testing.outcome_of_check import make_outcome
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.recording import record_check

@@ -23,11 +23,11 @@ from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.spec.run_definitions import CLUSTER
+from pytest_modelperf.testing.budget_figures import require_measured
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
-from pytest_modelperf.testing.measuring import require_measured
 from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
 from pytest_modelperf.testing.sent_check import check_job, read_answer
 

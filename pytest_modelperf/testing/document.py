@@ -12,14 +12,14 @@ from pytest_modelperf.comparing.document import ComparedCaseJson, case_compariso
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
-from pytest_modelperf.profiler.document import GenerationJson, StaticJson, generation_to_json
-from pytest_modelperf.profiler.facts_document import (
+from pytest_modelperf.profiler.records import ModelFacts
+from pytest_modelperf.profiler.shown.document import GenerationJson, StaticJson, generation_to_json
+from pytest_modelperf.profiler.shown.facts_document import (
     LatencyJson,
     MachineJson,
     latency_to_json,
     machine_to_json,
 )
-from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, to_json
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 

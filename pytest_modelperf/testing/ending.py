@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
-from pytest_modelperf.profiler.report_files import check_report_files
+from pytest_modelperf.profiler.shown.report_files import check_report_files
 from pytest_modelperf.spec.run_definitions import HTML
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sized_case import SizedCase

@@ -21,15 +21,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pytest_modelperf.comparing.records import CaseComparison
+    from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
     from pytest_modelperf.profiler.measurements import Measurement
-    from pytest_modelperf.profiler.records import (
-        Case,
-        CaseProfile,
-        GenerationFigures,
-        LayerRow,
-        LayerType,
-        StaticProfile,
-    )
+    from pytest_modelperf.profiler.records import Case, CaseProfile, GenerationFigures, LayerRow
     from pytest_modelperf.spec.case_words import CaseWords
     from pytest_modelperf.stats.records import Latency
     from pytest_modelperf.testing.case_check import CaseCheck

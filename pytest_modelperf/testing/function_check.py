@@ -8,13 +8,13 @@ from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.measuring import measure_function
-from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.measured_cases import measure_function
+from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.testing.budget_figures import require_measured
 from pytest_modelperf.testing.budgets import LimitedFigures, latency_limits, timed_budget_metrics
 from pytest_modelperf.testing.case_budgets import NOTHING_RAN, with_run
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
-from pytest_modelperf.testing.measuring import require_measured
 from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION
 
 

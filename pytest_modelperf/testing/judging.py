@@ -25,13 +25,13 @@ from pytest_modelperf.comparing.stored_case import (
 )
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.pairs.run import Pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.testing.against import older_version
+from pytest_modelperf.testing.budget_figures import measure_for_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult, CheckContext
-from pytest_modelperf.testing.measuring import measure_for_budgets
 
 
 def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:

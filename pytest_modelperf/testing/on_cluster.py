@@ -18,7 +18,7 @@ from pytest_modelperf.cluster.records import ClusterStatus
 from pytest_modelperf.cluster.text import status_line
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.profiler.hookspecs import is_hook_name
-from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.spec.run_definitions import CLUSTER
 from pytest_modelperf.testing.case_check import CaseCheck
 from pytest_modelperf.testing.checking import Checker

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.model_names import name_models, name_paths
+from pytest_modelperf.profiler.shown.model_names import name_models, name_paths
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.escaping import printable
 

@@ -10,7 +10,7 @@ from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.outcomes import CaseOutcome
 

@@ -6,9 +6,14 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.case_view import CaseView, cases_table
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
 from pytest_modelperf.report.html.overview import Overview, Tone
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport

@@ -10,9 +10,9 @@ from pytest_modelperf.comparing.page_data import (
     compared_model,
     engine_of_runs,
 )
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page_data import side_entry, whole_page
-from pytest_modelperf.profiler.page_latency import Entry, RanFigures
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_data import side_entry, whole_page
+from pytest_modelperf.profiler.shown.page_latency import Entry, RanFigures
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import rank_outcome

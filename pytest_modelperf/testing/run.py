@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.engine_change import EngineChange
     from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
-    from pytest_modelperf.profiler.preparation import Watch
+    from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import CaseProfile
     from pytest_modelperf.testing.case_check import CaseCheck
     from pytest_modelperf.testing.checking import Checked, ChecksCases

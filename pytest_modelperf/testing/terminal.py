@@ -45,7 +45,7 @@ class LiveLine:
             return
         if now - self._drawn_at < _EVERY_S and not progress.is_waiting:
             return
-        from pytest_modelperf.profiler.progress import progress_line
+        from pytest_modelperf.profiler.shown.progress import progress_line
 
         self._drawn_at = now
         self.draw(lambda room: progress_line(progress, room))

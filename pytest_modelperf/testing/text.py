@@ -16,7 +16,7 @@ from pytest_modelperf.comparing.case_text import (
 from pytest_modelperf.comparing.records import RECORDED, Verdict
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, describe_facts
 from pytest_modelperf.profiler.generation import NamedFigures
-from pytest_modelperf.profiler.tables.generation import tables_of_generations
+from pytest_modelperf.profiler.shown.tables.generation import tables_of_generations
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.testing.commands import profile_alone

@@ -16,8 +16,8 @@ from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.stored_case import find_missing
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.pairs.run import Pair
 from pytest_modelperf.profiler.worker.gateway import LOCAL
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 

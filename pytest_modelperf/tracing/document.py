@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pytest_modelperf.files.documents import Count, DurationMs
-from pytest_modelperf.profiler.facts_document import (
+from pytest_modelperf.profiler.shown.facts_document import (
     ByPercentile,
     NeededSamplesJson,
     latency_to_json,

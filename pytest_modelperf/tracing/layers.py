@@ -16,11 +16,11 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.structure import Node, PlanGraph
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.layers import layer_indexes, main_layer
 from pytest_modelperf.profiler.measurements import Kernel
-from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.profiler.request import profile_bound
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.records import Argument

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import STDOUT, check_output, written_text
-from pytest_modelperf.profiler.working_folder import WorkingFolder
+from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.working_folder import leave_inherited
+from pytest_modelperf.profiler.worker.working_folder import leave_inherited
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.memory import ResidentMemory
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Span

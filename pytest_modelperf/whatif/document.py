@@ -13,13 +13,14 @@ from pytest_modelperf.comparing.document import (
     ratio_interval,
 )
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.profiler.facts_document import (
+from pytest_modelperf.profiler.counting.records import StaticLayer
+from pytest_modelperf.profiler.records import LayerRow, ModelFacts
+from pytest_modelperf.profiler.shown.facts_document import (
     EngineJson,
     MachineJson,
     engine_to_json,
     machine_to_json,
 )
-from pytest_modelperf.profiler.records import LayerRow, ModelFacts, StaticLayer
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
 

@@ -6,16 +6,16 @@ import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_modelperf.profiler.case_page import CASE_DRAWINGS
-from pytest_modelperf.profiler.page_facts import (
+from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
+from pytest_modelperf.profiler.shown.page_facts import (
     ModelRow,
     format_share,
     models_table,
     run_table,
     without_empty_columns,
 )
-from pytest_modelperf.profiler.page_latency import engine_name
-from pytest_modelperf.report.html.drawings import Drawings, Part
+from pytest_modelperf.profiler.shown.page_latency import engine_name
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table
@@ -43,7 +43,7 @@ from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
-    parts=(Part("whatif", "What if"),),
+    parts=(Drawing("whatif", "What if"),),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
     scripts=(
         *CASE_DRAWINGS.scripts,

@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.profiler.page_data import case_entry, model_entry, side_entry, whole_page
-from pytest_modelperf.profiler.page_latency import Entry, engine_name
-from pytest_modelperf.profiler.page_layers import fused_entries
 from pytest_modelperf.profiler.records import LayerRow
-from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.profiler.shown.page_data import (
+    case_entry,
+    model_entry,
+    side_entry,
+    whole_page,
+)
+from pytest_modelperf.profiler.shown.page_latency import Entry, engine_name
+from pytest_modelperf.profiler.shown.page_layers import fused_entries
+from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from pytest_modelperf.comparing.case_text import write_fact
-from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.tables.static import describe_model
+from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.outputs import judged_lines

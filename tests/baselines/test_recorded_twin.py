@@ -21,7 +21,7 @@ from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_fidelity, make_provenance
 from tests.support.small_models import ones, parse
 

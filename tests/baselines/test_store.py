@@ -58,9 +58,10 @@ from pytest_modelperf.files import writing as files
 from pytest_modelperf.files.documents import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
 from tests.support.baseline_writer import DAY, MACHINE, NAME, make_case, make_recording
 from tests.support.checkout import ROOT
 from tests.support.doubted_twin import SLOWER

@@ -24,7 +24,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
 from pytest_modelperf.profiler.request import MAX_HASHED_BYTES
-from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from tests.support.command import Result, environment, run, spawn
 from tests.support.light_models import light_model
 from tests.support.small_models import ones, parse, save_beside
@@ -320,7 +320,7 @@ def test_a_column_of_sparsity_is_reason_enough_to_read_the_weights(option: str) 
 
 
 PLUGIN = """
-from pytest_modelperf.profiler.static.cost import Cost
+from pytest_modelperf.profiler.counting.cost import Cost
 
 
 def modelperf_register_operators(operators):

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.stats.estimates import needed_samples
-from pytest_modelperf.sweep import measuring as sweeping
+from pytest_modelperf.sweep import configurations as sweeping
 from pytest_modelperf.sweep.records import Sweep, SweepPoint
 from pytest_modelperf.sweep.sides import SweepSource
 from tests.support.checkout import ROOT

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.profiler.document import dump_profile
+from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.tracing.document import TraceTotalsJson
 from tests.support.command import run
 from tests.support.ort_profiles import (

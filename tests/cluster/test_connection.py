@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("distributed", reason="needs the extra `cluster`")
 
 from pytest_modelperf.cluster.connection import connected
-from pytest_modelperf.cluster.places import Place
+from pytest_modelperf.cluster.places import ClusterPlace
 from tests.support.clusters import ClusterProcesses
 
 
@@ -39,7 +39,7 @@ def test_a_connection_that_is_under_way_leaves_no_socket_open(
     try:
         processes.start_scheduler()
         before = open_sockets()
-        with connected(Place(scheduler_file=processes.file)) as client:
+        with connected(ClusterPlace(scheduler_file=processes.file)) as client:
 
             async def begin() -> asyncio.Task[Any]:
                 connecting = client.rpc.connect(f"tcp://127.0.0.1:{silent_port}")

@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.cluster.places import Place, is_encrypted, parse_place, scheduler_address
+from pytest_modelperf.cluster.places import (
+    ClusterPlace,
+    is_encrypted,
+    parse_place,
+    scheduler_address,
+)
 from pytest_modelperf.errors import UsageError
 
 
 def test_a_cluster_is_an_address_a_file_or_local(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text("{}")
-    assert parse_place("tcp://host:8786") == Place(address="tcp://host:8786")
-    assert parse_place("tls://10.0.0.1:8786") == Place(address="tls://10.0.0.1:8786")
-    assert parse_place(str(file)) == Place(scheduler_file=file)
-    assert parse_place("local:4") == Place(local_workers=4)
+    assert parse_place("tcp://host:8786") == ClusterPlace(address="tcp://host:8786")
+    assert parse_place("tls://10.0.0.1:8786") == ClusterPlace(address="tls://10.0.0.1:8786")
+    assert parse_place(str(file)) == ClusterPlace(scheduler_file=file)
+    assert parse_place("local:4") == ClusterPlace(local_workers=4)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +44,8 @@ def test_anything_else_is_an_error_that_says_what_to_type(text: str, told: str) 
 def test_a_scheduler_file_leads_to_its_scheduler(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text('{"type": "Scheduler", "address": "tls://10.0.0.1:8786", "workers": {}}')
-    address = scheduler_address(Place(scheduler_file=file))
-    assert address == scheduler_address(Place(address=address)) == "tls://10.0.0.1:8786"
+    address = scheduler_address(ClusterPlace(scheduler_file=file))
+    assert address == scheduler_address(ClusterPlace(address=address)) == "tls://10.0.0.1:8786"
     assert is_encrypted(address)
     assert not is_encrypted("tcp://10.0.0.1:8786")
 
@@ -50,4 +55,4 @@ def test_a_file_that_names_no_scheduler_is_an_error(tmp_path: Path, content: byt
     file = tmp_path / "scheduler.json"
     file.write_bytes(content)
     with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler: .+ Start one with"):
-        scheduler_address(Place(scheduler_file=file))
+        scheduler_address(ClusterPlace(scheduler_file=file))

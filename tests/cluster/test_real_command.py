@@ -16,8 +16,8 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.bisect.test_commits import Repository, repository  # noqa: F401  # a fixture
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.command import run

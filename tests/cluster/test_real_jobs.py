@@ -26,8 +26,8 @@ from pytest_modelperf.errors import BindingError, ClusterError, MeasureError
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support import cluster_work
 from tests.support.clusters import ClusterProcesses, Watched
 from tests.support.processes import LIMIT_S, wait_until

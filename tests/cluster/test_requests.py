@@ -12,11 +12,11 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import UsageError, Wording
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.phases import Generation, Phase
-from pytest_modelperf.profiler.dim_sizes import PairedSizes, pair_sizes
-from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import load_extensions
+from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, pair_sizes
+from pytest_modelperf.profiler.inputs.given import read_given
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 
 
 def sent(request: ProfileRequest) -> list[ProfileRequest]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_modelperf.cluster.records import Machine
-from pytest_modelperf.cluster.turns import Turns
+from pytest_modelperf.cluster.turns import JobTurns
 
 ANY = ()
 BOARD = ("board",)
@@ -24,7 +24,7 @@ class Crowd:
     """Jobs that wait for their turn, and say when they have it."""
 
     def __init__(self, machines: Sequence[Machine], patience_s: float = 60.0) -> None:
-        self.turns = Turns(lambda names: LookupError(*names), patience_s)
+        self.turns = JobTurns(lambda names: LookupError(*names), patience_s)
         self.turns.set_machines(machines)
         self.begun: list[int] = []
         self._ends: list[asyncio.Event] = []

@@ -14,7 +14,7 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import ClusterError
-from pytest_modelperf.profiler.given_inputs import GivenInputs
+from pytest_modelperf.profiler.inputs.given import GivenInputs
 from pytest_modelperf.profiler.measurements import Progress
 
 

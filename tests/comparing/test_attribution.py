@@ -25,19 +25,13 @@ from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
+from pytest_modelperf.profiler.counting.records import Shape, StaticLayer, StaticProfile, Uncounted
+from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
-from pytest_modelperf.profiler.measuring import measure_model
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    Shape,
-    StaticLayer,
-    StaticProfile,
-    Uncounted,
-)
+from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.calm import CalmTime
 from tests.support.facts import make_engine
 from tests.support.profiles import make_measurement

@@ -25,13 +25,13 @@ from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.engines.source import EngineModule
-from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.inputs.given import read_given
+from pytest_modelperf.profiler.model_in_worker import Model
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.command import Result, run
 from tests.support.doubted_twin import doubted
 from tests.support.facts import make_provenance

@@ -15,15 +15,9 @@ from pytest_modelperf.comparing.by_counts import SideCounts, compare_with_stored
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict, worst
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    Profile,
-    StaticLayer,
-    StaticProfile,
-    Uncounted,
-)
+from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
 from tests.support.facts import make_model, make_provenance
 
 CASE = Case(1, 1)

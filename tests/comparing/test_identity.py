@@ -27,12 +27,12 @@ from pytest_modelperf.comparing.stored_case import settle
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.graph.structure_digest import digest_structure
-from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.inputs.given import read_given
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_provenance
 from tests.support.small_models import ones, parse, save_beside, zero
 

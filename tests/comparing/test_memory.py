@@ -17,10 +17,10 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_open_starts
 from pytest_modelperf.profiler.footprint import LEAST_BYTES, measure_footprint
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.small_models import ones, parse, save_beside
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.records import OutputChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
-from pytest_modelperf.profiler.outputs import Sent
+from pytest_modelperf.profiler.pairs.outputs import Sent
 
 
 def sent(values: Any, dtype: npt.DTypeLike = np.float32) -> Sent:  # noqa: ANN401  # anything numpy takes

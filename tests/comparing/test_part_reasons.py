@@ -16,8 +16,8 @@ from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.small_models import parse
 
 # Shape inference does not know the output of the Scaler, so a run has to tell it. The products take

@@ -24,19 +24,19 @@ from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
-from pytest_modelperf.profiler.conditions import (
+from pytest_modelperf.profiler.counting import cost
+from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
+from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
+from pytest_modelperf.profiler.inputs.made import make_inputs
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.sampling.worker_bench import MAX_LAYER_RUNS
+from pytest_modelperf.profiler.shown.conditions import (
     MAX_OTHERS,
     MAX_STOLEN,
     MAX_SWITCHES_PER_SECOND,
     MAX_THROTTLED,
 )
-from pytest_modelperf.profiler.doctor import LEVEL, POWER
-from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
-from pytest_modelperf.profiler.inputs import make_inputs
-from pytest_modelperf.profiler.rig import MAX_LAYER_RUNS
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.static import cost
-from pytest_modelperf.profiler.tables.layer_columns import ALL_COLUMNS
+from pytest_modelperf.profiler.shown.tables.layer_columns import ALL_COLUMNS
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level

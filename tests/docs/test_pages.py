@@ -41,17 +41,15 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
-from pytest_modelperf.profiler.hookspecs import PROJECT, Hooks
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    LayerRow,
+from pytest_modelperf.profiler.counting.records import (
     LayerType,
     StaticLayer,
     StaticProfile,
     Uncounted,
 )
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+from pytest_modelperf.profiler.hookspecs import PROJECT, Hooks
+from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS

@@ -51,8 +51,8 @@ from pytest_modelperf.files.documents import DocumentFile
 from pytest_modelperf.files.output import written_text
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
-from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
-from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiles.store import ProfileStore

@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 from pytest_modelperf.files.interrupts import lost_interrupts_raised
-from pytest_modelperf.profiler.working_folder import WorkingFolder
+from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from tests.support.command import environment, run
 from tests.support.project import write_dense
 

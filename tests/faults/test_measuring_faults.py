@@ -34,17 +34,17 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
 from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import CasePlace, Model, unchanged
-from pytest_modelperf.profiler.quantizing import quantize
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, unchanged
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.sampling import sample, sample_duet
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.sampling.rounds import sample, sample_duet
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.whatif.measuring import ask_what_if
+from pytest_modelperf.whatif.quantizing import quantize
 from pytest_modelperf.whatif.records import WhatIf
+from pytest_modelperf.whatif.variants import ask_what_if
 from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
 from tests.support.processes import children, ends, on_linux
@@ -522,12 +522,12 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
 @pytest.mark.parametrize(
     ("place", "command"),
     [
-        ("pytest_modelperf.profiler.preparation.load_model", "profile m.onnx"),
-        ("pytest_modelperf.profiler.rig.kernel_run_of", "profile m.onnx"),
-        ("pytest_modelperf.profiler.text.render_profile", "profile m.onnx"),
+        ("pytest_modelperf.profiler.model_in_worker.load_model", "profile m.onnx"),
+        ("pytest_modelperf.profiler.sampling.worker_bench.kernel_run_of", "profile m.onnx"),
+        ("pytest_modelperf.profiler.shown.text.render_profile", "profile m.onnx"),
         ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),
-        ("pytest_modelperf.sweep.measuring.sum_up", "sweep m.onnx"),
-        ("pytest_modelperf.whatif.measuring._reopened", "whatif m.onnx --prune 0.5"),
+        ("pytest_modelperf.sweep.configurations.sum_up", "sweep m.onnx"),
+        ("pytest_modelperf.whatif.variants._reopened", "whatif m.onnx --prune 0.5"),
     ],
 )
 def test_an_interrupt_between_runs_ends_all(

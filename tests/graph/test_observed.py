@@ -17,10 +17,10 @@ from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import write_runnable
+from pytest_modelperf.profiler.counting.count import profile_graph
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.engines import onnxruntime as engine
-from pytest_modelperf.profiler.inputs import make_inputs
-from pytest_modelperf.profiler.records import StaticProfile
-from pytest_modelperf.profiler.static.count import profile_graph
+from pytest_modelperf.profiler.inputs.made import make_inputs
 from pytest_modelperf.profiler.worker.agent import ModelLocation
 from tests.support.light_models import light_model
 from tests.support.small_models import parse

@@ -17,7 +17,7 @@ from pytest_modelperf.graph.load import declared_inputs, declared_outputs, load_
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.graph.state import Count, InputAxis, LengthInput, State, StatePair, find_state
-from pytest_modelperf.graph.state_inputs import Span, StateInputs, state_inputs
+from pytest_modelperf.graph.state_inputs import StateInputs, TokenSpan, state_inputs
 
 _IDS = DeclaredInput("ids", "int64", ("batch", "seq"))
 _PAST = DeclaredInput("past", "float32", ("batch", 2, "old_len", 8))
@@ -28,7 +28,7 @@ _STATIC = State((StatePair("past", "present"),), (InputAxis("ids", 1),))
 def _inputs(
     state: State, *more: DeclaredInput, before: int = 5, new: int = 1, **dims: int
 ) -> StateInputs:
-    span = Span(before, new, capacity=12)
+    span = TokenSpan(before, new, capacity=12)
     return state_inputs(state, (_IDS, _PAST, *more), span, batch_size=2, dims=dims)
 
 
@@ -50,7 +50,7 @@ def test_tokens_are_new_and_the_past_is_before(before: int, new: int, dims: obje
 def test_a_nameless_dimension_is_called_by_its_place() -> None:
     past = DeclaredInput("past", "float32", ("batch", 2, None, 8))
 
-    found = state_inputs(_GROWING, (_IDS, past), Span(5, 1, 12), batch_size=2)
+    found = state_inputs(_GROWING, (_IDS, past), TokenSpan(5, 1, 12), batch_size=2)
 
     assert found.dims == {"seq": 1, "past.2": 5}
 
@@ -64,7 +64,7 @@ def test_one_dimension_of_two_sizes_is_refused() -> None:
     past = DeclaredInput("past", "float32", ("batch", 2, "seq", 8))
 
     with pytest.raises(BindingError, match=r"'seq' of the input 'past' has to be 5.*Export"):
-        state_inputs(_GROWING, (_IDS, past), Span(5, 1, 12), batch_size=2)
+        state_inputs(_GROWING, (_IDS, past), TokenSpan(5, 1, 12), batch_size=2)
 
 
 def test_a_size_that_contradicts_the_tokens_is_refused() -> None:
@@ -194,7 +194,7 @@ def test_a_cache_that_grows_although_it_is_declared_not_to_is_refused() -> None:
 
 
 def _feed(
-    proto: onnx.ModelProto, state: State, span: Span, ids: npt.NDArray[np.int64]
+    proto: onnx.ModelProto, state: State, span: TokenSpan, ids: npt.NDArray[np.int64]
 ) -> dict[str, npt.NDArray[np.generic]]:
     declared = declared_inputs(proto)
     made = state_inputs(state, declared, span, batch_size=1)
@@ -222,16 +222,16 @@ def test_steps_compute_what_one_inference_on_all_tokens_does(capacity: int | Non
     ids = np.random.default_rng(0).integers(0, 64, 9)
 
     def infer(
-        span: Span, past: Mapping[str, npt.NDArray[np.generic]]
+        span: TokenSpan, past: Mapping[str, npt.NDArray[np.generic]]
     ) -> dict[str, npt.NDArray[np.float32]]:
         feed = _feed(proto, state, span, ids)
         assert {name: feed[name].shape for name in past} == {n: a.shape for n, a in past.items()}
         return dict(zip(names, session.run(None, {**feed, **past}), strict=True))
 
-    whole = infer(Span(0, 9, 16), {})["logits"][:, -1]
-    found = infer(Span(0, 4, 16), {})
+    whole = infer(TokenSpan(0, 9, 16), {})["logits"][:, -1]
+    found = infer(TokenSpan(0, 4, 16), {})
     for before in range(4, 9):
         past = {pair.past: found[pair.present] for pair in state.pairs}
-        found = infer(Span(before, 1, 16), past)
+        found = infer(TokenSpan(before, 1, 16), past)
 
     np.testing.assert_allclose(found["logits"][:, -1], whole, atol=1e-5)

@@ -30,7 +30,7 @@ from pytest_modelperf.graph.twin import (
     write_twin,
 )
 from pytest_modelperf.graph.weight_notes import Indices, Statistics, format_note
-from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
 from tests.support.graph_models import parse, random_floats

@@ -39,7 +39,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("cluster/execution.py", "import_module"): "what a client asks, whom Dask lets run anything",
     ("cli/main.py", "import_module"): "the module of a command of ours",
     ("profiler/hookspecs.py", "import_module"): "a plugin that the command line names",
-    ("profiler/measuring.py", "import_module"): "the module of a function that the test gave",
+    ("profiler/measured_cases.py", "import_module"): "the module of a function that the test gave",
     ("profiler/engines/callable.py", "import_module"): "a function that the command line names",
     ("profiler/engines/source.py", "compile"): "what a worker of this Python will run, not here",
     ("profiler/engines/source.py", "marshal"): "the same, to be sent",

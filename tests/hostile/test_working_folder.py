@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.profiler.rig import Setup, start_worker
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 
 # The second two are imported by what runs in the worker, before it can say where not to look.
 MODULES = ("numpy", "onnxruntime", *(("random", "platform") if sys.version_info >= (3, 11) else ()))

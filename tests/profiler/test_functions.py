@@ -11,11 +11,11 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
-from pytest_modelperf.profiler.measuring import importable_name, measure_function
+from pytest_modelperf.profiler.measured_cases import importable_name, measure_function
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support import functions
 
 SETUP = Setup(engine=BUILT_IN[CALLABLE_ENGINE], policy=SamplingPolicy(max_seconds=0.2))

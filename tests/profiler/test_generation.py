@@ -19,8 +19,6 @@ from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
-from pytest_modelperf.profiler.document import ProfileJson, dump_profile
-from pytest_modelperf.profiler.document_reader import read_profile
 from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import CaseProfile, Profile
@@ -31,7 +29,9 @@ from pytest_modelperf.profiler.request import (
     profile_both,
     profile_model,
 )
-from pytest_modelperf.profiler.tables.generation import generation_tables
+from pytest_modelperf.profiler.shown.document import ProfileJson, dump_profile
+from pytest_modelperf.profiler.shown.document_reader import read_profile
+from pytest_modelperf.profiler.shown.tables.generation import generation_tables
 from pytest_modelperf.report.page import TextStyle
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 from tests.support.small_models import parse

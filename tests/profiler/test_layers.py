@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 
 from pytest_modelperf.graph.structure import Graph, PlanGraph, PlanNode
+from pytest_modelperf.profiler.counting.count import profile_graph
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.layers import attribute, layer_indexes
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
-from pytest_modelperf.profiler.records import StaticLayer
-from pytest_modelperf.profiler.static.count import profile_graph
 from tests.support.graph_models import load
 
 _BLOCKED = "com.microsoft.nchwc"

@@ -18,15 +18,15 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.profiler.conditions import describe_instruction_sets
-from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.request import profile_model
-from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
+from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, dump_work_and_time
 from pytest_modelperf.profiles.listing import find_older
 from pytest_modelperf.profiles.place import (

@@ -34,19 +34,20 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.profiler.case_page import render_case_page
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
-from pytest_modelperf.profiler.page import render_profile_page
-from pytest_modelperf.profiler.page_data import profile_data
-from pytest_modelperf.profiler.page_latency import (
+from pytest_modelperf.profiler.records import Case, LayerRow
+from pytest_modelperf.profiler.request import profile_model
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.page import render_profile_page
+from pytest_modelperf.profiler.shown.page_data import profile_data
+from pytest_modelperf.profiler.shown.page_latency import (
     RanFigures,
     change_entry,
     latency_entry,
     point_entry,
     spread_of,
 )
-from pytest_modelperf.profiler.records import Case, LayerRow, StaticLayer
-from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.stats.estimates import spread_of_round

@@ -7,8 +7,8 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.request import profile_model
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif

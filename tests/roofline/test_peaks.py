@@ -14,9 +14,9 @@ from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress
-from pytest_modelperf.profiler.preparation import CasePlace
+from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.records import Case, Profile
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.roofline.peaks import MEASURING, PeakEffort, find_rooflines, measure_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import find_peaks

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.document import dump_profile
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
-from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import (

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.measuring import gate_for
 from pytest_modelperf.bisect.records import Judged, Version
 from pytest_modelperf.bisect.search import Question
+from pytest_modelperf.bisect.version_duets import gate_for
 from pytest_modelperf.comparing.gates import latency_metrics
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 
 _TURNS = 9
 _WIDTH = 0.005

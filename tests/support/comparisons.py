@@ -15,8 +15,9 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.profiler.counting.records import LayerType, StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
-from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, StaticLayer
+from pytest_modelperf.profiler.records import Case, LayerRow
 from pytest_modelperf.text.escaping import printable
 from tests.support.facts import make_kind, make_model
 

@@ -6,8 +6,9 @@ import datetime as dt
 from collections.abc import Mapping
 
 from pytest_modelperf.baselines.records import Fidelity, Provenance
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import LayerType, ModelFacts
+from pytest_modelperf.profiler.records import ModelFacts
 
 
 def make_model(  # noqa: PLR0913, PLR0917  # each is one fact

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.profiler import preparation
-from pytest_modelperf.profiler.rig import Setup, start_worker
+from pytest_modelperf.profiler import model_in_worker
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.gateway import (
@@ -91,4 +92,4 @@ def start_simulated(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) 
 
 def simulate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have cases of the engines with a clock of their own measured in this process."""
-    monkeypatch.setattr(preparation, "start_worker", start_simulated)
+    monkeypatch.setattr(model_in_worker, "start_worker", start_simulated)

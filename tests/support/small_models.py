@@ -12,8 +12,8 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.hookspecs import Operators
-from pytest_modelperf.profiler.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 
 OTHER_DOMAINS: Mapping[str, int] = {

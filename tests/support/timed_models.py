@@ -16,8 +16,8 @@ from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.checkout import ROOT
 from tests.support.project import read_json
 from tests.support.simulated import simulate

@@ -9,10 +9,10 @@ from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import How, Metric, Verdict
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import StaticProfile
-from pytest_modelperf.profiler.sampling import sample
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.rounds import sample
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     latency_limits,

@@ -25,8 +25,8 @@ from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker

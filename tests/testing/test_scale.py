@@ -36,19 +36,20 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.narrowing import dimensions
-from pytest_modelperf.graph.narrowing.dimensions import Dim
-from pytest_modelperf.graph.narrowing.narrow import select_channels
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import CasePlace, Model
-from pytest_modelperf.profiler.records import Case, StaticLayer
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.text import MAX_LINES, render_summary
+from pytest_modelperf.whatif.narrowing import dimensions
+from pytest_modelperf.whatif.narrowing.dimensions import Dim
+from pytest_modelperf.whatif.narrowing.narrow import select_channels
 from tests.support.comparisons import OPEN, SLOWER
 from tests.support.facts import make_provenance
 from tests.support.project import write_dense, write_table

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.measurements import (
     LayerTime,
     Measurement,
@@ -23,16 +24,9 @@ from pytest_modelperf.profiler.measurements import (
     RoundStarts,
     RowKind,
 )
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    Outcome,
-    Profile,
-    StaticLayer,
-    StaticProfile,
-)
-from pytest_modelperf.profiler.sampling import sample
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.rounds import sample
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.profile_trace import MAX_INFERENCES, dump_trace
 from tests.support.command import run

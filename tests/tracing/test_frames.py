@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.frames import Frames

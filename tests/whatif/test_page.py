@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import OutputChange
-from pytest_modelperf.profiler.page import render_profile_page
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
+from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.page_data import whatif_data

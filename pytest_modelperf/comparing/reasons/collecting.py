@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.reasons.engines import engine_reasons
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
 from pytest_modelperf.comparing.reasons.graphs import form_reasons, operator_reasons, size_reasons
 from pytest_modelperf.comparing.reasons.inserted_kernels import (
-    EnginePlan,
+    KernelPlan,
     inserted_kernel_reasons,
 )
 from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sharing_reasons
@@ -34,7 +34,7 @@ class Graphs(Struct, frozen=True):
     """The graphs of both models, and the plans that the engine made of them, as far as known."""
 
     models: tuple[Graph, Graph] | None = None
-    plans: tuple[EnginePlan | None, EnginePlan | None] = (None, None)
+    plans: tuple[KernelPlan | None, KernelPlan | None] = (None, None)
 
 
 NO_GRAPHS = Graphs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_modelperf.comparing.records import LayerTypeChange
-from pytest_modelperf.profiler.records import LayerType
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.text.escaping import printable
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
-from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan
+from pytest_modelperf.comparing.reasons.inserted_kernels import KernelPlan
 from pytest_modelperf.comparing.reasons.reason import LayerPair, Reason, layer_name
-from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 
 # Layers that tell shapes, and the types in which others go on with these.
@@ -31,7 +31,7 @@ class _SplitKernel(Struct, frozen=True):
 
 
 def fusion_reasons(
-    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
+    found: Differences, before_plan: KernelPlan | None, after_plan: KernelPlan | None
 ) -> tuple[Reason, ...]:
     """One reason for each pattern of operators that is fused on one side only."""
     if not (_knows_fusions(found.before, before_plan) and _knows_fusions(found.after, after_plan)):
@@ -60,7 +60,7 @@ def _reason(
     return Reason(text, time, pairs=pairs, parts=parts)
 
 
-def _knows_fusions(side: CaseLayers, plan: EnginePlan | None) -> bool:
+def _knows_fusions(side: CaseLayers, plan: KernelPlan | None) -> bool:
     return plan is not None or any(row.fused for row in side.rows)
 
 

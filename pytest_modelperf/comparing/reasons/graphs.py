@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.reasons.reason import (
     reason_about_layers,
     reason_about_pairs,
 )
-from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_shape
 

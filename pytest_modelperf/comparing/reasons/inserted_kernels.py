@@ -8,8 +8,8 @@ from typing import Protocol
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences, row_times
 from pytest_modelperf.comparing.reasons.reason import Reason, layer_name
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 
 # What ONNX Runtime adds to the names of nodes when it changes the layout of their inputs.
@@ -29,7 +29,7 @@ class PlanStep(Protocol):
     def outputs(self) -> Sequence[str]: ...
 
 
-class EnginePlan(Protocol):
+class KernelPlan(Protocol):
     """The graph that an engine made of a model."""
 
     @property
@@ -37,7 +37,7 @@ class EnginePlan(Protocol):
 
 
 def inserted_kernel_reasons(
-    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
+    found: Differences, before_plan: KernelPlan | None, after_plan: KernelPlan | None
 ) -> tuple[Reason, ...]:
     """One reason for each operator whose inserted kernels differ in number."""
     old_rows, new_rows = found.before.others, found.after.others
@@ -63,7 +63,7 @@ def inserted_kernel_reasons(
 
 
 def _inserted_steps(
-    plan: EnginePlan | None, side: CaseLayers
+    plan: KernelPlan | None, side: CaseLayers
 ) -> Mapping[str, Sequence[PlanStep]] | None:
     """The steps that are no layer of the model, by their operator; None without a plan."""
     if plan is None:
@@ -97,7 +97,7 @@ def _describe(op: str, before: int | None, after: int | None) -> str | None:
     return f"{op} kernels put in by the engine: {before} before, {after} now"
 
 
-def _find_place(step: PlanStep, plan: EnginePlan, side: CaseLayers) -> str | None:
+def _find_place(step: PlanStep, plan: KernelPlan, side: CaseLayers) -> str | None:
     """`before conv1`: the nearest layer that uses what the step computes."""
     layers = {x.id: x for x in side.layers} | {x.name: x for x in side.layers if x.name}
     users: dict[str, list[PlanStep]] = {}

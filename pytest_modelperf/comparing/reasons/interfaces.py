@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.graph.structure import Graph, Tensor
-from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 

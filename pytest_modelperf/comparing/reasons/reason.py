@@ -10,8 +10,8 @@ from msgspec import Struct
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.records import TimeChange
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_signed_count
 

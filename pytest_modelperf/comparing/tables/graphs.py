@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_modelperf.comparing.records import CaseComparison, LayerTypeChange
 from pytest_modelperf.comparing.tables.cells import MARK, layer_counts
 from pytest_modelperf.comparing.tables.figures import is_measured
-from pytest_modelperf.profiler.records import LayerType
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_signed_count

@@ -18,8 +18,9 @@ from pytest_modelperf.comparing.tables.cells import (
     narrower_tables,
 )
 from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.profiler.records import LayerRow, LayerType
+from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, ms_decimals

@@ -44,7 +44,7 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     forget_group,
     group_in_own_sessions,
 )
-from pytest_modelperf.profiler.working_folder import WorkingFolder
+from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import is_utf8, printable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import choose_processors, siblings
-from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.profiler.worker.working_folder import working_folder
 
 
 class InlineWorker:

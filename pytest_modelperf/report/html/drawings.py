@@ -15,7 +15,7 @@ SHARED_SCRIPTS = tuple(
 )
 
 
-class Part(Struct, frozen=True):
+class Drawing(Struct, frozen=True):
     """A part that the scripts draw, under its heading; they find their place by its id."""
 
     id: str
@@ -28,7 +28,7 @@ class Drawings(Struct, frozen=True):
     A page without charts of plotly is smaller and opens sooner.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Drawing, ...] = ()
     styles: tuple[Path, ...] = ()
     scripts: tuple[Path, ...] = ()
     needs_plotly: bool = True

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, FileAdvice
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.profiler.document import ProfileJson
-from pytest_modelperf.profiler.document_reader import read_profile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile
+from pytest_modelperf.profiler.shown.document import ProfileJson
+from pytest_modelperf.profiler.shown.document_reader import read_profile
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape

@@ -22,11 +22,11 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
+from pytest_modelperf.profiler.counting.count import profile_graph
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
-from pytest_modelperf.profiler.records import StaticLayer
-from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.profiler.worker.agent import ModelLocation
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model

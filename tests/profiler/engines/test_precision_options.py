@@ -14,9 +14,9 @@ import pytest
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines import onnxruntime
 from pytest_modelperf.profiler.engines.source import BUILT_IN
-from pytest_modelperf.profiler.variant_options import variant_options
 from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.whatif.variant_options import variant_options
 from tests.profiler.engines.test_openvino import perceptron
 from tests.support.small_models import ones
 

@@ -12,11 +12,12 @@ import pytest
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
-from pytest_modelperf.profiler.rig import Rig, Setup, Workload, set_up
-from pytest_modelperf.profiler.sampling import sample_duet
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.rounds import sample_duet
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.clocks import ClocksError, measure_clocks
 from pytest_modelperf.profiler.worker.inline import InlineWorker

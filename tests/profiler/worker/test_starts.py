@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import Block, Noise
-from pytest_modelperf.profiler.rig import Rig, Setup, Workload
+from pytest_modelperf.profiler.sampling.duet import SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.profiler.worker.meter import Meter

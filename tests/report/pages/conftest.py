@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from pytest_modelperf.profiler.case_page import render_case_page
+from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.report.html.render import pack
 from tests.report.pages.browser import OpenPage, barred_tab, browser, folder, open_page, tab
 from tests.report.pages.sample_data import Data

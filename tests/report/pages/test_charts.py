@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot
 from pytest_modelperf.text.units import format_count, format_ms

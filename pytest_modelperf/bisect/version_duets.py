@@ -1,0 +1,196 @@
+"""Compares two versions by a duet: releases in environments of their own, or files of commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.bisect.records import Bisect, Judged, Version, VersionRange
+from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
+from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+from pytest_modelperf.revisions.commits import RefOption, find_commit, taken_from_git
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+
+# The time of the second attempt, relative to that of the first.
+_MORE_TIME = 4.0
+_MEDIAN, _METRIC = 50.0, "latency_p50"
+
+# Compares the two versions of a question with the time and the level that the question gives.
+CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
+
+# Opens a version as a side of a comparison, whose files last as long as the context. The function
+# that it takes is called with the name of each step.
+OpenSide: TypeAlias = Callable[[Version, Callable[[str], None]], AbstractContextManager[Side]]
+
+
+class BisectRequest(Struct, frozen=True, kw_only=True):
+    """What to bisect: one case of a model between two versions, by which rule."""
+
+    model: str
+    request: ProfileRequest
+    range: VersionRange
+    setup: Setup
+    rule: SearchRule
+    extensions: Extensions
+
+
+def run_bisect(
+    asked: BisectRequest, compare: CompareVersions, watch: Watch = lambda _: None
+) -> Bisect:
+    """Finds the versions between both ends that made the model slower."""
+    begun = time.monotonic()
+    judge = _DuetJudge(compare, watch)
+    search = find_regressions(asked.range.versions, judge, asked.rule)
+    return Bisect(
+        model=asked.model,
+        engine=asked.setup.engine.name,
+        case=judge.case_id,
+        range=asked.range,
+        search=search,
+        tolerance=asked.rule.tolerance,
+        level=asked.rule.level,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def release_sides(model: str, package: str, setup: Setup) -> OpenSide:
+    """The model on a release of its engine, in an environment that is made if it is not there."""
+
+    @contextmanager
+    def open_side(version: Version, tell: Callable[[str], None]) -> Iterator[Side]:
+        environment = make_environment([f"{package}=={version.name}"], on_progress=tell)
+        spec = interpreter_spec(str(environment.python), "the environment")
+        yield Side(model, replace(setup, spec=spec))
+
+    return open_side
+
+
+def commit_sides(model: str, setup: Setup, option: RefOption) -> OpenSide:
+    """The model as it was in a commit."""
+    path = Path(model)
+
+    @contextmanager
+    def open_side(version: Version, tell: Callable[[str], None]) -> Iterator[Side]:
+        tell("taking the model from git")
+        commit = find_commit(version.name, path.absolute().parent, option)
+        with taken_from_git(commit, path) as taken:
+            yield Side(str(taken), setup)
+
+    return open_side
+
+
+def compare_here(asked: BisectRequest, open_side: OpenSide) -> CompareVersions:
+    """Compares two versions by a duet on this machine."""
+
+    def compare(question: Question, watch: Watch) -> Comparison:
+        tell = telling(watch)
+        with open_side(question.good, tell) as good, open_side(question.other, tell) as other:
+            before, after = (
+                replace(side, setup=setup_at(side.setup, question.attempt))
+                for side in (good, other)
+            )
+            gate, details = gate_for(question, after.setup), details_of(question)
+            return compare_models(
+                before, after, asked.request, gate, asked.extensions, watch, details
+            )
+
+    return compare
+
+
+def telling(watch: Watch) -> Callable[[str], None]:
+    """Tells a step before a comparison."""
+
+    def tell(step: str) -> None:
+        watch(Progress(case_id="", case_number=0, cases=0, step=step))
+
+    return tell
+
+
+class _DuetJudge(Struct):
+    """Answers each question by a duet."""
+
+    compare: CompareVersions
+    watch: Watch
+    # As the comparisons name it: the model of a commit need not lie in the work tree.
+    case_id: str = ""
+
+    def __call__(self, question: Question) -> Judged:
+        def see(progress: Progress) -> None:
+            self.watch(
+                replace(
+                    progress,
+                    case_id=question.other.label,
+                    case_number=question.number,
+                    cases=question.planned,
+                )
+            )
+
+        (case,) = self.compare(question, see).cases
+        self.case_id = case.id
+        return _judged(case, question)
+
+
+def setup_at(setup: Setup, attempt: int) -> Setup:
+    """The setup, with more time after the first attempt."""
+    if not attempt:
+        return setup
+    policy = replace(setup.policy, max_seconds=_MORE_TIME * setup.policy.max_seconds)
+    stretch = setup.stretch_seconds
+    if stretch is not None:
+        stretch *= _MORE_TIME
+    return replace(setup, policy=policy, stretch_seconds=stretch)
+
+
+def details_of(question: Question) -> Details:
+    """Only the last comparison of a search times layers as well."""
+    return Details.ALWAYS if question.has_details else Details.NEVER
+
+
+def gate_for(question: Question, setup: Setup) -> Gate:
+    """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
+    return Gate(
+        tolerances=Tolerances(shares=((_MEDIAN, question.allowed),)),
+        level=question.level,
+        pass_level=question.level,
+        rounds=rounds_within(setup.policy.max_seconds),
+        judges_starts=False,
+    )
+
+
+def _judged(case: CaseComparison, question: Question) -> Judged:
+    if case.failure is not None:
+        raise MeasureError(
+            f"{question.good.label} and {question.other.label} could not be compared: "
+            f"{case.failure}"
+        )
+    if case.outcome is not None:
+        return Judged(case.outcome, None, case)
+    metric = next(metric for metric in case.metrics if metric.name == _METRIC)
+    return Judged(metric.verdict, metric, case)
+
+
+def require_one_case(request: ProfileRequest) -> None:
+    """UsageError if a request has several cases."""
+    if len(list(request.bindings())) > 1 or len(request.cores) > 1:
+        raise UsageError(
+            "a bisect runs a model at one size: give one --batch, one of --cores, and one size of "
+            "each --dim."
+        )

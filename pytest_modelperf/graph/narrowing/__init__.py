@@ -1,5 +1,0 @@
-"""Narrowing: the weakest channels are removed from every layer that allows it."""
-
-from pytest_modelperf.graph.narrowing.narrow import Narrowed, UnchangedLayer, write_narrowed
-
-__all__ = ["Narrowed", "UnchangedLayer", "write_narrowed"]

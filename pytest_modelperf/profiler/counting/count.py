@@ -1,0 +1,272 @@
+"""From a graph and a table of counters to its static profile, a row for each node that runs.
+
+Rules that hold for all operators:
+
+* A node without a counter, or whose shapes only a run can tell, is listed as uncounted.
+* The body of a Loop or Scan counts once per trip; with an unknown trip count it counts once and the
+  loop is listed as uncounted. If the condition of an If is unknown, the costlier branch counts.
+* Backward MACs: each contraction costs its MACs once more for each operand that needs a gradient.
+  Float parameters need one, and so does what is computed from something that does. So the input
+  of the model needs none, and a first layer costs only its weights' gradient.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Multiset
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+
+from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.graph.structure import (
+    Graph,
+    Node,
+    Tensor,
+    UnknownShapeError,
+    Weight,
+)
+from pytest_modelperf.profiler.counting.cost import FREE, Cost, Counter
+from pytest_modelperf.profiler.counting.counters import CONTROL_FLOW, STANDARD_COUNTERS, UNTELLABLE
+from pytest_modelperf.profiler.counting.memory import peak_activation_bytes, used_outputs
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
+from pytest_modelperf.profiler.counting.traffic import TrafficCounter
+from pytest_modelperf.text.escaping import printable
+
+
+def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:
+    """The static profile of a graph; `extra` counters go before the built-in ones."""
+    used = used_outputs(graph)
+    params = {name: weight for name, weight in graph.weights.items() if weight.params}
+    walk = _Walk(params, extra or {}, used, TrafficCounter(params, used))
+    walk.enter(graph, repeats=1)
+    return StaticProfile(
+        layers=tuple(walk.layers),
+        params=sum(weight.params for weight in params.values()),
+        scalar_params=sum(weight.params for weight in params.values() if weight.size == 1),
+        weight_bytes=sum(weight.nbytes for weight in params.values()),
+        peak_activation_bytes=peak_activation_bytes(graph, used),
+        uncounted=tuple(
+            Uncounted(op_type, domain, count, reason)
+            for (op_type, domain, reason), count in walk.uncounted.items()
+        ),
+        notes=tuple(walk.notes),
+        undecided=walk.undecided,
+    )
+
+
+class _Params(Struct, frozen=True):
+    """The totals of the weights of one node, and the name of the largest."""
+
+    count: int
+    nbytes: int
+    largest: str | None
+
+
+_NO_PARAMS = _Params(0, 0, None)
+
+# Nested loops multiply, so figures can exceed any format.
+_MOST_RUNS = 2**63 - 1
+
+
+class _Walk(Struct):
+    """One pass over a graph and its bodies in execution order."""
+
+    params: Mapping[str, Weight]
+    extra: Mapping[str, Counter]
+    used: frozenset[Tensor]
+    traffic: TrafficCounter
+    layers: list[StaticLayer] = field(default_factory=list)
+    uncounted: Multiset[tuple[str, str, str]] = field(default_factory=Multiset)
+    notes: list[str] = field(default_factory=list)
+    undecided: int = 0
+    with_gradient: set[Tensor] = field(default_factory=set)
+
+    def enter(self, graph: Graph, repeats: int) -> None:
+        for node in graph.nodes:
+            cost = self.cost(node)
+            self.layers.append(self.layer(node, cost, repeats))
+            if node.bodies:
+                self.enter_bodies(node, repeats, is_counted=cost is not None)
+            if self.takes_gradient(node):
+                self.pass_gradient(node.outputs)
+
+    def enter_bodies(self, node: Node, repeats: int, *, is_counted: bool) -> None:
+        bodies = tuple(node.bodies.values())
+        if node.op_type == "If" and len(bodies) > 1:
+            bodies = (self.costlier(bodies),)
+            self.undecided += 1
+            self.notes.append(
+                f"If {_shown(node)}: which branch runs is not known before a run; "
+                "the costlier one is counted"
+            )
+        if node.trips is None and is_counted:
+            self.miss(node, "its trip count is known only at run time: its body is counted once")
+        times = repeats * (1 if node.trips is None else node.trips)
+        if times > _MOST_RUNS:
+            self.miss(node, "no machine lives to see its last trip: its body is counted once")
+            times = repeats
+        carries = self.takes_gradient(node)
+        for body in bodies:
+            # A carried value is reached by the gradient of whatever the body computes it from.
+            if carries or self.holds_params(body):
+                self.pass_gradient(body.inputs)
+            self.enter(body, times)
+            if any(self.needs_gradient(tensor) for tensor in body.outputs):
+                self.pass_gradient(node.outputs)
+
+    def costlier(self, branches: Iterable[Graph]) -> Graph:
+        def weight(branch: Graph) -> tuple[int, int]:
+            profile = profile_graph(branch, self.extra)
+            return profile.macs, profile.elementwise_ops
+
+        return max(branches, key=weight)
+
+    def cost(self, node: Node) -> Cost | None:
+        """The node's cost; None if it cannot be counted, which is then listed."""
+        custom = self.extra.get(node.qualified_op)
+        if custom is not None:
+            return self.custom_cost(node, custom)
+        if node.qualified_op in CONTROL_FLOW:
+            return FREE
+        counter = STANDARD_COUNTERS.get(node.qualified_op)
+        if counter is None:
+            self.miss(node, UNTELLABLE.get(node.qualified_op, "no rule for this operator"))
+            return None
+        try:
+            cost = counter(node)
+        except UnknownShapeError:
+            self.miss(node, "its shapes are known only at run time")
+            return None
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            # A malformed node: ranks or attributes that its operator does not allow.
+            self.miss(node, "its inputs do not fit the operator")
+            return None
+        return cost
+
+    def custom_cost(self, node: Node, counter: Counter) -> Cost | None:
+        try:
+            cost = counter(node)
+        except UnknownShapeError:
+            self.miss(node, "its shapes are known only at run time")
+            return None
+        except Exception as error:
+            raise ExtensionError(
+                f"the counter registered for {printable(node.qualified_op)} failed on "
+                f"{_shown(node)}: {type(error).__name__}: {printable(str(error))}"
+            ) from error
+        if not isinstance(cost, Cost):
+            raise ExtensionError(
+                f"the counter registered for {printable(node.qualified_op)} returned "
+                f"{type(cost).__name__} for {_shown(node)}; it must return a Cost."
+            )
+        return cost
+
+    def miss(self, node: Node, reason: str) -> None:
+        self.uncounted[node.op_type, node.domain, reason] += 1
+
+    def layer(self, node: Node, cost: Cost | None, repeats: int) -> StaticLayer:
+        params = self.node_params(node)
+        first, output = _first(node.inputs), _first(node.outputs)
+        output_bytes = self.output_bytes(node)
+        traffic = self.traffic.count(node, repeats)
+        typed = first if first is not None and first.dtype is not None else output
+        return StaticLayer(
+            id=node.name if output is None else output.name,
+            name=node.name,
+            op_type=node.op_type,
+            domain=node.domain,
+            weight=params.largest,
+            precision=None if typed is None else typed.dtype,
+            macs=None if cost is None else repeats * cost.macs,
+            elementwise_ops=None if cost is None else repeats * cost.elementwise_ops,
+            backward_macs=None if cost is None else repeats * self.backward_macs(node, cost),
+            params=params.count,
+            weight_bytes=params.nbytes,
+            output_bytes=None if output_bytes is None else repeats * output_bytes,
+            input_shape=None if first is None else first.shape,
+            output_shape=None if output is None else output.shape,
+            repeats=repeats,
+            attributes=node.attributes,
+            reads=traffic.reads,
+            writes=traffic.writes,
+        )
+
+    def node_params(self, node: Node) -> _Params:
+        """The totals of one node's own inputs, each weight once."""
+        weights: dict[str, Weight] = {}
+        for tensor in node.inputs:
+            if tensor is not None and tensor.weights:
+                for name in tensor.weights:
+                    if name in self.params:
+                        weights[name] = self.params[name]
+        if not weights:
+            return _NO_PARAMS
+        return _Params(
+            sum([weight.params for weight in weights.values()]),
+            sum([weight.nbytes for weight in weights.values()]),
+            max(weights.values(), key=_params_of).name,
+        )
+
+    def output_bytes(self, node: Node) -> int | None:
+        """Bytes of the outputs that are used; None if one is unknown."""
+        total = 0
+        for tensor in node.outputs:
+            if tensor is None or tensor not in self.used:
+                continue
+            nbytes = tensor.nbytes
+            if nbytes is None:
+                return None
+            total += nbytes
+        return total
+
+    def backward_macs(self, node: Node, cost: Cost) -> int:
+        total = 0
+        for contraction in cost.contractions:
+            for index in contraction.operands:
+                if (
+                    self.takes_gradient(node)
+                    if index is None
+                    else self.needs_gradient(node.optional_input(index))
+                ):
+                    total += contraction.macs
+        return total
+
+    def takes_gradient(self, node: Node) -> bool:
+        for tensor in node.inputs:  # noqa: SIM110  # asked of every node: half the time of any()
+            if self.needs_gradient(tensor):
+                return True
+        return False
+
+    def pass_gradient(self, tensors: Iterable[Tensor | None]) -> None:
+        for tensor in tensors:
+            if tensor is not None and tensor.is_float:
+                self.with_gradient.add(tensor)
+
+    def needs_gradient(self, tensor: Tensor | None) -> bool:
+        if tensor is None or tensor in self.with_gradient:
+            return tensor is not None
+        if not tensor.is_constant or not tensor.is_float:
+            return False
+        return not self.params.keys().isdisjoint(tensor.weights)
+
+    def holds_params(self, graph: Graph) -> bool:
+        return any(
+            tensor is not None and tensor.is_constant and self.needs_gradient(tensor)
+            for node in graph.walk()
+            for tensor in node.inputs
+        )
+
+
+def _params_of(weight: Weight) -> int:
+    return weight.params
+
+
+def _first(tensors: Iterable[Tensor | None]) -> Tensor | None:
+    for tensor in tensors:
+        if tensor is not None:
+            return tensor
+    return None
+
+
+def _shown(node: Node) -> str:
+    return repr(printable(node.name or node.id))

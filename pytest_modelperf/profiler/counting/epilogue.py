@@ -1,0 +1,36 @@
+"""The elementwise operations of operators on the operands and results of their contractions.
+
+They are the bias, zero points and scales of quantized forms, and fused norms and rotations.
+"""
+
+from __future__ import annotations
+
+from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.profiler.counting.cost import ADD, CMP, DIV, MUL, SQRT
+
+QUANTIZE = DIV + ADD + 2 * CMP  # clip(x / scale + zero point)
+DYNAMIC_QUANTIZE = 2 * CMP + QUANTIZE  # minimum and maximum first
+REQUANTIZE = MUL + ADD + 2 * CMP  # clip(accumulator * scale + zero point)
+DEQUANTIZE_WEIGHT = ADD + MUL  # (q - zero point) * scale, or a small float decoded and scaled
+ROTARY = 2 * MUL + ADD  # x * cos + rotated x * sin
+
+
+def bias_ops(node: Node, bias: int | None, elements: int) -> int:
+    """One ADD an element of the result, where the node has an input at `bias`."""
+    return ADD * elements if bias is not None and node.optional_input(bias) is not None else 0
+
+
+def zero_point_ops(node: Node, operand: int, zero_point: int) -> int:
+    """One ADD an element of an operand that has a zero point.
+
+    A constant operand is shifted once at load, as everything that depends on constants alone.
+    """
+    tensor = node.input(operand)
+    if tensor.is_constant or node.optional_input(zero_point) is None:
+        return 0
+    return ADD * tensor.size
+
+
+def rms_norm_ops(rows: int, width: int) -> int:
+    """`rows` times x / sqrt(mean(x^2) + epsilon) * scale over `width` elements."""
+    return rows * (width * (MUL + ADD + MUL + MUL) + DIV + ADD + SQRT + DIV)

@@ -1,0 +1,425 @@
+"""MACs of matrix products: dense, fused, quantized, of experts, and Einstein sums.
+
+Counting rule: `MACs = batch x rows x inner x columns`, from the shapes of the operands alone, as
+an operator of a vendor's domain often leaves the shape of its result unknown. Batch dimensions
+broadcast as numpy's do. Blocks of a compressed weight count as the dense matrix that they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
+from math import prod
+
+from msgspec import Struct
+
+from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.profiler.counting.activation import SOFTMAX, activation_ops
+from pytest_modelperf.profiler.counting.cost import (
+    ADD,
+    CMP,
+    DIV,
+    MOV,
+    MUL,
+    SQRT,
+    Contraction,
+    Cost,
+    Counter,
+)
+from pytest_modelperf.profiler.counting.epilogue import (
+    DEQUANTIZE_WEIGHT,
+    DYNAMIC_QUANTIZE,
+    QUANTIZE,
+    REQUANTIZE,
+    bias_ops,
+    rms_norm_ops,
+    zero_point_ops,
+)
+
+
+class Product(Struct, frozen=True):
+    """The extent of a batch of matrix products [rows, inner] x [inner, columns]."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+
+    @property
+    def macs(self) -> int:
+        return self.batch * self.rows * self.inner * self.columns
+
+    @property
+    def elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.rows * self.columns
+
+
+def product_of(a: Sequence[int], b: Sequence[int]) -> Product:
+    """The product of two shapes by numpy's matmul: a vector is a row left and a column right."""
+    left = tuple(a) if len(a) > 1 else (1, *a)
+    right = tuple(b) if len(b) > 1 else (*b, 1)
+    return Product(
+        batch=prod(broadcast(left[:-2], right[:-2])),
+        rows=left[-2],
+        inner=left[-1],
+        columns=right[-1],
+    )
+
+
+def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """The shape that two shapes are stretched to: aligned at the right, 1 gives way."""
+    pairs = zip_longest(reversed(a), reversed(b), fillvalue=1)
+    return tuple(y if x == 1 else x for x, y in pairs)[::-1]
+
+
+def count_matmul(node: Node) -> Cost:
+    """A plain matrix product of inputs 0 and 1."""
+    return Cost((Contraction(product_of(node.input(0).dims, node.input(1).dims).macs, (0, 1)),))
+
+
+def count_fused_matmul(node: Node) -> Cost:
+    """A product of operands that are transposed first, then scaled by `alpha` and activated."""
+    product = product_of(_turned(node, 0, "A"), _turned(node, 1, "B"))
+    per_element = activation_ops(node.attr_str("activation", "")) + _scale_ops(node, "alpha")
+    return Cost((Contraction(product.macs, (0, 1)),), product.elements * per_element)
+
+
+def count_gemm(node: Node, *, beta: float = 1.0) -> Cost:
+    """activation(alpha * A' * B' + beta * C); C is broadcast, `beta` its factor by default."""
+    product = product_of(_turned(node, 0, "A"), _turned(node, 1, "B"))
+    per_element = activation_ops(node.attr_str("activation", "")) + _scale_ops(node, "alpha")
+    if node.optional_input(2) is not None and node.attr_float("beta", beta) != 0:
+        per_element += ADD + _scale_ops(node, "beta")
+    return Cost((Contraction(product.macs, (0, 1)),), product.elements * per_element)
+
+
+def count_gemm_float8(node: Node) -> Cost:
+    """A Gemm whose `beta` is 0 unless given, and whose result is scaled where scales are given."""
+    gemm = count_gemm(node, beta=0.0)
+    if all(node.optional_input(index) is None for index in (3, 4, 5)):
+        return gemm
+    elements = product_of(_turned(node, 0, "A"), _turned(node, 1, "B")).elements
+    return Cost(gemm.contractions, gemm.elementwise_ops + elements * MUL)
+
+
+def count_gemm_fast_gelu(node: Node) -> Cost:
+    """FastGelu(X * W + bias)."""
+    product = product_of(node.input(0).dims, node.input(1).dims)
+    return Cost(
+        (Contraction(product.macs, (0, 1)),),
+        bias_ops(node, 2, product.elements) + product.elements * activation_ops("FastGelu"),
+    )
+
+
+def count_matmul_integer(node: Node) -> Cost:
+    """A product of integers with optional zero points and a 32-bit result."""
+    product = product_of(node.input(0).dims, node.input(1).dims)
+    return Cost(
+        (Contraction(product.macs, (0, 1)),),
+        zero_point_ops(node, 0, 2) + zero_point_ops(node, 1, 3),
+    )
+
+
+def count_qlinear_matmul(node: Node) -> Cost:
+    """A product of quantized tensors, its result rescaled to the output's scale."""
+    product = product_of(node.input(0).dims, node.input(3).dims)
+    return Cost(
+        (Contraction(product.macs, (0, 3)),),
+        zero_point_ops(node, 0, 2) + zero_point_ops(node, 3, 5) + product.elements * REQUANTIZE,
+    )
+
+
+def count_matmul_integer_to_float(node: Node) -> Cost:
+    """A product of integers whose result is multiplied by both scales at once."""
+    product = product_of(node.input(0).dims, node.input(1).dims)
+    return Cost(
+        (Contraction(product.macs, (0, 1)),),
+        zero_point_ops(node, 0, 4)
+        + zero_point_ops(node, 1, 5)
+        + product.elements * MUL
+        + bias_ops(node, 6, product.elements),
+    )
+
+
+def count_dynamic_quantize_matmul(node: Node) -> Cost:
+    """A float operand, quantized by its own range, times a quantized weight."""
+    product = product_of(node.input(0).dims, node.input(1).dims)
+    return Cost(
+        (Contraction(product.macs, (0, 1)),),
+        node.input(0).size * DYNAMIC_QUANTIZE
+        + zero_point_ops(node, 1, 3)
+        + product.elements * MUL
+        + bias_ops(node, 4, product.elements),
+    )
+
+
+def count_qgemm(node: Node) -> Cost:
+    """A Gemm of integers, its result rescaled, or turned into floats where no scale is given."""
+    product = product_of(_turned(node, 0, "A"), _turned(node, 3, "B"))
+    rescale = MUL if node.optional_input(7) is None else REQUANTIZE
+    return Cost(
+        (Contraction(product.macs, (0, 3)),),
+        zero_point_ops(node, 0, 2)
+        + zero_point_ops(node, 3, 5)
+        + bias_ops(node, 6, product.elements)
+        + product.elements * rescale,
+    )
+
+
+def count_qordered_matmul(node: Node) -> Cost:
+    """Y = alpha * A * B + bias + beta * C between 8-bit matrices without zero points."""
+    product = product_of(node.input(0).dims, node.input(2).dims)
+    per_element = REQUANTIZE - ADD
+    if node.optional_input(5) is not None:
+        per_element += ADD
+    if node.optional_input(6) is not None:
+        per_element += ADD + MUL
+    return Cost((Contraction(product.macs, (0, 2)),), product.elements * per_element)
+
+
+def count_matmul_nbits(node: Node, *, bias: int | None = 5) -> Cost:
+    """A product with a compressed weight of `N` columns, which is decoded in every run."""
+    return _weight_only(node, node.attr_int("N", 0), bias)
+
+
+def count_matmul_bnb4(node: Node) -> Cost:
+    """A product with a 4-bit weight [N, K], which is transposed unless `transB` is 0."""
+    return _weight_only(node, node.attr_int("N" if node.attr_int("transB", 1) else "K", 0), None)
+
+
+def count_matmul_fpq4(node: Node) -> Cost:
+    """A product with a packed blob, whose shape [inner, columns] is the value of input 2."""
+    shape = node.input(2).value
+    columns = node.output().dims[-1] if shape is None else int(shape.reshape(-1)[-1])
+    return _weight_only(node, columns, None)
+
+
+def count_matmul_block_quantized(node: Node, *, bias: int, input_scale: int | None = None) -> Cost:
+    """A product with a float4 or float8 weight [columns, ...]; an input scale quantizes A too."""
+    cost = _weight_only(node, node.input(1).dims[0], bias)
+    if input_scale is None or node.optional_input(input_scale) is None:
+        return cost
+    quantize = node.input(0).size * (QUANTIZE - ADD + MUL)
+    return Cost(cost.contractions, cost.elementwise_ops + quantize)
+
+
+def count_matmul_nbits_mlp(node: Node) -> Cost:
+    """activation(A' * gate) * (A' * up), A' being A after an optional addition and RMS norm."""
+    a, columns = node.input(0), node.attr_int("N", 0)
+    rows, inner = prod(a.dims[:-1]), a.dims[-1]
+    elements, macs = rows * columns, a.size * columns
+    return Cost(
+        (Contraction(macs, (0, 3)), Contraction(macs, (0, 6))),
+        _pre_norm_ops(node, rows, inner)
+        + 2 * inner * columns * DEQUANTIZE_WEIGHT
+        + bias_ops(node, 5, elements)
+        + bias_ops(node, 8, elements)
+        + elements * (activation_ops(node.attr_str("activation", "")) + MUL),
+    )
+
+
+def count_matmul_nbits_qkv(node: Node) -> Cost:
+    """Three products with compressed weights after an optional addition and RMS norm of A."""
+    a = node.input(0)
+    rows, inner = prod(a.dims[:-1]), a.dims[-1]
+    query, key_value = node.attr_int("Nq", 0), node.attr_int("Nkv", 0)
+    biases = rows * sum(
+        width * ADD
+        for index, width in ((5, query), (8, key_value), (11, key_value))
+        if node.optional_input(index) is not None
+    )
+    return Cost(
+        (
+            Contraction(a.size * query, (0, 3)),
+            Contraction(a.size * key_value, (0, 6)),
+            Contraction(a.size * key_value, (0, 9)),
+        ),
+        _pre_norm_ops(node, rows, inner)
+        + inner * (query + 2 * key_value) * DEQUANTIZE_WEIGHT
+        + biases,
+    )
+
+
+def count_moe(node: Node) -> Cost:
+    """A mixture of experts: each token passes through `k` of them.
+
+    Inputs: tokens, router's scores, and weight and bias of fc1, fc2 and optionally fc3.
+    """
+    return _experts(node, fc1=2, fc2=4, fc3=6, bias_distance=1)
+
+
+def count_qmoe(node: Node) -> Cost:
+    """A mixture of experts with compressed weights; those of the experts in use are decoded.
+
+    How many are in use depends on the router: as many as there are, at most `k` a token.
+    """
+    return _experts(node, fc1=2, fc2=5, fc3=8, bias_distance=2, decode=DEQUANTIZE_WEIGHT)
+
+
+def count_cdist(node: Node) -> Cost:
+    """Distances between the rows of two matrices by |a|^2 - 2ab + |b|^2."""
+    (rows, width), columns = node.input(0).dims, node.input(1).dims[0]
+    per_pair = MUL + 2 * ADD + CMP
+    if node.attr_str("metric", "sqeuclidean") == "euclidean":
+        per_pair += SQRT
+    norms = (rows + columns) * width * (MUL + ADD)
+    return Cost((Contraction(rows * columns * width, (0, 1)),), norms + rows * columns * per_pair)
+
+
+def count_einsum(node: Node) -> Cost:
+    """Products of operands taken pairwise from left to right, as the equation names them.
+
+    Rule for one pair: the product of the sizes of all distinct indexes of both, whether an index
+    is in one operand, in both or in the result, as in the loops that define an Einstein sum.
+    After each pair the indexes that neither the result nor a later operand names are summed away.
+    A pair that sums nothing is no contraction but a MUL an element; a single operand takes an ADD
+    an element where it sums, a MOV an element of the result where it only picks or turns.
+    """
+    equation = node.attr_str("equation", "").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    shapes = [node.input(index).dims for index in range(len(left.split(",")))]
+    terms = [_labels(term, len(dims)) for term, dims in zip(left.split(","), shapes, strict=True)]
+    sizes: dict[str, int] = {}
+    for term, dims in zip(terms, shapes, strict=True):
+        for label, size in zip(term, dims, strict=True):
+            sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
+    kept = set(_labels(right, None, sizes) if arrow else _implicit_output(terms))
+
+    def volume(labels: set[str]) -> int:
+        return prod(sizes[label] for label in labels)
+
+    if len(terms) == 1:
+        labels = set(terms[0])
+        return Cost((), volume(labels) * ADD if labels - kept else volume(kept) * MOV)
+    contractions: list[Contraction] = []
+    elementwise_ops = 0
+    accumulated = set(terms[0])
+    for index, term in enumerate(terms[1:], start=1):
+        pair = accumulated | set(term)
+        accumulated = pair & kept.union(*terms[index + 1 :])
+        if accumulated == pair:
+            elementwise_ops += volume(pair) * MUL
+        else:
+            operands = (0 if index == 1 else None, index)
+            contractions.append(Contraction(volume(pair), operands))
+    return Cost(tuple(contractions), elementwise_ops)
+
+
+def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None) -> tuple[str, ...]:
+    """The indexes of a term; those of an ellipsis are numbered from the right, as they align.
+
+    Of the result no rank is given: its ellipsis stands for all that the operands' stood for.
+    """
+    before, dots, after = term.partition("...")
+    if not dots:
+        return tuple(term)
+    if rank is None:
+        hidden = tuple(label for label in known or () if label.startswith("."))
+    else:
+        hidden = tuple(f".{i}" for i in range(rank - len(before) - len(after), 0, -1))
+    return (*before, *hidden, *after)
+
+
+def _implicit_output(terms: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Without an arrow: the ellipsis, and every index that appears exactly once."""
+    labels = [label for term in terms for label in term]
+    return tuple(x for x in dict.fromkeys(labels) if x.startswith(".") or labels.count(x) == 1)
+
+
+def _turned(node: Node, index: int, side: str) -> tuple[int, ...]:
+    """The shape of operand A or B as it is multiplied.
+
+    `transBatch` puts the first dimension behind those of the batch, `trans` then turns the
+    matrix; a vector is never turned.
+    """
+    dims = node.input(index).dims
+    if node.attr_int(f"transBatch{side}", 0) and len(dims) > 2:
+        dims = (*dims[1:-1], dims[0], dims[-1])
+    if node.attr_int(f"trans{side}", 0) and len(dims) > 1:
+        dims = (*dims[:-2], dims[-1], dims[-2])
+    return dims
+
+
+def _scale_ops(node: Node, factor: str) -> int:
+    return 0 if node.attr_float(factor, 1.0) == 1 else MUL
+
+
+def _weight_only(node: Node, columns: int, bias: int | None) -> Cost:
+    a = node.input(0)
+    rows, inner = prod(a.dims[:-1]), a.dims[-1]
+    return Cost(
+        (Contraction(rows * inner * columns, (0, 1)),),
+        inner * columns * DEQUANTIZE_WEIGHT + bias_ops(node, bias, rows * columns),
+    )
+
+
+def _pre_norm_ops(node: Node, rows: int, width: int) -> int:
+    norm = 0 if node.optional_input(2) is None else rms_norm_ops(rows, width)
+    return norm + bias_ops(node, 1, rows * width)
+
+
+def _experts(  # noqa: PLR0913  # one index for each weight of the two layouts
+    node: Node, *, fc1: int, fc2: int, fc3: int, bias_distance: int, decode: int = 0
+) -> Cost:
+    x = node.input(0)
+    hidden = x.dims[-1]
+    tokens, experts = prod(x.dims[:-1]), node.input(fc1).dims[0]
+    chosen = node.attr_int("k", 1)
+    passes = tokens * chosen
+    first = node.input(fc1).dims[1]
+    activation = node.attr_str("activation_type", "relu")
+    gated_by_fc3 = node.optional_input(fc3) is not None
+    # SwiGLU takes pairs: both halves are in fc1, unless the second has a weight of its own.
+    inner = first // 2 if activation.lower() == "swiglu" and not gated_by_fc3 else first
+    weights = [(fc1, hidden, first), (fc2, inner, hidden)]
+    if gated_by_fc3:
+        weights.append((fc3, hidden, first))
+
+    router = tokens * (experts * (SOFTMAX + chosen * CMP) + chosen * (ADD + DIV))
+    mixing = passes * hidden * (MUL + ADD)
+    gate = MUL if gated_by_fc3 and activation.lower() != "swiglu" else 0
+    activated = passes * inner * (activation_ops(activation) + gate)
+    biases = sum(bias_ops(node, i + bias_distance, passes * width) for i, _, width in weights)
+    decoded = min(experts, passes) * sum(rows * width for _, rows, width in weights) * decode
+    return Cost(
+        tuple(
+            Contraction(passes * rows * width, (None if index == fc2 else 0, index))
+            for index, rows, width in weights
+        ),
+        router + mixing + activated + biases + decoded,
+    )
+
+
+COUNTERS: Mapping[str, Counter] = {
+    "Einsum": count_einsum,
+    "Gemm": count_gemm,
+    "MatMul": count_matmul,
+    "MatMulInteger": count_matmul_integer,
+    "QLinearMatMul": count_qlinear_matmul,
+    "com.microsoft::CDist": count_cdist,
+    "com.microsoft::DynamicQuantizeMatMul": count_dynamic_quantize_matmul,
+    "com.microsoft::FusedGemm": count_gemm,
+    "com.microsoft::FusedMatMul": count_fused_matmul,
+    "com.microsoft::FusedMatMulActivation": count_fused_matmul,
+    "com.microsoft::GemmFastGelu": count_gemm_fast_gelu,
+    "com.microsoft::GemmFloat8": count_gemm_float8,
+    "com.microsoft::MatMulBlockQuantizedFp4Weight": partial(count_matmul_block_quantized, bias=5),
+    "com.microsoft::MatMulBlockQuantizedFp8Weight": partial(
+        count_matmul_block_quantized, bias=4, input_scale=3
+    ),
+    "com.microsoft::MatMulBnb4": count_matmul_bnb4,
+    "com.microsoft::MatMulFpQ4": count_matmul_fpq4,
+    "com.microsoft::MatMulInteger16": count_matmul,
+    "com.microsoft::MatMulIntegerToFloat": count_matmul_integer_to_float,
+    "com.microsoft::MatMulNBits": count_matmul_nbits,
+    "com.microsoft::MatMulNBitsMlp": count_matmul_nbits_mlp,
+    "com.microsoft::MatMulNBitsQkv": count_matmul_nbits_qkv,
+    "com.microsoft::MoE": count_moe,
+    "com.microsoft::QGemm": count_qgemm,
+    "com.microsoft::QMoE": count_qmoe,
+    "com.microsoft::QOrderedMatMul": count_qordered_matmul,
+    "com.microsoft::SparseToDenseMatMul": count_fused_matmul,
+    "com.microsoft::TransposeMatMul": count_fused_matmul,
+}

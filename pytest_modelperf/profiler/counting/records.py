@@ -1,0 +1,304 @@
+"""The records of a static profile: its layers, and the sums over them.
+
+Stored facts are fields, derived ones are properties. None is an unknown value; it is
+never written as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from pytest_modelperf.files.documents import Count, Number
+
+Shape: TypeAlias = tuple[int | None, ...]
+
+
+# Not quoted, as no type that a field names: msgspec evaluates the types of fields.
+Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
+
+
+class Sparsity(Struct, frozen=True):
+    """The zeros of one weight.
+
+    `pattern` is one of
+
+    - `dense`: hardly any are zero, so no pattern was looked for;
+    - `1x1`: the zeros are in no larger pattern (unstructured);
+    - `1xN`, `Nx1`, `NxN`: the largest block, by its elements, that the zeros come in; N is a
+      power of two, or for 1xN the number of elements of one convolution kernel, H*W;
+    - `rows`, `columns`, `rows+columns`: whole rows or columns of the two-dimensional view; for a
+      convolution, rows are output channels and columns belong to input channels;
+    - `all`: nothing but zeros.
+
+    `block_ratio` is the share of elements inside wholly zero blocks (or rows, or columns) of that
+    pattern: `ratio` for `1x1` and 0 for `dense`.
+
+    `n_of_m` is `(2, 4)` where each aligned group of 4 holds at most 2 nonzeros, and so on,
+    in groups along the rows of the view, or along the first axis of a matrix or the
+    second of a larger weight (the input channels). None where no grouping holds for all groups,
+    or where the weight is far sparser than the grouping asks.
+    """
+
+    zeros: Count
+    size: Count
+    pattern: str
+    block_ratio: Number
+    n_of_m: tuple[Count, Count] | None
+
+    @property
+    def ratio(self) -> float:
+        """The share of elements that are zero; 0 for an empty weight."""
+        return self.zeros / self.size if self.size else 0.0
+
+
+class StaticLayer(Struct, frozen=True):
+    """The cost of one node of the graph in one inference.
+
+    `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body of
+    a Loop or Scan count `repeats` times; their own figures already hold that factor. `attributes`
+    are the ones that the node sets, without bodies. `reads` and `writes` are the bytes that it has
+    to move, by the names of tensors and weights; None if they were not counted.
+    """
+
+    id: str
+    name: str
+    op_type: str
+    domain: str
+    weight: str | None
+    precision: str | None
+    macs: int | None
+    elementwise_ops: int | None
+    backward_macs: int | None
+    params: int
+    weight_bytes: int
+    output_bytes: int | None
+    input_shape: Shape | None
+    output_shape: Shape | None
+    repeats: int | None = 1
+    sparsity: Sparsity | None = None
+    effective_macs: int | None = None
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    reads: Mapping[str, int | None] | None = None
+    writes: Mapping[str, int | None] | None = None
+
+    @property
+    def flops(self) -> int | None:
+        if self.macs is None or self.elementwise_ops is None:
+            return None
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def total_ops(self) -> int | None:
+        """MACs and elementwise operations together: what onnx_tool calls MACs."""
+        if self.macs is None or self.elementwise_ops is None:
+            return None
+        return self.macs + self.elementwise_ops
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Weights and outputs together: what onnx_tool calls memory."""
+        return None if self.output_bytes is None else self.weight_bytes + self.output_bytes
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+
+class LayerTypeCounts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The counts of all layers of one operator."""
+
+    domain: str
+    count: Count
+    macs: Count | None
+    elementwise_ops: Count | None
+    backward_macs: Count | None
+    params: Count
+    weight_bytes: Count
+    output_bytes: Count | None
+
+
+class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
+    """All layers of one operator together; or a kind of time that belongs to no layer.
+
+    `ns` is None if no time was measured for any of them, for example because they always run inside
+    the kernel of another; `share` is the share of the latency.
+    """
+
+    op_type: str
+    ns: float | None = None
+    share: float | None = None
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def flops(self) -> int | None:
+        if self.macs is None or self.elementwise_ops is None:
+            return None
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def ms(self) -> float | None:
+        return None if self.ns is None else self.ns / 1e6
+
+
+class Uncounted(Struct, frozen=True):
+    """Layers of one operator that could not be counted, and why."""
+
+    op_type: str
+    domain: str
+    count: int
+    reason: str
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+
+class GenerationCounts(Struct, frozen=True, kw_only=True):
+    """The counts of a phase of a generation.
+
+    `cache_bytes` is how much the state grows with each token of one item of the batch, 0 if it does
+    not grow. `first_macs` and `last_macs` are those of the first and the last step, and linear in
+    between; None where they could not be counted.
+    """
+
+    cache_bytes: int | None
+    first_macs: int | None
+    last_macs: int | None
+
+
+class StaticProfile(Struct, frozen=True):
+    """The counts that follow from the graph alone, at one set of input shapes.
+
+    Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
+    `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can be
+    less than the sum over the layers. `scalar_params` counts the params that are tensors of a
+    single value, such as an epsilon; None if they were not counted. `undecided` counts the Ifs
+    whose branch only a run can tell: the costlier branch counts, so sums are upper bounds.
+
+    If a run completed the profile, `graph_alone` is the profile before that. `chance` names the
+    operator whose random values decided what that run computed. `generation` is set for a phase of
+    a generation, and a step is then the one in the middle.
+    """
+
+    layers: tuple[StaticLayer, ...]
+    params: int
+    weight_bytes: int
+    peak_activation_bytes: int | None
+    uncounted: tuple[Uncounted, ...] = ()
+    notes: tuple[str, ...] = ()
+    undecided: int = 0
+    graph_alone: StaticProfile | None = None
+    chance: str | None = None
+    scalar_params: int | None = None
+    generation: GenerationCounts | None = None
+
+    def __repr__(self) -> str:
+        """A line, for the report of a failed assertion: the layers would fill pages."""
+        return f"<static profile: {self.macs} MACs, {self.params} params>"
+
+    @property
+    def from_graph(self) -> StaticProfile:
+        """The counts of the graph alone, whether or not the model ran."""
+        return self if self.graph_alone is None else self.graph_alone
+
+    @property
+    def observed(self) -> StaticProfile | None:
+        """The counts of one run on its inputs; None if there was no run, or chance decided."""
+        if self.graph_alone is not None:
+            return self if self.chance is None else None
+        return self if self.undecided == 0 and self.coverage == 1.0 else None
+
+    @property
+    def macs(self) -> int:
+        return _sum(layer.macs for layer in self.layers)
+
+    @property
+    def elementwise_ops(self) -> int:
+        return _sum(layer.elementwise_ops for layer in self.layers)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def layer_params(self) -> int:
+        """The params of all layers: a weight that several layers share counts at each of them."""
+        return sum(layer.params for layer in self.layers)
+
+    @property
+    def backward_macs(self) -> int:
+        return _sum(layer.backward_macs for layer in self.layers)
+
+    @property
+    def activation_bytes(self) -> int:
+        return _sum(layer.output_bytes for layer in self.layers)
+
+    @property
+    def knows_activations(self) -> bool:
+        """Whether the size of every output is known; if not, their sum is a lower bound."""
+        return all(layer.output_bytes is not None for layer in self.layers)
+
+    @property
+    def effective_macs(self) -> int | None:
+        """MACs that multiply a weight which is not zero; None where no weight was read."""
+        if all(layer.effective_macs is None for layer in self.layers):
+            return None
+        return sum(
+            layer.effective_macs if layer.effective_macs is not None else layer.macs or 0
+            for layer in self.layers
+        )
+
+    @property
+    def coverage(self) -> float:
+        """The share of layers that could be counted."""
+        missing = sum(uncounted.count for uncounted in self.uncounted)
+        return 1.0 - missing / len(self.layers) if self.layers else 1.0
+
+    @property
+    def uncounted_ops(self) -> Mapping[str, int]:
+        """How many layers of each operator could not be counted."""
+        counts: dict[str, int] = {}
+        for entry in self.uncounted:
+            counts[entry.qualified_op] = counts.get(entry.qualified_op, 0) + entry.count
+        return counts
+
+    @property
+    def layer_types(self) -> Mapping[str, LayerType]:
+        """The layers grouped by operator, in order of first appearance."""
+        groups: dict[str, list[StaticLayer]] = {}
+        for layer in self.layers:
+            groups.setdefault(layer.qualified_op, []).append(layer)
+        return {
+            op: _layer_type(layers[0].op_type, layers[0].domain, layers)
+            for op, layers in groups.items()
+        }
+
+
+def _layer_type(op_type: str, domain: str, layers: Sequence[StaticLayer]) -> LayerType:
+    return LayerType(
+        op_type=op_type,
+        domain=domain,
+        count=len(layers),
+        macs=_known_sum(layer.macs for layer in layers),
+        elementwise_ops=_known_sum(layer.elementwise_ops for layer in layers),
+        backward_macs=_known_sum(layer.backward_macs for layer in layers),
+        params=sum(layer.params for layer in layers),
+        weight_bytes=sum(layer.weight_bytes for layer in layers),
+        output_bytes=_known_sum(layer.output_bytes for layer in layers),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int:
+    return sum(value for value in values if value is not None)
+
+
+def _known_sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,339 @@
+"""How many elements of a weight are zero, and whether the places of the zeros follow a pattern.
+
+Three things are told apart: how many zeros there are (`ratio`), whether they come in blocks that
+a kernel can skip (`pattern`), and whether every short group holds a fixed number (`n_of_m`).
+
+Blocks lie in a two-dimensional view of the weight, as pruning tools cut them: a matrix as it is
+stored, a vector as one row, anything of a higher rank as first axis x all others; leading axes
+of length 1 are left out. A convolution's OIHW weight is O x (I*H*W), and also O x (H*W*I), since
+some tools cut blocks along the input channels of one kernel position. Blocks are aligned at 0;
+at the edges they may be cut short.
+
+The zeros of a weight that is nearly all zero fill most small blocks by mere chance, so a pattern
+is reported only when all of these hold:
+
+- `MIN_COVERAGE` of the zeros lie in blocks that are wholly zero,
+- `MIN_FILL` of the elements in the other blocks are nonzero,
+- as many zero blocks among zeros in random places are less likely than `MAX_CHANCE`.
+"""
+
+from __future__ import annotations
+
+from math import comb, lgamma, log, prod
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_modelperf.profiler.counting.records import Sparsity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+
+# Rounding alone puts 1 to 2 % of int8 weights on the zero point, too few to be useful.
+DENSE_BELOW = 0.05
+
+# A twentieth of the zeros may lie elsewhere: quantizing rounds some of the kept weights to zero.
+MIN_COVERAGE = 0.95
+
+# Half way between 1, a true block pattern, and 1/2, what blocks of twice the true size reach.
+# Zeros in random places that have the coverage reach 1 / (1 + MIN_COVERAGE) = 0.51 at most.
+# Unlike the chance, this does not mistake some rows being sparser than others for blocks.
+MIN_FILL = 0.75
+
+# Some thirty shapes are tried on each of up to thousands of weights of a model.
+MAX_CHANCE = 1e-9
+
+# N:M, at most N nonzeros in each group of M, from the sparsest to the loosest.
+GROUPINGS = ((1, 4), (2, 8), (1, 2), (2, 4), (4, 8))
+
+# How much sparser than 1 - N/M a weight may be and still be called N:M. Rounding normally
+# distributed weights to int4, 3 sigma to 7 steps, puts 17 % of them on the zero point; of those
+# that a 2:4 weight keeps, that is 0.09 of all.
+MAX_EXCESS = 0.1
+
+
+def measure_sparsity(
+    values: npt.NDArray[np.generic],
+    zero_point: npt.NDArray[np.generic] | None = None,
+    axis: int | None = None,
+    block_size: int | None = None,
+) -> Sparsity:
+    """The sparsity of one weight; `zero_point`, `axis` and `block_size` as in DequantizeLinear.
+
+    A zero is what equals the zero point, which is 0 where none is given; NaN never is one.
+    The zero point is one number, a vector along `axis`, or an array of the rank of `values` whose
+    elements each stand for `block_size` values along `axis`. `axis` is 1 unless given, as in
+    ONNX; without `block_size` the smallest that fits is taken. Raises ValueError where the shape
+    of the zero point does not fit.
+    """
+    values = np.asarray(values)
+    mask = _zero_mask(values, zero_point, axis, block_size)
+    zeros = int(np.count_nonzero(mask))
+    if zeros < DENSE_BELOW * mask.size or zeros == 0:
+        return Sparsity(zeros, mask.size, "dense", 0.0, None)
+    if zeros == mask.size:
+        return Sparsity(zeros, mask.size, "all", 1.0, None)
+    mask = _without_leading_ones(mask)
+    blocks = _find_lines(_view(mask), zeros) or _find_blocks(mask, zeros)
+    return Sparsity(
+        zeros,
+        mask.size,
+        blocks.pattern if blocks else "1x1",
+        (blocks.covered if blocks else zeros) / mask.size,
+        _find_grouping(mask, zeros),
+    )
+
+
+def effective_macs(macs: int, sparsity: Sparsity) -> int:
+    """The MACs that multiply by a nonzero weight, to the nearest integer.
+
+    Every element of a weight is taken to be used equally often, which holds for convolutions
+    (padding apart) and matrix products.
+    """
+    if not sparsity.size:
+        return macs
+    return (2 * macs * (sparsity.size - sparsity.zeros) + sparsity.size) // (2 * sparsity.size)
+
+
+class _Blocks(Struct, frozen=True):
+    pattern: str
+    elements: int
+    covered: int
+
+
+def _zero_mask(
+    values: npt.NDArray[np.generic],
+    zero_point: npt.NDArray[np.generic] | None,
+    axis: int | None,
+    block_size: int | None,
+) -> Mask:
+    """True where a value is zero; contiguous, and of rank 1 for a scalar."""
+    if values.dtype.kind in "OSU" or not values.size:  # text has no zero
+        return np.zeros(values.shape or (1,), np.bool_)
+    given = np.asarray(0 if zero_point is None else zero_point)
+    if given.size == 1:
+        given = given.reshape(())
+    elif values.ndim:
+        given = _spread(given, values.shape, axis, block_size)
+    else:
+        msg = f"a scalar weight cannot have a zero point of shape {given.shape}"
+        raise ValueError(msg)
+    # In the type of the values, or numpy would convert all of them; to a type without a zero
+    # (float8e8m0) it comes out as NaN, which nothing equals.
+    with np.errstate(all="ignore"):
+        point = given.astype(values.dtype, copy=False)
+    mask = np.ascontiguousarray(values == point)
+    if zero_point is not None and given.dtype != values.dtype:
+        mask &= point.astype(np.complex128) == given.astype(np.complex128)  # 200 is no int8
+    return mask
+
+
+def _spread(
+    zero_point: npt.NDArray[np.generic],
+    shape: tuple[int, ...],
+    axis: int | None,
+    block_size: int | None,
+) -> npt.NDArray[np.generic]:
+    """The zero point in a shape that broadcasts to `shape`."""
+    rank = len(shape)
+    along = min(1, rank - 1) if axis is None else axis
+    if not -rank <= along < rank:
+        msg = f"axis {along} does not exist in a weight of shape {shape}"
+        raise ValueError(msg)
+    along %= rank
+    length = shape[along]
+    if zero_point.ndim == 1 and zero_point.size == length:
+        return zero_point.reshape([-1 if i == along else 1 for i in range(rank)])
+    if zero_point.ndim == rank:
+        count = zero_point.shape[along]
+        block = block_size or -(-length // max(count, 1))
+        others_fit = all(
+            have in (1, want)
+            for i, (have, want) in enumerate(zip(zero_point.shape, shape, strict=True))
+            if i != along
+        )
+        if others_fit and count in (1, length):
+            return zero_point
+        if others_fit and -(-length // block) == count:
+            repeated = np.repeat(zero_point, block, axis=along)
+            return repeated[tuple(slice(length if i == along else None) for i in range(rank))]
+    msg = (
+        f"a zero point of shape {zero_point.shape} along axis {along}"
+        f"{f' in blocks of {block_size}' if block_size else ''}"
+        f" does not fit a weight of shape {shape}"
+    )
+    raise ValueError(msg)
+
+
+def _without_leading_ones(mask: Mask) -> Mask:
+    first = next((i for i, dim in enumerate(mask.shape) if dim != 1), 0)
+    return mask.reshape(mask.shape[max(0, min(first, mask.ndim - 2)) :])
+
+
+def _view(mask: Mask) -> Mask:
+    return mask.reshape(mask.shape[0] if mask.ndim > 1 else 1, -1)
+
+
+def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
+    """The whole rows, or columns, or both, that the zeros come in."""
+    rows, columns = view.shape
+    if min(rows, columns) < 2:
+        return None
+    zero_rows = int(np.count_nonzero(view.all(axis=1)))
+    zero_columns = int(np.count_nonzero(view.all(axis=0)))
+    for pattern, i, j in (
+        ("rows", zero_rows, 0),
+        ("columns", 0, zero_columns),
+        ("rows+columns", zero_rows, zero_columns),
+    ):
+        covered = view.size - (rows - i) * (columns - j)
+        log_ways = _log_choose(rows, i) + _log_choose(columns, j)
+        if (
+            _is_covered(covered, zeros)
+            and _is_filled(covered, zeros, view.size)
+            and _is_no_chance(log_ways, covered, zeros, view.size)
+        ):
+            return _Blocks(pattern, view.size, covered)
+    return None
+
+
+def _find_blocks(mask: Mask, zeros: int) -> _Blocks | None:
+    """The largest block that the zeros come in, 1xN before others of the same size."""
+    best: _Blocks | None = None
+    for found in _all_blocks(mask, zeros):
+        if best is None or found.elements > best.elements:
+            best = found
+    return best
+
+
+def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
+    views = [_view(mask)]
+    inner = prod(mask.shape[2:])
+    if mask.ndim > 2 and inner > 1:
+        kernels = np.logical_and.reduce(mask.reshape(*mask.shape[:2], inner), axis=2)
+        yield from _true_blocks(views[0], kernels, (1, inner), zeros)
+        views.append(_view(mask.reshape(*mask.shape[:2], inner).swapaxes(1, 2)))
+    for step in ((1, 2), (2, 2), (2, 1)):
+        for view in views:
+            yield from _powers_of_two(view, step, zeros)
+
+
+def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_Blocks]:
+    """The true patterns among blocks that grow by `step`, until they cover too few zeros.
+
+    Each block consists of blocks of the size before, so what they cover can only shrink.
+    """
+    height, width = step
+    blocks = view
+    while height <= view.shape[0] and width <= view.shape[1]:
+        for axis in (0, 1):
+            if step[axis] == 2:
+                blocks = _join_pairs(blocks, axis)
+        if not _is_covered(_covered(view.shape, blocks, (height, width)), zeros):
+            return
+        yield from _true_blocks(view, blocks, (height, width), zeros)
+        height, width = height * step[0], width * step[1]
+
+
+def _join_pairs(blocks: Mask, axis: int) -> Mask:
+    """Which pairs of neighbours along `axis` are both zero; an odd last one stays alone."""
+    if axis == 0:
+        joined, second = blocks[::2].copy(), blocks[1::2]
+        joined[: second.shape[0]] &= second
+    else:
+        joined, second = blocks[:, ::2].copy(), blocks[:, 1::2]
+        joined[:, : second.shape[1]] &= second
+    return joined
+
+
+def _true_blocks(view: Mask, blocks: Mask, block: tuple[int, int], zeros: int) -> Iterator[_Blocks]:
+    """The pattern of zero `blocks`, if it is a true one."""
+    covered = _covered(view.shape, blocks, block)
+    if not (_is_covered(covered, zeros) and _is_filled(covered, zeros, view.size)):
+        return
+    # Chance is judged by complete blocks alone: where the last block of each row is a single
+    # column, zeros in no more than that column fill every block that they are in.
+    height, width = block
+    rows, columns = view.shape[0] // height, view.shape[1] // width
+    complete = view[: rows * height, : columns * width]
+    zero_blocks = int(np.count_nonzero(blocks[:rows, :columns]))
+    if _is_no_chance(
+        _log_choose(rows * columns, zero_blocks),
+        zero_blocks * height * width,
+        int(np.count_nonzero(complete)),
+        complete.size,
+    ):
+        yield _Blocks(f"{height}x{width}", height * width, covered)
+
+
+def _covered(shape: tuple[int, ...], blocks: Mask, block: tuple[int, int]) -> int:
+    """Elements inside zero blocks, those at the edges with the elements that they have."""
+    height, width = block
+    (rows, last_height), (columns, last_width) = divmod(shape[0], height), divmod(shape[1], width)
+    return (
+        int(np.count_nonzero(blocks[:rows, :columns])) * height * width
+        + int(np.count_nonzero(blocks[:rows, columns:])) * height * last_width
+        + int(np.count_nonzero(blocks[rows:, :columns])) * last_height * width
+        + int(np.count_nonzero(blocks[rows:, columns:])) * last_height * last_width
+    )
+
+
+def _is_covered(covered: int, zeros: int) -> bool:
+    return covered >= MIN_COVERAGE * zeros
+
+
+def _is_filled(covered: int, zeros: int, size: int) -> bool:
+    return size - zeros >= MIN_FILL * (size - covered)
+
+
+def _is_no_chance(log_ways: float, covered: int, zeros: int, size: int) -> bool:
+    """Whether zeros in random places would hardly fill so many blocks.
+
+    Given blocks of `covered` elements are all zero in C(size - covered, zeros - covered) of the
+    C(size, zeros) placements of the zeros; times the number of ways to choose such blocks, that
+    bounds the probability from above.
+    """
+    log_probability = _log_choose(size - covered, zeros - covered) - _log_choose(size, zeros)
+    return log_ways + log_probability < log(MAX_CHANCE)
+
+
+def _log_choose(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+
+
+def _find_grouping(mask: Mask, zeros: int) -> tuple[int, int] | None:
+    """The sparsest N:M that each group keeps to, along the rows or along the input channels."""
+    ratio = zeros / mask.size
+    view = _view(mask)
+    for n, m in GROUPINGS:
+        if not 0 <= ratio - (1 - n / m) <= MAX_EXCESS:
+            continue
+        if mask.size // m * log(_share_of_groups(n, m, ratio)) >= log(MAX_CHANCE):
+            continue
+        if _is_grouped(view, 1, n, m) or (
+            mask.ndim > 1 and _is_grouped(mask, 0 if mask.ndim == 2 else 1, n, m)
+        ):
+            return n, m
+    return None
+
+
+def _share_of_groups(n: int, m: int, ratio: float) -> float:
+    """The share of groups with at most `n` nonzeros of `m`, were the zeros in random places."""
+    return sum(comb(m, k) * (1 - ratio) ** k * ratio ** (m - k) for k in range(n + 1))
+
+
+def _is_grouped(mask: Mask, axis: int, n: int, m: int) -> bool:
+    """Whether each aligned group of `m` along `axis` has at most `n` nonzeros."""
+    length = mask.shape[axis]
+    if length % m:
+        return False
+    groups = mask.view(np.uint8).reshape(prod(mask.shape[:axis]), length // m, m, -1)
+    zeros = groups[:, :, 0].copy()
+    for i in range(1, m):
+        zeros += groups[:, :, i]
+    return int(zeros.min()) >= m - n

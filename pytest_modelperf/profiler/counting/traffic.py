@@ -1,0 +1,98 @@
+"""The bytes that a node reads and writes in memory: each tensor counts once.
+
+A kernel for this node alone has to move at least that. A view moves nothing, and a lookup of rows
+in a table reads no more than it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from pytest_modelperf.graph.structure import Node, Tensor, Weight
+from pytest_modelperf.profiler.counting.memory import VIEWS
+
+# These take a part of their input, whatever its size.
+_LOOKUPS = frozenset(
+    {
+        "Compress",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Slice",
+        "com.microsoft::EmbedLayerNormalization",
+        "com.microsoft::GatherBlockQuantized",
+    }
+)
+# These read a shape, not the elements.
+_SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
+
+
+class Traffic(Struct, frozen=True):
+    """Bytes by the names of tensors and weights; None is a size that is not known."""
+
+    reads: Mapping[str, int | None]
+    writes: Mapping[str, int | None]
+
+
+_NOTHING = Traffic({}, {})
+
+
+class TrafficCounter(Struct):
+    """Counts node by node, in execution order, to know the origin of each view.
+
+    `weights` are those that hold parameters, `used` the tensors that something takes.
+    """
+
+    weights: Mapping[str, Weight]
+    used: frozenset[Tensor]
+    _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
+
+    def count(self, node: Node, repeats: int = 1) -> Traffic:
+        """The bytes of all calls of a node; a node with bodies moves what they move."""
+        if node.bodies:
+            return _NOTHING
+        if node.op_type in VIEWS and not node.domain:
+            self._note_view(node)
+            return _NOTHING
+        writes = {
+            tensor.name: _times(tensor.nbytes, repeats)
+            for tensor in node.outputs
+            if tensor is not None and tensor in self.used
+        }
+        if node.qualified_op in _SHAPES_ONLY:
+            return Traffic({}, writes)
+        reads = self._reads(node, repeats)
+        if node.qualified_op in _LOOKUPS:
+            most = None if None in writes.values() else sum(map(int, filter(None, writes.values())))
+            reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
+        return Traffic(reads, writes)
+
+    def _reads(self, node: Node, repeats: int) -> dict[str, int | None]:
+        reads: dict[str, int | None] = {}
+        for tensor in node.inputs:
+            if tensor is None:
+                continue
+            for name in tensor.weights:
+                if name in self.weights:
+                    reads[name] = repeats * self.weights[name].nbytes
+            if not tensor.is_constant:
+                source = self._viewed.get(tensor, tensor)
+                reads[source.name] = _times(source.nbytes, repeats)
+        return reads
+
+    def _note_view(self, node: Node) -> None:
+        source = node.optional_input(0)
+        output = node.outputs[0] if node.outputs else None
+        if source is not None and output is not None and not source.is_constant:
+            self._viewed[output] = self._viewed.get(source, source)
+
+
+def _times(nbytes: int | None, repeats: int) -> int | None:
+    return None if nbytes is None else repeats * nbytes
+
+
+def _least(nbytes: int | None, most: int | None) -> int | None:
+    known = [value for value in (nbytes, most) if value is not None]
+    return min(known, default=None)

@@ -1,0 +1,59 @@
+"""Read the weights of a model, one at a time, and add to a profile how sparse each layer's is."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.profiler.counting.records import Sparsity, StaticLayer, StaticProfile
+from pytest_modelperf.profiler.counting.sparsity import effective_macs, measure_sparsity
+from pytest_modelperf.text.escaping import printable
+
+
+def add_sparsity(profile: StaticProfile, bound: BoundModel) -> StaticProfile:
+    """The profile with the sparsity of every stored weight that a layer multiplies with."""
+    measured: dict[str, Sparsity | None] = {}
+    layers = []
+    for layer in profile.layers:
+        if layer.weight is not None and layer.weight not in measured:
+            measured[layer.weight] = _measure(bound, layer.weight)
+        layers.append(_with_sparsity(layer, measured.get(layer.weight or "")))
+    unread = sum(sparsity is None for sparsity in measured.values())
+    notes = profile.notes
+    if unread:
+        note = f"{unread} of {len(measured)} weights are generated or packed: taken as dense"
+        notes = (*notes, note)
+    return replace(profile, layers=tuple(layers), notes=notes)
+
+
+def _measure(bound: BoundModel, name: str) -> Sparsity | None:
+    """The sparsity of one weight; None for one that is generated or packed."""
+    weight = bound.graph.weights[name]
+    if weight.nonzeros is not None:
+        zeros = weight.size - weight.nonzeros
+        return Sparsity(zeros, weight.size, "1x1", zeros / max(weight.size, 1), None)
+    # Several weights share an element: its bits are no number that could be zero.
+    if weight.params > weight.size:
+        return None
+    values = bound.read_weight(name)
+    if values is None:
+        return None
+    place = weight.zero_point
+    if place is None:
+        return measure_sparsity(values)
+    zero_point = bound.read_weight(place.weight)
+    try:
+        return measure_sparsity(values, zero_point, place.axis, place.block_size)
+    except ValueError as error:
+        raise ModelError(
+            f"the zero point of {printable(name)!r} in {bound.file.name} does not fit: {error}. "
+            "The file is damaged: export the model again."
+        ) from error
+
+
+def _with_sparsity(layer: StaticLayer, sparsity: Sparsity | None) -> StaticLayer:
+    if sparsity is None:
+        return layer
+    macs = None if layer.macs is None else effective_macs(layer.macs, sparsity)
+    return replace(layer, sparsity=sparsity, effective_macs=macs)

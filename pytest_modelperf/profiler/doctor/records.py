@@ -1,0 +1,51 @@
+"""The records of a checkup of a machine."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pytest_modelperf.profiler.measurements import EngineFacts, Noise
+from pytest_modelperf.stats.records import (
+    Growth,
+    LatencySpread,
+    Ratio,
+)
+
+
+class Outlook(Struct, frozen=True, kw_only=True):
+    """The smallest slowdown that so many rounds would detect, and how long they would take."""
+
+    rounds: int
+    seconds: float
+    change: float
+
+
+class Checkup(Struct, frozen=True, kw_only=True):
+    """How noisy a machine is: one model against itself, two sessions in turn.
+
+    `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
+    at `level` that detects a change with the probability `power`. `growth` is that of the memory of
+    a model; None for the small network of the doctor. `lacks_huge_pages` is set where the system
+    would give the weights huge pages of memory if it was asked. `notes` say what is odd about the
+    place.
+    """
+
+    model: str
+    engine: EngineFacts
+    cores: int
+    processors: tuple[int, ...] | None
+    seconds: float
+    median_ns: float
+    ratio: Ratio
+    spread: LatencySpread
+    noise: tuple[Noise, ...]
+    level: float
+    power: float
+    outlook: tuple[Outlook, ...]
+    growth: Growth | None = None
+    lacks_huge_pages: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rounds(self) -> int:
+        return len(self.noise)

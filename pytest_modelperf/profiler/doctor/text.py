@@ -1,0 +1,224 @@
+"""The report on a machine: how noisy it is, what could be detected on it, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.pages import REMEDY
+from pytest_modelperf.profiler.shown.conditions import (
+    describe_engine,
+    describe_machine_line,
+    find_noise,
+)
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_ms, percent
+
+# The default tolerance of a comparison.
+TOLERANCE = 0.03
+_BYTES_PER_KB = 1000
+# A run that cannot tell this growth an inference was too short.
+_TELLING_BYTES = 1000
+# If two sessions of one model differ by more than this, noise alone does not explain it.
+_MAX_BIAS = 0.005
+
+
+def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: TextStyle) -> str:
+    """The whole report: the answer first, then its evidence, then what to do."""
+    page = Page(style)
+    for checkup in checkups:
+        page.item(_answer(checkup), style="bold")
+    page.line("")
+    page.item(describe_machine_line(machine))
+    page.item(describe_engine(checkups[0].engine))
+    page.item(
+        f"{printable(checkups[0].model)} ran against itself: two sessions in turn, so that any "
+        "difference is noise"
+    )
+    page.table(_noise_table(checkups))
+    page.table(_outlook_table(checkups))
+    for checkup in checkups:
+        if checkup.growth is not None:
+            page.line("")
+            page.item(_growth(checkup.cores, checkup.growth))
+    notes = dict.fromkeys(note for checkup in checkups for note in checkup.notes)
+    if notes:
+        page.line("")
+        for note in notes:
+            page.item(f"note: {printable(note)}")
+    advice = list(dict.fromkeys(_advice(machine, checkups)))
+    if advice:
+        page.line("")
+        page.line("what to do", "bold cyan")
+        for each in advice:
+            page.item(f"- {each}")
+    return page.text()
+
+
+def _answer(checkup: Checkup) -> str:
+    """One sentence: which change can be detected here, and how soon."""
+    cores = f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}"
+    enough = _first_within(checkup, TOLERANCE)
+    if enough is None:
+        best = min(checkup.outlook, key=lambda look: look.change)
+        if not math.isfinite(best.change):
+            return f"{cores}: too few rounds to tell; --max-seconds makes time for more"
+        return (
+            f"{cores}: noisy. A slowdown must be {percent(best.change)} to be seen in "
+            f"{_seconds(best.seconds)}; one of {percent(TOLERANCE)} would mostly be missed"
+        )
+    return (
+        f"{cores}: fit to measure. A slowdown of {percent(enough.change)} or more is seen in "
+        f"{_seconds(enough.seconds)}"
+    )
+
+
+def _growth(cores: int, growth: Growth) -> str:
+    """Whether the memory of the model grows with every inference."""
+    on = f"memory on {cores} core{'s' if cores > 1 else ''}"
+    run = f"{growth.inferences:,} inferences"
+    interval = (
+        f"{100 * growth.confidence:g} % interval {_kilobytes(growth.low)} to "
+        f"{_kilobytes(growth.high)} KB"
+    )
+    if growth.is_shown:
+        return (
+            f"{on}: grows by {_kilobytes(growth.bytes_per_inference)} KB with every inference "
+            f"({interval}, {run})"
+        )
+    if growth.high > _TELLING_BYTES:
+        return (
+            f"{on}: no growth shown, but {run} tell no less than {_kilobytes(growth.high)} KB an "
+            "inference; --max-seconds makes time for more"
+        )
+    return f"{on}: no growth shown in {run} ({interval} an inference)"
+
+
+def _kilobytes(value: float) -> str:
+    return f"{value / _BYTES_PER_KB:.2f}".replace("-0.00", "0.00")
+
+
+def _first_within(checkup: Checkup, change: float) -> Outlook | None:
+    return next((look for look in checkup.outlook if look.change <= change), None)
+
+
+def _noise_table(checkups: Sequence[Checkup]) -> Table:
+    rows = []
+    for checkup in checkups:
+        ratio = checkup.ratio
+        interval = (
+            ""
+            if ratio.low is None or ratio.high is None
+            else f"{_change(ratio.low)} to {_change(ratio.high)}"
+        )
+        rows.append(
+            (
+                str(checkup.cores),
+                format_ms(checkup.median_ns),
+                str(checkup.rounds),
+                _seconds(checkup.seconds),
+                _change(ratio.value),
+                interval,
+                _spread(checkup.spread.inferences),
+                _spread(checkup.spread.sessions),
+            )
+        )
+    titles = (
+        "cores", "ms", "rounds", "took", "difference", "95 % interval", "within ±",
+        "between ±",
+    )  # fmt: skip
+    caption = (
+        "difference: the second session against the first, paired by turns\n"
+        "±: standard deviation within a session, and between the medians of sessions"
+    )
+    return Table("noise", tuple(map(Column, titles)), tuple(rows), caption=caption)
+
+
+def _outlook_table(checkups: Sequence[Checkup]) -> Table:
+    columns = (Column("cores"), *(Column(f"{o.rounds} rounds") for o in checkups[0].outlook))
+    rows = []
+    for checkup in checkups:
+        rows.append((str(checkup.cores), *(_seen(o.change) for o in checkup.outlook)))
+        rows.append(("", *(f"in {_seconds(o.seconds)}" for o in checkup.outlook)))
+    power, level = round(100 * checkups[0].power), 100 * checkups[0].level
+    caption = f"seen {power} times in 100, with {level:g} false alarm in 100 comparisons"
+    return Table("the slowdown that a comparison would see", columns, tuple(rows), caption=caption)
+
+
+def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]:
+    for checkup in checkups:
+        found = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
+        for what, remedy in found.items():
+            yield f"{checkup.cores}-core case: {what}: {remedy}"
+    yield from _advice_on_machine(machine)
+    if any(checkup.lacks_huge_pages for checkup in checkups):
+        yield (
+            "this system gives huge pages of memory to who asks for them. In small ones a model "
+            "that reads large weights for little work varies from session to session: "
+            f"{REMEDY} in the environment asks"
+        )
+    for checkup in checkups:
+        yield from _advice_on_checkup(machine, checkup)
+
+
+def _advice_on_machine(machine: MachineFacts) -> Iterator[str]:
+    if machine.governor not in (None, "performance"):
+        yield (
+            f"the governor {printable(str(machine.governor))} changes the clock with the load: "
+            "set it to performance (sudo cpupower frequency-set -g performance)"
+        )
+    if machine.turbo:
+        yield (
+            "turbo is on: the clock follows the heat, so times of different days differ. A duet "
+            "cancels it; for absolute budgets, switch it off"
+        )
+    if machine.virtualization is not None:
+        yield (
+            f"this is a shared or virtual machine ({printable(machine.virtualization)}): compare "
+            "versions in one run, never times of different days"
+        )
+
+
+def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]:
+    if machine.usable_cores is not None and 1 < checkup.cores >= machine.usable_cores:
+        yield (
+            f"a case of {checkup.cores} cores leaves none for the rest of the system: measure "
+            "one core less where you can"
+        )
+    ratio = checkup.ratio
+    if ratio.low is not None and ratio.high is not None and not _holds_one(ratio.low, ratio.high):
+        yield (
+            f"two sessions of one model differed by {_change(ratio.value)} on "
+            f"{checkup.cores} cores, more than their interval allows: measure again with "
+            "more rounds (--max-seconds)"
+        )
+    if _first_within(checkup, TOLERANCE) is None:
+        yield (
+            f"on {checkup.cores} core{'s' if checkup.cores > 1 else ''} allow more than "
+            f"{percent(TOLERANCE)}, or give each case more time (--max-seconds)"
+        )
+
+
+def _holds_one(low: float, high: float) -> bool:
+    return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def _spread(value: float | None) -> str:
+    return "?" if value is None else percent(value)
+
+
+def _seen(change: float) -> str:
+    return percent(change) if math.isfinite(change) else "none"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"

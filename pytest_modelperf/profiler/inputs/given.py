@@ -1,0 +1,329 @@
+"""The inputs that a user gives: arrays by name, a file of them, or a function that makes them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+
+from pytest_modelperf.errors import BindingError, Remedy, UsageError
+from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
+from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.profiler.inputs.made import Feed, input_types, make_input
+from pytest_modelperf.profiler.inputs.number_formats import STORED_AS, name_of
+from pytest_modelperf.profiler.records import StoredInputs
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.words import suggestion
+
+# Not quoted, as no type that a field names: msgspec evaluates the types of fields.
+Array: TypeAlias = npt.NDArray[Any]
+# A function gets the type and shape of every input by name. It returns arrays by name.
+InputTypes: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
+MakeInputs: TypeAlias = Callable[[InputTypes], Mapping[str, object]]
+GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeInputs"
+
+# Larger inputs hold no shapes, so their values are not read before the model runs.
+_MAX_VALUES = 1024
+# Inputs of at most so many values are shown in full: a shape, or a count. More values are data.
+_SHOWN_VALUES = 8
+# Values are kept as floats, which cannot represent all integers beyond this.
+_EXACT = 2**53
+
+
+class GivenInputs(Struct, frozen=True, eq=False):
+    """Inputs by name, or the function that makes them once the shapes are known.
+
+    `source` names where they come from.
+    """
+
+    source: str
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    function: MakeInputs | None = None
+
+    def feeds(self, graph: Graph, inputs: BoundInputs, model: str = "the model") -> dict[str, Feed]:
+        """The given arrays, checked and converted to the inputs of the bound model."""
+        names = [tensor.name for tensor in graph.inputs]
+        arrays = self.arrays
+        if self.function is not None:
+            arrays = call_for_inputs(self.function, input_types(graph, inputs, model), self.source)
+        _check_names(arrays, names, self.source, model)
+        dtypes = {tensor.name: tensor.dtype for tensor in graph.inputs}
+        feeds = {}
+        for name, array in arrays.items():
+            dtype, stored = _stored(name, array, dtypes[name], self.source, model)
+            shape = inputs.shapes.get(name)
+            if shape is not None and array.shape != shape:
+                raise BindingError(
+                    f"the input {printable(name)!r} of {model} is {format_shape(shape)}, but "
+                    f"{self.source} has {format_shape(array.shape)}. ",
+                    Remedy(
+                        "Give an array of that shape, or ask for its batch size and dimensions "
+                        "with {batch} and {dims}."
+                    ),
+                )
+            feeds[name] = Feed(dtype, stored)
+        return feeds
+
+
+def read_given(source: GivenSource) -> GivenInputs:
+    """The inputs in a mapping or an `.npz` file, or a function that will make them."""
+    if isinstance(source, Mapping):
+        where = "the mapping of inputs"
+        return GivenInputs(where, _as_arrays(source, where))
+    if isinstance(source, (str, os.PathLike)):
+        return _read_npz(Path(source))
+    if callable(source):
+        return GivenInputs(_describe(source), function=source)
+    raise UsageError(
+        "inputs are given as a mapping of arrays, the path of an .npz file, or a function that "
+        f"makes them, not as {type(source).__name__}."
+    )
+
+
+def specs_of(
+    given: GivenInputs, declared: Sequence[DeclaredInput], model: str = "the model"
+) -> tuple[InputSpec, ...]:
+    """The given arrays as whole inputs, so that dimensions take their sizes from them.
+
+    Small integers keep their values, for shapes may depend on them.
+    """
+    dtypes = {i.name: i.dtype for i in declared}
+    _check_names(given.arrays, list(dtypes), given.source, model)
+    specs = []
+    for name, array in given.arrays.items():
+        dtype, _ = _stored(name, array, dtypes[name], given.source, model)
+        specs.append(InputSpec(name, dtype, array.shape, _value(array)))
+    return tuple(specs)
+
+
+def describe_given(
+    specs: Sequence[InputSpec], feeds: Mapping[str, Feed], seed: int = 0
+) -> StoredInputs:
+    """The stored form of what a user gave: `feeds` are the arrays, and `seed` makes the others."""
+    given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
+    if not given and not feeds and not seed:
+        return StoredInputs(specs={}, sha256=None)
+    digest = hashlib.sha256(repr(seed).encode())
+    for spec in given.values():
+        digest.update(repr((spec.name, spec.dtype, spec.shape, spec.value)).encode())
+    for name, feed in sorted(feeds.items()):
+        dtype, stored, shape, values = feed.to_wire()
+        digest.update(repr((name, dtype, stored, shape)).encode())
+        digest.update(values if isinstance(values, bytes) else repr(values).encode())
+    described = {name: _described(spec) for name, spec in given.items()}
+    return StoredInputs(specs=described, sha256=digest.hexdigest())
+
+
+def _described(spec: InputSpec) -> str:
+    """`int64:1:5`; many values are left out, for the digest covers them."""
+    text = f"{spec.dtype}:{'x'.join(map(str, spec.shape))}"
+    if spec.value is None or len(spec.value) > _SHOWN_VALUES:
+        return text
+    return f"{text}:{','.join(f'{value:.17g}' for value in spec.value)}"
+
+
+def make_arguments(
+    specs: Sequence[InputSpec], seed: int = 0, given: GivenInputs | None = None
+) -> dict[str, Feed]:
+    """The arguments of a Python function: the given arrays; the others are made from `specs`."""
+    what = "the function"
+    feeds = {spec.name: make_input(spec, seed, model=what) for spec in specs}
+    if given is None:
+        return feeds
+    arrays = given.arrays
+    if given.function is not None:
+        types = {spec.name: (spec.dtype, spec.shape) for spec in specs}
+        arrays = call_for_inputs(given.function, types, given.source)
+    for name, array in arrays.items():
+        spec = next((s for s in specs if s.name == name), None)
+        dtype = name_of(array.dtype) if spec is None else spec.dtype
+        dtype, stored = _stored(name, array, dtype, given.source, what)
+        feeds[name] = Feed(dtype, stored)
+    return feeds
+
+
+def _value(array: Array) -> tuple[float, ...] | None:
+    if array.dtype.kind not in "iub" or not 0 < array.size <= _MAX_VALUES:
+        return None
+    values = [int(value) for value in array.reshape(-1)]
+    return tuple(map(float, values)) if max(map(abs, values)) <= _EXACT else None
+
+
+def _check_names(
+    arrays: Mapping[str, Array], names: Sequence[str], source: str, model: str
+) -> None:
+    for name in arrays:
+        if name not in names:
+            hint = suggestion(printable(name), map(printable, names))
+            takes = ", ".join(printable(each) for each in names[:10]) or "none"
+            raise BindingError(
+                f"{source} has {printable(name)!r}, but {model} has no such input.{hint} "
+                f"Its inputs: {takes}."
+            )
+
+
+def _stored(
+    name: str, array: Array, dtype: str | None, source: str, model: str
+) -> tuple[str, Array]:
+    """The model's type, and the array as a worker takes it; BindingError for another type."""
+    what = f"the input {printable(name)!r} of {model}"
+    if dtype is None:
+        raise BindingError(
+            f"{what} is no tensor but a sequence, an optional or a map, and cannot be given as an "
+            "array. Such a model cannot be measured yet: export it "
+            "with tensors alone."
+        )
+    found = name_of(array.dtype)
+    if found == dtype:
+        if dtype == "string":
+            return dtype, _texts(name, array, source)
+        stored = STORED_AS.get(dtype)
+        return dtype, np.ascontiguousarray(array).view(stored) if stored else _native(array)
+    if found == STORED_AS.get(dtype):
+        return dtype, _native(array)
+    raise BindingError(f"{what} is {dtype}, but {source} has {found}. {_conversion(name, dtype)}")
+
+
+def _conversion(name: str, dtype: str) -> str:
+    shown = printable(name)
+    if dtype == "string":
+        return f"Give an array of str, as of {shown}.astype(str)."
+    if dtype in STORED_AS:
+        return f"Convert it with ml_dtypes, or give its bits as an array of {STORED_AS[dtype]}."
+    return f"Convert it with {shown}.astype({dtype!r})."
+
+
+def _native(array: Array) -> Array:
+    """The array in this machine's byte order, without gaps."""
+    return np.require(array, array.dtype.newbyteorder("="), ["C_CONTIGUOUS"])
+
+
+def _texts(name: str, array: Array, source: str) -> Array:
+    texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
+    for text in texts:
+        if not isinstance(text, str):
+            raise BindingError(
+                f"{source} has a {type(text).__name__} among the texts of {printable(name)!r}. "
+                "Give an array of str or of numbers of one type."
+            )
+    made = np.empty(len(texts), dtype=object)
+    made[:] = texts
+    return made.reshape(array.shape)
+
+
+# -- where they come from
+
+
+def _as_arrays(values: Mapping[str, object], source: str) -> dict[str, Array]:
+    arrays = {}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise UsageError(f"{source} has the key {name!r}; inputs are named by texts.")
+        try:
+            arrays[name] = np.asarray(value)
+        except Exception as error:
+            raise UsageError(
+                f"{source} has {type(value).__name__} for {printable(name)!r}, which numpy cannot "
+                f"make an array of: {printable(str(error))}"
+            ) from error
+    return arrays
+
+
+def _read_npz(path: Path) -> GivenInputs:
+    name = printable(str(path))
+    try:
+        require_file(path)
+        # Opened here, because numpy does not close a file that is no archive.
+        with path.open("rb") as file:
+            return GivenInputs(name, _read_archive(file, name))
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {name}. Give the path of an .npz file.") from None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
+    except MemoryError as error:
+        raise UsageError(
+            f"{name} claims more data than fits into memory. Save smaller inputs in it."
+        ) from error
+
+
+def _read_archive(file: BinaryIO, name: str) -> dict[str, Array]:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _no_archive(name) from error
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        raise UsageError(
+            f"{name} holds a single array without a name. Save inputs by their names: "
+            "numpy.savez(path, **{'input_ids': ids})."
+        )
+    with loaded:
+        return {key: _read_member(loaded, key, name) for key in loaded.files}
+
+
+def _read_member(archive: Mapping[str, Any], key: str, name: str) -> Array:
+    try:
+        value = archive[key]
+    except ValueError as error:
+        if "pickle" not in str(error).lower():
+            raise _no_archive(name) from error
+        raise UsageError(
+            f"{name} holds Python objects for {printable(key)!r}, which are not loaded because "
+            "that can run any code. Save numbers, or texts with .astype(str)."
+        ) from error
+    except (zipfile.BadZipFile, EOFError, OSError, KeyError, NotImplementedError) as error:
+        raise _no_archive(name) from error
+    if not isinstance(value, np.ndarray):
+        raise UsageError(
+            f"{name} holds {printable(key)!r}, which is no array. Write the file with numpy.savez."
+        )
+    return value
+
+
+def _no_archive(name: str) -> UsageError:
+    return UsageError(
+        f"{name} is no .npz file, or a damaged one. Write it with numpy.savez(path, **inputs)."
+    )
+
+
+def _describe(function: Callable[..., object]) -> str:
+    """A function by its name and where it stands."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    code = getattr(function, "__code__", None)
+    place = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+    return printable(f"the function {name}{place}")
+
+
+def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dict[str, Array]:
+    """The arrays that a user's function makes of these types and shapes."""
+    try:
+        made: object = function(types)
+    except Exception as error:
+        raise UsageError(
+            f"{source} failed to make inputs{_line(error)}: {type(error).__name__}: "
+            f"{printable(str(error))}"
+        ) from error
+    if not isinstance(made, Mapping):
+        raise UsageError(
+            f"{source} returned {type(made).__name__}; it must return a mapping from the names of "
+            "inputs to arrays."
+        )
+    return _as_arrays(made, source)
+
+
+def _line(error: Exception) -> str:
+    """Where an error was raised: the last line of its traceback."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" at {printable(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"

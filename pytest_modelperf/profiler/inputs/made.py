@@ -1,0 +1,309 @@
+"""The inputs that a model is run on: given by the user, or made so that the model can run on them.
+
+A made input depends on the seed, its name, type and shape, and on what the graph does with it; on
+nothing else, not even the version of numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_modelperf.errors import BindingError, Remedy
+from pytest_modelperf.graph.binding import BoundInputs, InputSpec
+from pytest_modelperf.graph.structure import BITS, Graph, Tensor
+from pytest_modelperf.profiler.inputs.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
+from pytest_modelperf.profiler.inputs.uses import Demand, demand_on, find_uses
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.units import format_shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+# The most values that are drawn; a larger input repeats them. A prime, so that no two rows of a
+# tensor are equal.
+_DRAWN = 1_048_573
+# Integers of unknown use are small: they may be counts, or rows of some table.
+_SMALL = (0, 9)
+# Integers of one byte are pixels or quantized numbers, and may have any value.
+_BYTES: Mapping[str, tuple[int, int]] = {"uint8": (0, 255), "int8": (-128, 127), **NARROW_INTEGERS}
+# Below this a product of two float16 is subnormal, which takes a processor up to 200 times as long.
+_SMALLEST_HALF = 2.0**-7
+_MASK = re.compile(r"mask(?!ed|ing)", re.IGNORECASE)
+_WORDS = (
+    "the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "reads", "seven",
+    "old", "books", "about", "rain",
+)  # fmt: skip
+
+
+class Feed(Struct, frozen=True, eq=False):
+    """One input of a model, ready to be sent to a worker.
+
+    `dtype` is our name of its type; if numpy lacks that type, `array` holds the bits. `note` is set
+    if a made value decides how much the model computes.
+    """
+
+    dtype: str
+    array: Array
+    note: str | None = None
+
+    def to_wire(self) -> tuple[str, str, tuple[int, ...], bytes | list[str]]:
+        """The type, the stored type, the shape and the elements, as plain values."""
+        shape = tuple(map(int, self.array.shape))
+        if self.dtype == "string":
+            return self.dtype, "O", shape, [str(text) for text in self.array.reshape(-1)]
+        return self.dtype, self.array.dtype.str, shape, self.array.tobytes()
+
+
+def make_inputs(
+    graph: Graph,
+    inputs: BoundInputs,
+    seed: int = 0,
+    given: Mapping[str, Feed] | None = None,
+    model: str = "the model",
+) -> dict[str, Feed]:
+    """All inputs of a bound model: the `given` ones as they are, the others made."""
+    given = given or {}
+    uses = find_uses(graph)
+    feeds: dict[str, Feed] = {}
+    for tensor in graph.inputs:
+        feed = given.get(tensor.name)
+        if feed is None:
+            dtype, shape = _known_type(tensor, inputs, model)
+            spec = inputs.values.get(tensor.name, InputSpec(tensor.name, dtype, shape))
+            feed = make_input(spec, seed, demand_on(tensor, graph, uses), model)
+        feeds[tensor.name] = feed
+    return feeds
+
+
+def make_input(
+    spec: InputSpec, seed: int = 0, demand: Demand | None = None, model: str = "the model"
+) -> Feed:
+    """One input: filled with its value, or made as the `demand` on it asks."""
+    if spec.value is not None:
+        return _filled(spec, spec.value, model)
+    return _made(spec.name, spec.dtype, spec.shape, demand or Demand(), seed)
+
+
+def input_types(
+    graph: Graph, inputs: BoundInputs, model: str = "the model"
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The type and shape of every input; BindingError where one cannot be sent to a worker."""
+    return {tensor.name: _known_type(tensor, inputs, model) for tensor in graph.inputs}
+
+
+def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, tuple[int, ...]]:
+    name, shape = tensor.name, inputs.shapes.get(tensor.name)
+    if tensor.dtype is None:
+        raise BindingError(
+            f"the input {printable(name)!r} of {model} is a sequence, an optional or a map. Only "
+            "tensors can be sent to a worker, so this model cannot be measured yet; only its "
+            "static profile can be had.",
+            Remedy(
+                "Ask for {static}. To measure it, export it with a tensor for each element, or "
+                "time a Python function that runs it with the engine `callable`."
+            ),
+        )
+    if shape is None:
+        raise BindingError(
+            f"the input {printable(name)!r} of {model} does not say how many dimensions it has.",
+            Remedy(
+                "Give its shape with {inputs}, as in 1x64.",
+                inputs=f"{printable(name)}:{tensor.dtype}:SHAPE",
+            ),
+        )
+    if tensor.dtype != "string" and tensor.dtype not in BITS:
+        raise BindingError(
+            f"the input {printable(name)!r} of {model} is of the type {printable(tensor.dtype)}, "
+            "which no input can be made of. Export the model with inputs of another type."
+        )
+    return tensor.dtype, shape
+
+
+# -- values that the user gave
+
+
+def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
+    """The input that `name:dtype:shape:value` describes."""
+    numbers = np.asarray(values, np.float64)
+    if spec.dtype == "string":
+        array: Array = np.array([f"{number:g}" for number in numbers], dtype=object)
+    elif spec.dtype in STORED_AS:
+        array = _encoded(spec, numbers, model)
+    else:
+        with np.errstate(all="ignore"):
+            array = numbers.astype(spec.dtype)
+        if array.dtype.kind in "iub" and not (array == numbers).all():
+            raise _unfit(spec, numbers, array == numbers, model)
+    if array.size == 1:
+        array = np.full(spec.shape, array.reshape(-1)[0], array.dtype)
+    return Feed(spec.dtype, array.reshape(spec.shape))
+
+
+def _encoded(spec: InputSpec, numbers: Array, model: str) -> Array:
+    low, high = NARROW_INTEGERS.get(spec.dtype, (-math.inf, math.inf))
+    fits = np.isfinite(numbers) & (numbers >= low) & (numbers <= high)
+    if spec.dtype in NARROW_INTEGERS:
+        fits &= numbers == np.rint(numbers)
+    if not fits.all():
+        raise _unfit(spec, numbers, fits, model)
+    return to_bits(numbers, spec.dtype)
+
+
+def _unfit(spec: InputSpec, numbers: Array, fits: Array, model: str) -> BindingError:
+    return BindingError(
+        f"the value {numbers[~fits][0]:g} of the input {printable(spec.name)!r} of {model} is no "
+        f"{spec.dtype}. Give another value."
+    )
+
+
+# -- made values
+
+
+def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: int) -> Feed:
+    draw = _Draw(_random_state(name, seed), min(prod(shape), _DRAWN))
+    demand = _named(name, dtype, demand)
+    if dtype == "string":
+        array = _words(draw, demand)
+    elif dtype == "bool":
+        fixed = demand.value
+        array = draw.integers(0, 1).astype(bool) if fixed is None else np.array([fixed != 0])
+    elif dtype.startswith(("int", "uint")):
+        array = _integers(draw, dtype, demand)
+    else:
+        array = _floats(draw, dtype, demand)
+    note = _note(name, dtype, shape, demand, array)
+    try:
+        # Repeats what was drawn as often as the shape asks for.
+        return Feed(dtype, np.resize(array, shape), note)
+    except (MemoryError, ValueError):
+        raise BindingError(
+            f"the input {printable(name)!r} ({format_shape(shape)} of {dtype}) does not fit into "
+            "memory.",
+            Remedy("Give smaller dimensions with {batch}, {dims} or {inputs}."),
+        ) from None
+
+
+def _random_state(name: str, seed: int) -> np.random.RandomState:
+    """A stream of its own for each name.
+
+    It uses the legacy generator, whose streams numpy never changes (NEP 19); the streams of newer
+    generators may change with any release.
+    """
+    digest = hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
+    return np.random.RandomState(np.frombuffer(digest, "<u4").astype(np.uint32))
+
+
+class _Draw(Struct, frozen=True):
+    """So many values, from a stream that stands at its beginning."""
+
+    state: np.random.RandomState
+    count: int
+
+    def normal(self) -> Array:
+        return self.state.standard_normal(self.count)
+
+    def integers(self, low: int, high: int) -> Array:
+        """From `low` to `high`, both included."""
+        if low >= high:
+            return np.array([low], np.int64)
+        return self.state.randint(low, high + 1, self.count, dtype=np.int64)
+
+
+def _named(name: str, dtype: str, demand: Demand) -> Demand:
+    """An input that is named a mask hides nothing, unless the graph demands something else."""
+    if demand.value is None and dtype != "string" and _MASK.search(name):
+        return demand.and_also(Demand(value=1))
+    return demand
+
+
+def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
+    """The range to draw integers from."""
+    low, high = _BYTES.get(dtype, _SMALL)
+    if math.isfinite(demand.low) and math.isfinite(demand.high):
+        low, high = _limits(dtype)
+    elif demand.low > low or demand.high < high:
+        # One bound is known: the usual number of values, next to it.
+        width = high - low
+        if demand.low > low:
+            low, high = int(demand.low), int(demand.low) + width
+        else:
+            low, high = int(demand.high) - width, int(demand.high)
+    smallest, largest = _limits(dtype)
+    low = int(max(low, smallest, demand.low))
+    high = max(low, int(min(high, largest, demand.high)))
+    # Something is added before it is an index; real inputs are not negative all the same.
+    return (0, high) if -math.inf < demand.low < 0 <= high else (low, high)
+
+
+def _limits(dtype: str) -> tuple[int, int]:
+    if dtype in NARROW_INTEGERS:
+        return NARROW_INTEGERS[dtype]
+    if not dtype.startswith(("int", "uint")):
+        return -(2**53), 2**53
+    info = np.iinfo(dtype)
+    # All integers are drawn as int64.
+    return max(info.min, -(2**62)), min(info.max, 2**62)
+
+
+def _clipped(value: float, dtype: str, demand: Demand) -> float:
+    low, high = _limits(dtype)
+    return min(max(value, low, demand.low), high, demand.high)
+
+
+def _integers(draw: _Draw, dtype: str, demand: Demand) -> Array:
+    if demand.value is not None:
+        values: Array = np.array([int(_clipped(demand.value, dtype, demand))])
+    else:
+        values = draw.integers(*_bounds(dtype, demand))
+    return to_bits(values, dtype) if dtype in STORED_AS else values.astype(dtype)
+
+
+def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
+    if demand.value is not None:
+        values: Array = np.array([_clipped(demand.value, dtype, demand)])
+    elif math.isfinite(demand.low) or math.isfinite(demand.high):
+        # It is used as an index, so it holds whole numbers.
+        values = draw.integers(*_bounds(dtype, demand)).astype(np.float64)
+    elif dtype.startswith("complex"):
+        values = draw.normal() + 1j * draw.normal()
+    else:
+        values = draw.normal()
+        if BITS[dtype] == 16:
+            far = np.maximum(np.abs(values), _SMALLEST_HALF)
+            values = np.copysign(far, values)
+    return to_bits(values, dtype) if dtype in STORED_AS else values.astype(dtype)
+
+
+def _words(draw: _Draw, demand: Demand) -> Array:
+    """The words that the model takes, numbers where it reads texts as such, or short words."""
+    if math.isfinite(demand.low) and not demand.words:
+        texts = [str(number) for number in draw.integers(*_bounds("int64", demand))]
+    else:
+        words = demand.words or _WORDS
+        texts = [words[index] for index in draw.integers(0, len(words) - 1)]
+    return np.array(texts, dtype=object)
+
+
+def _note(
+    name: str, dtype: str, shape: tuple[int, ...], demand: Demand, array: Array
+) -> str | None:
+    if not demand.decides:
+        return None
+    value = array.reshape(-1)[0]
+    shown = value.item()
+    size = format_shape(shape) if shape else ""
+    return (
+        f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. Give "
+        f"its real value as the input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
+    )

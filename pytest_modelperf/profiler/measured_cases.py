@@ -1,0 +1,222 @@
+"""A model measured: every case of a request in a worker of its own, one after the other."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError, Remedy, TooFewCoresError, UsageError
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.inputs.given import make_arguments
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    Model,
+    Watch,
+    add_layer_times,
+    alone_at,
+    check_cores,
+    complete,
+    complete_if_told,
+    name_nodes,
+    read_facts,
+    start_on,
+    started_rig,
+)
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
+from pytest_modelperf.profiler.sampling.rounds import IsEnough
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import (
+    Rig,
+    Workload,
+    measure_rounds,
+    run_kernels,
+    set_up,
+)
+from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.profiler.worker.inline import work_inline
+from pytest_modelperf.text.escaping import printable
+
+
+def measure_model(
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> Profile:
+    """The profile of every case of a model.
+
+    If a case cannot be measured, its profile says why, and the next case is measured.
+    """
+    extensions = extensions or Extensions()
+    file = open_model(source)
+    models = [
+        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
+    ]
+    total = len(models) * len(request.cores)
+    facts = read_facts(models[0], total, watch)
+    cases: list[CaseProfile] = []
+    for model in models:
+        measured: list[CaseProfile] = []
+        known = model
+        for cores in request.cores:
+            place = CasePlace(model.case(cores), len(cases) + len(measured) + 1, total, watch)
+            found = measure_case(known, setup, place)
+            measured.append(found.profile)
+            known = found.model
+        # The shapes that one run saw hold for every number of cores.
+        cases.extend(replace(profile, counted=known.static) for profile in measured)
+    return _on_its_machine(Profile(facts, tuple(cases)))
+
+
+def _on_its_machine(profile: Profile) -> Profile:
+    """The profile with the machine that its cases ran on."""
+    others = [case.measured.machine for case in profile.cases if case.measured is not None]
+    machine = next((other for other in others if other is not None), None)
+    return on_this_machine(profile) if machine is None else replace(profile, machine=machine)
+
+
+class MeasuredCase(Struct, frozen=True):
+    """The profile of a case, and the model with the shapes that its run told."""
+
+    profile: CaseProfile
+    model: Model
+
+
+def measure_case(
+    model: Model,
+    setup: Setup,
+    place: CasePlace,
+    *,
+    takes_layers: bool = True,
+    is_enough: IsEnough | None = None,
+) -> MeasuredCase:
+    """One case in one worker; where it cannot be measured, the profile says why."""
+    case = place.case
+    try:
+        with started_rig(model, setup, place) as rig:
+            measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
+            if takes_layers:
+                known, measured = _time_layers(model, rig, measured, place)
+            else:
+                known = complete_if_told(model, rig)
+    except TooFewCoresError as error:
+        profile = CaseProfile(
+            case, model.static, None, Outcome.SKIPPED, error.worded(setup.wording)
+        )
+        return MeasuredCase(profile, model)
+    except MeasureError as error:
+        profile = CaseProfile(case, model.static, None, Outcome.FAILED, error.worded(setup.wording))
+        return MeasuredCase(profile, model)
+    return MeasuredCase(CaseProfile(case, known.static, measured), known)
+
+
+def _time_layers(
+    model: Model, rig: Rig, measured: Measurement, place: CasePlace
+) -> tuple[Model, Measurement]:
+    """The completed model, and the measurement with layer times where the engine tells them."""
+    try:
+        named = name_nodes(model, rig)
+        place.tell("looking at shapes")
+        model = complete(model, rig, named)
+        place.tell("timing layers")
+        run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
+    except MeasureError as error:
+        # The latency that was measured before stays valid.
+        note = f"no layer times: {error.worded(rig.setup.wording)}"
+        return model, replace(measured, notes=(*measured.notes, note))
+    if run is None:
+        return model, measured
+    return model, add_layer_times(model, measured, run, undisturbed=True)
+
+
+# -- functions
+
+
+def measure_function(
+    function: Callable[..., Any] | str,
+    request: ProfileRequest,
+    setup: Setup,
+    watch: Watch = lambda _: None,
+    is_enough: IsEnough | None = None,
+) -> Profile:
+    """The profile of a Python function: its latency only.
+
+    A function that a worker can import, named as `module:function`, runs in a process of its own;
+    one that exists only here, such as a lambda, runs in this process. The inputs of the request are
+    its keyword arguments.
+    """
+    name = function if isinstance(function, str) else importable_name(function)
+    shown = name or str(getattr(function, "__qualname__", type(function).__name__))
+    if request.dims:
+        raise UsageError(
+            f"{printable(shown)} is a function, whose dimensions have no names.",
+            Remedy("Leave {dims} out."),
+        )
+    if request.generations:
+        raise UsageError(
+            f"{printable(shown)} is a function, which hands on no state.",
+            Remedy("Leave the lengths of a generation out, or give an ONNX model."),
+        )
+    if name is None and not is_this_python(setup.spec):
+        raise UsageError(
+            f"{printable(shown)} exists only in this process, and cannot run through the gateway "
+            f"{printable(setup.spec)!r}: define it at the top of a module that is installed there, "
+            "or give no gateway."
+        )
+    sizes = [1 if size is None else size for size in request.batch_sizes]
+    cases: list[CaseProfile] = []
+    for size, cores in itertools.product(sizes, request.cores):
+        place = CasePlace(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
+        feeds = make_arguments(request.inputs, request.seed, request.given)
+        workload = Workload(model=name or function, batch_size=size, feeds=feeds)
+        cases.append(_measure_function_case(workload, setup, place, is_enough))
+    return _on_its_machine(Profile(ModelFacts.named(shown), tuple(cases)))
+
+
+def _measure_function_case(
+    workload: Workload, setup: Setup, place: CasePlace, is_enough: IsEnough | None
+) -> CaseProfile:
+    case = place.case
+    is_importable = isinstance(workload.model, str)
+    try:
+        check_cores(case.cores, setup)
+        with alone_at(place):
+            started = start_on(setup, case.cores) if is_importable else work_inline(case.cores)
+            with started as worker:
+                place.tell("loading")
+                rig = set_up(worker, setup, case.cores, workload)
+                measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
+    except TooFewCoresError as error:
+        return CaseProfile(case, None, None, Outcome.SKIPPED, error.worded(setup.wording))
+    except MeasureError as error:
+        return CaseProfile(case, None, None, Outcome.FAILED, error.worded(setup.wording))
+    if not is_importable:
+        measured = replace(measured, notes=(*measured.notes, _NOT_IMPORTABLE))
+    return CaseProfile(case, None, measured)
+
+
+_NOT_IMPORTABLE = "the function cannot be imported by another process, so it ran in this one"
+
+
+def importable_name(function: Callable[..., Any]) -> str | None:
+    """`module:function`, if that names this very function; None otherwise."""
+    module = getattr(function, "__module__", None)
+    path = getattr(function, "__qualname__", None)
+    if not module or not path or module == "__main__":
+        return None
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return None
+    return f"{module}:{path}" if found is function else None

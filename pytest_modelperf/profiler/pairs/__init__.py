@@ -1,0 +1,1 @@
+"""Two models that run in turn: their plans, their parts, their outputs and their layers."""

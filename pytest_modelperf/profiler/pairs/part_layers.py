@@ -1,0 +1,157 @@
+"""The times of the layers of two models whose plans differ in some kernels.
+
+A kernel that both plans have takes the same time on both sides. The kernels that changed in a part
+take together as much longer as the part did in place. A profile of each plan shares these times out
+among the kernels; it decides nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.plans.parts import Part
+from pytest_modelperf.graph.plans.plan import EnginePlan
+from pytest_modelperf.graph.structure import PlanGraph
+from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
+from pytest_modelperf.profiler.layers import LayerTable, layer_indexes, resolution_ns
+from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
+from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.stats.calm import CalmTime, calm_time
+
+
+class TimedKernel(Struct, frozen=True):
+    """A kernel of a plan, the nodes of the model that it stands for, and its time in a profile."""
+
+    kernel: Kernel
+    place: KernelPlace
+    ns: float
+
+
+class TimedPlan(Struct, frozen=True):
+    """A plan, and its kernels that ran, by their index."""
+
+    steps: PlanGraph
+    kernels: Mapping[int, TimedKernel]
+
+
+class ChangedPlans(Struct, frozen=True):
+    """Two plans, the kernels that both have, before to after, and the parts that changed."""
+
+    before: TimedPlan
+    after: TimedPlan
+    partners: Mapping[int, int]
+    parts: tuple[Part, ...]
+
+
+class SharedTimes(Struct, frozen=True):
+    """The layer times of both sides, which differ by the shifts of the parts and by `elsewhere`."""
+
+    before: tuple[LayerTime, ...]
+    after: tuple[LayerTime, ...]
+
+
+def has_known_kernels(plan: EnginePlan) -> bool:
+    """Whether each kernel of a plan is known by its index in a profile.
+
+    The kernels in a body have names of their own, and the profile does not say whose they are.
+    """
+    steps = read_plan(plan.proto.SerializeToString()).nodes
+    return len(steps) == len(plan.kernels) and not any(step.bodies for step in steps)
+
+
+def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan:
+    """The plan of a model whose kernels ran under the names of their indexes."""
+    steps = read_plan(plan.proto.SerializeToString())
+    graph = model.bound.graph
+    names = {node.name: node for node in graph.walk() if node.name}
+    places = KernelPlaces(graph, names).of_steps(steps, graph)
+    tick_ns = resolution_ns(run.kernels)
+    kernels = {
+        int(kernel.name): TimedKernel(
+            kernel, places[int(kernel.name)], calm_time(kernel.self_ns, tick_ns)
+        )
+        for kernel in run.kernels
+        if kernel.name.isdigit() and int(kernel.name) < len(places)
+    }
+    return TimedPlan(steps, kernels)
+
+
+def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
+    changed: ChangedPlans,
+    before: Model,
+    after: Model,
+    before_ns: float,
+    shifts_ns: Sequence[float],
+    elsewhere_ns: float = 0.0,
+) -> SharedTimes:
+    """The times of the layers of both models, the first of which takes `before_ns`.
+
+    `shifts_ns` is how much longer each part takes now, and `elsewhere_ns` how much longer the whole
+    takes beyond that. The row of that time names the number after the last part as its part.
+    """
+    sides = changed.before, changed.after
+    old, new = ({index: each.ns for index, each in s.kernels.items()} for s in sides)
+    spent = math.fsum(old.values())
+    scale = before_ns / spent if spent > before_ns else 1.0
+    old = {index: ns * scale for index, ns in old.items()}
+    new.update({b: old.get(a, 0.0) for a, b in changed.partners.items() if b in new})
+    left_ns: dict[int, float] = {}
+    for number, (part, shift) in enumerate(zip(changed.parts, shifts_ns, strict=True)):
+        left_ns[number] = _share_part(old, new, part, shift)
+    rest = max(0.0, before_ns - math.fsum(old.values()))
+    overhead = LayerTime(kind=RowKind.OVERHEAD, kernel="", ns=rest)
+    beyond = elsewhere_ns + math.fsum(left_ns.values())
+    parts = [number for number, ns in left_ns.items() if ns]
+    if elsewhere_ns:
+        parts.append(len(changed.parts))
+    elsewhere = LayerTime(kind=RowKind.ELSEWHERE, kernel="", ns=beyond, parts=tuple(parts))
+    return SharedTimes(
+        (
+            *_layer_times(before, changed.before, old, [p.before.changed for p in changed.parts]),
+            overhead,
+        ),
+        (
+            *_layer_times(after, changed.after, new, [p.after.changed for p in changed.parts]),
+            overhead,
+            *([elsewhere] if beyond else []),
+        ),
+    )
+
+
+def _share_part(old: dict[int, float], new: dict[int, float], part: Part, shift: float) -> float:
+    """Have the kernels of a part differ by its shift; returns what these kernels cannot take."""
+    gone = [index for index in part.before.changed if index in old]
+    come = [index for index in part.after.changed if index in new]
+    spent, spends = (math.fsum(s[i] for i in own) for s, own in ((old, gone), (new, come)))
+    wanted = spent + shift
+    if spends > 0.0 and wanted > 0.0:
+        _scale(new, come, wanted / spends)
+        return 0.0
+    if spent > 0.0 and spends == 0.0 and shift < 0.0:
+        _scale(old, gone, -shift / spent)
+        return 0.0
+    _scale(new, come, 0.0)
+    return wanted
+
+
+def _scale(times: dict[int, float], kernels: Iterable[int], factor: float) -> None:
+    for index in kernels:
+        times[index] *= factor
+
+
+def _layer_times(
+    model: Model,
+    plan: TimedPlan,
+    times_ns: Mapping[int, float],
+    changed: Sequence[Sequence[int]],
+) -> tuple[LayerTime, ...]:
+    layers = model.static.layers
+    table = LayerTable(layers, layer_indexes(model.bound.graph, layers))
+    part_of = {index: number for number, own in enumerate(changed) for index in own}
+    for index, each in plan.kernels.items():
+        table.add(each.kernel, each.place, CalmTime(times_ns[index]), part_of.get(index))
+    return table.times()

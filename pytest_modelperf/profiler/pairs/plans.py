@@ -1,0 +1,273 @@
+"""The plans that an engine makes of models in a worker, and the parts where two of them differ."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.plans.matching import match_plans
+from pytest_modelperf.graph.plans.parts import (
+    Part,
+    PartSide,
+    find_parts,
+    write_numbered,
+    write_part,
+    write_watched,
+)
+from pytest_modelperf.graph.plans.plan import (
+    EnginePlan,
+    WeightFacts,
+    find_plan_difference,
+    stored_spans,
+)
+from pytest_modelperf.profiler.measurements import KernelRun, Measurement
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.worker_bench import (
+    PlacedPart,
+    Rig,
+    measure_rounds,
+    run_plan_kernels,
+)
+
+# The runtime keeps the weights twice while it saves a plan, and they are written to the disk.
+MAX_WEIGHT_BYTES = 2 << 30
+# One session of 130 inferences or 0.3 s, whichever ends first, but as many as a median takes. It
+# judges nothing.
+SHORT_POLICY = SamplingPolicy(
+    max_seconds=0.3, min_rounds=1, max_rounds=1, stretch_rounds=1, max_block=130
+)
+# What the median of a slow model may take of that.
+_SHORT_SECONDS = 3.0
+# Where kernels changed that take more of the time, the parts are most of the model, and the whole
+# tells as much.
+_MOST_CHANGED = 0.5
+_MOST_PARTS = 24
+
+
+class SavedPlan(Struct, frozen=True, eq=False):
+    """The plan of the model of a rig, which its worker has as a file."""
+
+    rig: Rig
+    plan: EnginePlan
+
+
+def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
+    """The plan of a rig; None where the engine tells none or the model is too large to save."""
+    if weight_bytes > MAX_WEIGHT_BYTES:
+        return None
+    answer = rig.worker.ask(
+        "plan",
+        "as its plan was saved",
+        model=str(rig.workload.model),
+        folder=rig.workload.folder,
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        name=_folder_of(rig),
+    )
+    if answer is None:
+        return None
+    data, path = answer["data"], answer["path"]
+    facts: dict[int, WeightFacts] = {}
+    spans = stored_spans(data)
+    if spans:
+        file = posixpath.join(posixpath.dirname(path.replace("\\", "/")), spans[0].location)
+        told = rig.worker.ask(
+            "weights",
+            "as the weights of its plan were read",
+            file=file,
+            spans=[(span.offset, span.nbytes, span.dtype) for span in spans],
+        )
+        facts = {
+            span.offset: WeightFacts(content, share)
+            for span, (content, share) in zip(spans, told, strict=True)
+        }
+    inputs = {
+        name: f"{feed.dtype} {tuple(map(int, feed.array.shape))}"
+        for name, feed in rig.workload.feeds.items()
+    }
+    return SavedPlan(rig, EnginePlan(data, inputs, facts))
+
+
+def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
+    """The latency of a model whose plan is known, in one session.
+
+    Its peak of memory is not known: saving the plan took more than running the model.
+    """
+    longest = min(rig.setup.policy.max_seconds, _SHORT_SECONDS)
+    policy = replace(SHORT_POLICY, stretch_seconds=longest)
+    short = replace(rig, setup=replace(rig.setup, policy=policy))
+    measured = measure_rounds(short, place.tell_round)
+    return replace(measured, peak_rss_bytes=None, engine_peak_bytes=None)
+
+
+class PlacedParts(Struct, frozen=True, eq=False):
+    """The parts in which two plans differ, and each side of them where the workers can run it.
+
+    `partners` are the kernels of both plans that are the same. `reason` says why there are no parts
+    although the plans differ.
+    """
+
+    parts: tuple[Part, ...] = ()
+    before: tuple[PlacedPart, ...] = ()
+    after: tuple[PlacedPart, ...] = ()
+    partners: Mapping[int, int] = field(default_factory=dict)
+    reason: str | None = None
+
+
+def place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
+    """Cut out what differs, run both plans for the tensors at the edges, and try each part.
+
+    What the engine refuses is no error: the whole model can still be judged.
+    """
+    try:
+        return _place_parts(before, after)
+    except MeasureError as error:
+        return PlacedParts(reason=f"what changed does not run by itself: {error}")
+
+
+def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
+    old, new = run_once(before), run_once(after)
+    matching = match_plans(before.plan, after.plan, old.types, new.types)
+    reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
+    if reason is not None and old.times_ns and new.times_ns:
+        # A kernel that waited for a processor looks large, but hardly in two runs.
+        old, new = old.shortened(run_once(before)), new.shortened(run_once(after))
+        reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
+    if reason is not None:
+        return PlacedParts(reason=reason)
+    parts = find_parts(before.plan, after.plan, matching, (old.times_ns, new.times_ns))
+    if not parts:
+        difference = find_plan_difference(before.plan, after.plan)
+        return PlacedParts(reason=f"no kernel differs, but {difference}")
+    if len(parts) > _MOST_PARTS:
+        return PlacedParts(reason=f"it changed in {len(parts)} places")
+    return replace(run_apart(before, after, parts), partners=matching.partners)
+
+
+def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRun] | None:
+    """The times of the kernels of both plans, named by their indexes; None if no engine tells."""
+    sides = before, after
+    paths = {
+        side.rig.still_feed: _send(side, "numbered", partial(write_numbered, side.plan))
+        for side in sides
+    }
+    kernels = sum(len(side.plan.kernels) for side in sides)
+    runs = run_plan_kernels(paths, after.rig, kernels)
+    if runs is None:
+        return None
+    first, second = runs
+    return first, second
+
+
+def run_apart(before: SavedPlan, after: SavedPlan, parts: Sequence[Part]) -> PlacedParts:
+    """Both sides of these parts, ready to run; MeasureError if the engine refuses one."""
+    old = _place(before, [part.before for part in parts])
+    new = _place(after, [part.after for part in parts])
+    return PlacedParts(tuple(parts), old, new)
+
+
+def _send(side: SavedPlan, name: str, write: Callable[[Path], None]) -> str:
+    """The path of a file beside the plan, as the worker sees it."""
+    worker, folder = side.rig.worker, _folder_of(side.rig)
+    local = worker.folder / folder / f"{name}.onnx"
+    local.parent.mkdir(exist_ok=True)
+    write(local)
+    return worker.send_file(local, f"{folder}/{local.name}")
+
+
+def _folder_of(rig: Rig) -> str:
+    """The folder of the worker that holds the plan of this side."""
+    return f"plan{rig.side}"
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Each name once."""
+    return list(dict.fromkeys(names))
+
+
+def _too_much(*sides: tuple[EnginePlan, Sequence[int], Seen]) -> str | None:
+    """Why the changed kernels of a side make no parts; None where they do."""
+    share = max(_share(*side) for side in sides)
+    return f"kernels that take {100 * share:.0f} % of it changed" if share > _MOST_CHANGED else None
+
+
+def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
+    """The share of the time that changed kernels took; of their number if no time is known."""
+    times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
+    return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
+
+
+class Seen(Struct, frozen=True):
+    """What one run of a plan told: the type and shape of each tensor, the time of each kernel."""
+
+    types: Mapping[str, str]
+    times_ns: Mapping[int, int]
+
+    def shortened(self, again: Seen) -> Seen:
+        """With the shorter time of each kernel of two runs."""
+        both = self.times_ns, again.times_ns
+        times_ns = {k: min(side[k] for side in both if k in side) for k in {**both[0], **both[1]}}
+        return replace(self, times_ns=times_ns)
+
+
+def run_once(side: SavedPlan) -> Seen:
+    """Run a plan as it is, for what only a run tells."""
+    types = dict(side.plan.inputs)
+    times_ns: dict[int, int] = {}
+    copy = _send(side, "numbered", partial(write_numbered, side.plan))
+    seen = side.rig.worker.ask(
+        "shapes",
+        "as the tensors of its plan were looked at",
+        model=copy,
+        folder=None,
+        options=dict(side.rig.setup.options),
+        feed=side.rig.still_feed,
+    )
+    for each in seen or ():
+        calls = each["calls"]
+        if not each["name"].isdigit():
+            continue
+        times_ns[int(each["name"])] = each.get("spent_ns", 0)
+        if len(calls) != 1:
+            continue
+        outputs = [name for name in side.plan.kernels[int(each["name"])].outputs if name]
+        told = list(zip(each.get("types", ()), calls[0], strict=False))
+        if len(told) == len(outputs):
+            types |= {
+                n: f"{kind} {tuple(shape)}" for n, (kind, shape) in zip(outputs, told, strict=True)
+            }
+    return Seen(types, times_ns)
+
+
+def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]:
+    """Each part as a file beside its plan, with its inputs in the worker."""
+    rig, plan = side.rig, side.plan
+    names = [f"{rig.side} part {number}" for number in range(len(parts))]
+    edges = _in_order(name for part in parts for name in part.inputs)
+    watched = _send(side, "watched", partial(write_watched, plan, edges))
+    told = rig.worker.ask(
+        "tensors",
+        "as the tensors of its parts were read",
+        model=watched,
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        feed=rig.still_feed,
+        names=[name for name in edges if name in plan.producers],
+        kept={name: list(part.inputs) for name, part in zip(names, parts, strict=True)},
+    )
+    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told.items()}
+    placed = []
+    for number, (name, part) in enumerate(zip(names, parts, strict=True)):
+        path = _send(side, f"part{number}", partial(write_part, plan, part, types))
+        placed.append(PlacedPart(name, path))
+        # A part that cannot be loaded is found here and not in the first round.
+        rig.open_part(placed[-1])
+        rig.close_as(name)
+    return tuple(placed)

@@ -1,0 +1,484 @@
+"""A duet run: two models side by side in fresh sessions, round by round, until it is decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.plans.parts import Part
+from pytest_modelperf.graph.plans.plan import find_plan_difference
+from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
+from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    Model,
+    add_layer_times,
+    adding_notes,
+    alone_at,
+    check_cores,
+    complete,
+    complete_if_told,
+    make_workload,
+    name_nodes,
+    start_on,
+    unchanged,
+)
+from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
+from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, has_known_kernels, read_times
+from pytest_modelperf.profiler.pairs.plans import (
+    SavedPlan,
+    measure_shortly,
+    place_parts,
+    save_plan,
+    time_plans,
+)
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.sampling.loop import SamplingProgress
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, filling_time
+from pytest_modelperf.profiler.sampling.rounds import DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import (
+    Profiled,
+    Rig,
+    read_kernels,
+    run_kernels_in_turn,
+    set_up,
+    step_of,
+    sum_up,
+)
+from pytest_modelperf.stats.quantiles import load_quantiles
+
+
+class StopRule(Protocol):
+    """When a duet has enough rounds."""
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds."""
+
+    @property
+    def samples_needed(self) -> tuple[int, ...]:
+        """How many samples of each side each awaited percentile needs, the fewest first."""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it waits for absolute limits, too, which more samples decide."""
+
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
+        """Whether no further round is needed."""
+
+
+class Pair(Struct, frozen=True):
+    """Two models at one set of dimensions, and the setup of each."""
+
+    before: Model
+    after: Model
+    before_setup: Setup
+    after_setup: Setup
+
+    @property
+    def shares_a_worker(self) -> bool:
+        return self.before_setup == self.after_setup
+
+
+class RanSide(Struct, frozen=True):
+    """The results of one side; `model` has the shapes that its run saw."""
+
+    model: Model
+    profile: CaseProfile
+    plan: PlanGraph | None = None
+    outputs: Mapping[str, Sent] | None = None
+
+
+class PlanFinding(Struct, frozen=True):
+    """What the plans of both sides tell.
+
+    `kernels` are those of the second plan. `parts` are the places that ran in each turn beside the
+    whole, and `reason` says why there are none although the plans differ.
+    """
+
+    kernels: int
+    is_same: bool
+    parts: tuple[Part, ...] = ()
+    reason: str | None = None
+
+
+class PairRun(Struct, frozen=True):
+    """The rounds of a pair, the results of each side, and the duration of everything.
+
+    There are no rounds where the plans are the same and that was answer enough: the second side ran
+    alone, for its figures. `plans` is None where the engine tells none, or none was asked for.
+    `changed` are the kernels of both plans where parts ran and details were wanted.
+    """
+
+    rounds: Sequence[DuetRound]
+    before: RanSide
+    after: RanSide
+    seconds: float
+    plans: PlanFinding | None = None
+    changed: ChangedPlans | None = None
+
+
+WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
+
+
+class Wanted(Struct, frozen=True):
+    """What to find out beside the rounds.
+
+    `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
+    several providers are always wanted, for one of them may have been left to another provider.
+    `outputs` are read whatever `details` says, if so, and not at all without `compares_outputs`: a
+    twin has others than its model. With `plans` the parts in which the plans
+    differ run beside the whole. With `trusts_plans` no duet runs where the plans are the same: the
+    second side runs alone, for as long as its figures take. With `undisturbed`, the layers of a
+    duet that other processes disturbed keep the times that they take without them, as those of a
+    profile do.
+    """
+
+    details: WantsDetails
+    outputs: bool = False
+    compares_outputs: bool = True
+    plans: bool = False
+    trusts_plans: bool = False
+    undisturbed: bool = False
+
+    def reads_outputs(self, *, has_details: bool) -> bool:
+        return self.compares_outputs and (self.outputs or has_details)
+
+    def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:
+        has_details = self.details(rounds)
+        return has_details or any(len(rig.facts.providers) > 1 for rig in rigs)
+
+
+def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
+    """Run the duet of a case, alone on this machine, with layers and outputs if wanted."""
+    load_quantiles()
+    check_cores(place.case.cores, pair.after_setup)
+    run = _share_a_worker if pair.shares_a_worker else _use_two_workers
+    with unchanged(pair.before, pair.after), alone_at(place):
+        return run(pair, rule, place, wanted)
+
+
+def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
+    begun = time.monotonic()
+    with _shared_worker(pair, place) as (old, new):
+        planned = _compare_plans(pair, old, new, place) if wanted.plans else None
+        plans = None if planned is None else planned.finding
+        if plans is not None and plans.is_same and wanted.trusts_plans:
+            before, after = _run_alone(pair, old, new, place)
+            return PairRun((), before, after, time.monotonic() - begun, plans)
+        duet = SharedDuet(old, new)
+        rounds = _take_rounds(duet, pair, rule, place, (old, new))
+        if plans is not None and duet.too_large is not None:
+            share = f"{100 * duet.too_large:.0f} %"
+            reason = f"the parts that changed, with their neighbours, take {share} of it"
+            plans = replace(plans, parts=(), reason=reason)
+        sides = [(pair.before, old), (pair.after, new)]
+        runs = None
+        wants_details = wanted.wants_details(rounds, (old, new))
+        reads_outputs = wanted.reads_outputs(has_details=wants_details)
+        if wants_details and planned is not None and plans is not None and plans.parts:
+            runs = _time_plans(planned, place)
+        if wants_details and runs is None:
+            before, after = _tell(sides, rounds, place, wanted, reads_outputs=reads_outputs)
+        else:
+            before, after = (
+                _tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs)
+                for model, rig in sides
+            )
+    changed = _place_kernels(planned, before, after, runs)
+    return PairRun(rounds, before, after, time.monotonic() - begun, plans, changed)
+
+
+class _Planned(Struct, frozen=True):
+    """What the plans of both sides tell, and the plans themselves where parts run."""
+
+    finding: PlanFinding
+    sides: tuple[SavedPlan, SavedPlan] | None = None
+    partners: Mapping[int, int] = field(default_factory=dict)
+
+
+def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned | None:
+    """What the plans tell; where they differ, the rigs get the parts that do.
+
+    None where the engine tells no plan, or where data decides how much is computed: then the same
+    kernels can do other work.
+    """
+    models = pair.before, pair.after
+    if any(find_data_dependence(model.bound.graph) is not None for model in models):
+        return None
+    place.tell("comparing plans")
+    try:
+        before, after = _save_plans(pair, old, new)
+    except MeasureError as error:
+        return _Planned(PlanFinding(0, is_same=False, reason=f"its plan was not saved: {error}"))
+    if before is None or after is None:
+        return None
+    kernels = after.plan.digest.kernels
+    if before.plan.digest == after.plan.digest:
+        return _Planned(PlanFinding(kernels, is_same=True))
+    placed = place_parts(before, after)
+    old.parts, new.parts = placed.before, placed.after
+    finding = PlanFinding(kernels, is_same=False, parts=placed.parts, reason=placed.reason)
+    return _Planned(finding, (before, after), placed.partners)
+
+
+def _time_plans(planned: _Planned, place: CasePlace) -> tuple[KernelRun, KernelRun] | None:
+    """The times of the kernels of both plans; None where a profile cannot tell them.
+
+    The usual profile is taken then, and says why there is none.
+    """
+    sides = planned.sides
+    if sides is None or not all(has_known_kernels(side.plan) for side in sides):
+        return None
+    place.tell("timing layers")
+    with suppress(MeasureError):
+        return time_plans(*sides)
+    return None
+
+
+def _place_kernels(
+    planned: _Planned | None,
+    before: RanSide,
+    after: RanSide,
+    runs: tuple[KernelRun, KernelRun] | None,
+) -> ChangedPlans | None:
+    """The kernels of both plans with the layers that they stand for, once all shapes are known."""
+    if planned is None or planned.sides is None or runs is None:
+        return None
+    (old, new), (first, second) = planned.sides, runs
+    return ChangedPlans(
+        read_times(before.model, old.plan, first),
+        read_times(after.model, new.plan, second),
+        planned.partners,
+        planned.finding.parts,
+    )
+
+
+def _run_alone(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> tuple[RanSide, RanSide]:
+    """The first side as far as it is counted, and the second with its own latency."""
+    before = complete_if_told(pair.before, old)
+    after = complete_if_told(pair.after, new)
+    measured = measure_shortly(new, place)
+    return (
+        RanSide(before, CaseProfile(place.case, before.static)),
+        RanSide(after, CaseProfile(place.case, after.static, measured)),
+    )
+
+
+@contextmanager
+def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
+    """Both sides in one worker, so that they differ only in the model."""
+    setup, cores = pair.after_setup, place.case.cores
+    with start_on(setup, cores) as worker:
+        place.tell("loading")
+        old = make_workload(pair.before, worker, BEFORE)
+        new = make_workload(pair.after, worker, AFTER)
+        with adding_notes((*old.notes, *new.notes)):
+            yield (
+                set_up(worker, setup, cores, old, BEFORE),
+                set_up(worker, setup, cores, new, AFTER),
+            )
+
+
+def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
+    """Each side in workers of its own, because their engines, options or interpreters differ."""
+    begun = time.monotonic()
+    rigs: list[Rig] = []
+
+    def starter(model: Model, setup: Setup, side: str) -> StartRig:
+        @contextmanager
+        def start() -> Iterator[Rig]:
+            with start_on(setup, place.case.cores) as worker:
+                workload = make_workload(model, worker, side)
+                with adding_notes(workload.notes):
+                    rig = set_up(worker, setup, place.case.cores, workload, side)
+                    rigs.append(rig)
+                    yield rig
+
+        return start
+
+    starters = (
+        starter(pair.before, pair.before_setup, BEFORE),
+        starter(pair.after, pair.after_setup, AFTER),
+    )
+    with closing(SplitDuet(*starters)) as duet:
+        rounds = _take_rounds(duet, pair, rule, place, rigs)
+    is_detailed = wanted.wants_details(rounds, rigs)
+    reads_outputs = wanted.reads_outputs(has_details=is_detailed)
+    told: list[RanSide] = []
+    for start, model in zip(starters, (pair.before, pair.after), strict=True):
+        with start() as rig:
+            if is_detailed:
+                told += _tell([(model, rig)], rounds, place, wanted, reads_outputs=reads_outputs)
+            else:
+                told.append(_tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs))
+    before, after = told
+    return PairRun(rounds, before, after, time.monotonic() - begun)
+
+
+class TwinRun(Struct, frozen=True):
+    """A model and its twin, by the plans that the engine makes of them and by a duet.
+
+    `plan` is that of the model; None where the engine tells none. `difference` says how that of the
+    twin differs, and `knows_plans` claims that plans or kernels were compared. There are no rounds
+    where the same plan was answer enough.
+    """
+
+    rounds: Sequence[DuetRound]
+    knows_plans: bool
+    difference: str | None = None
+    plan: PlanDigest | None = None
+
+
+def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool) -> TwinRun:
+    """Compare the plans of a model and its twin, and run a duet where these are no answer."""
+    check_cores(place.case.cores, pair.after_setup)
+    with (
+        unchanged(pair.before, pair.after),
+        alone_at(place),
+        _shared_worker(pair, place) as (old, new),
+    ):
+        model, twin = _save_plans(pair, old, new)
+        if model is not None and twin is not None:
+            difference = find_plan_difference(model.plan, twin.plan)
+            found = TwinRun((), knows_plans=True, difference=difference, plan=model.plan.digest)
+            if difference is None and trusts_plans:
+                return found
+        else:
+            kernels = _read_kernels(old, new)
+            difference = None if kernels is None else _kernel_difference(*kernels)
+            found = TwinRun((), knows_plans=kernels is not None, difference=difference)
+        load_quantiles()
+        rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+    return replace(found, rounds=rounds)
+
+
+def run_duet(pair: Pair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
+    """The rounds of a pair that shares a worker, alone on this machine, of whole models."""
+    check_cores(place.case.cores, pair.after_setup)
+    load_quantiles()
+    with (
+        unchanged(pair.before, pair.after),
+        alone_at(place),
+        _shared_worker(pair, place) as (old, new),
+    ):
+        return _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+
+
+def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, SavedPlan | None]:
+    before = save_plan(old, pair.before.static.weight_bytes)
+    after = None if before is None else save_plan(new, pair.after.static.weight_bytes)
+    return before, after
+
+
+def _kernel_difference(model: KernelRun, twin: KernelRun) -> str | None:
+    """The difference of the kernels, where the engine saves no plan."""
+    here, there = (
+        [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
+        for run in (model, twin)
+    )
+    return None if here == there else "its kernels are others"
+
+
+def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
+    """The kernels of both; None where the engine tells none."""
+    first = read_kernels(old)
+    second = None if first is None else read_kernels(new)
+    return None if first is None or second is None else (first, second)
+
+
+def _take_rounds(
+    duet: DuetBench, pair: Pair, rule: StopRule, place: CasePlace, rigs: Sequence[Rig]
+) -> Sequence[DuetRound]:
+    """Take rounds until the rule has decided or the time is over."""
+    setup = pair.after_setup
+    fewest, *tail_samples = rule.samples_needed
+    policy = replace(
+        DUET_POLICY,
+        max_seconds=setup.policy.max_seconds,
+        min_warmup_seconds=setup.policy.min_warmup_seconds,
+        stretch_seconds=setup.stretch_seconds,
+        min_samples=fewest,
+        tail_samples=tuple(tail_samples),
+        max_rounds=rule.rounds,
+    )
+    if rule.has_limits:
+        policy = filling_time(policy)
+
+    def see(progress: SamplingProgress) -> None:
+        for rig in rigs:
+            rig.step = step_of(progress)
+        place.tell_round(progress)
+
+    return sample_duet(duet, policy, time.perf_counter_ns, see, rule.is_decided)
+
+
+def _tell(
+    sides: Sequence[tuple[Model, Rig]],
+    rounds: Sequence[DuetRound],
+    place: CasePlace,
+    wanted: Wanted,
+    *,
+    reads_outputs: bool,
+) -> list[RanSide]:
+    """The results of the sides of one worker: latency, layers and, if they are read, outputs."""
+    rigs = [rig for _, rig in sides]
+    models = [model for model, _ in sides]
+    outputs = [_read_outputs(rig) if reads_outputs else None for rig in rigs]
+    measured = [_sum_up(rig, rounds) for rig in rigs]
+    place.tell("timing layers")
+    runs: Sequence[KernelRun | None] = [None] * len(sides)
+    note = ""
+    try:
+        named = [name_nodes(model, rig) for model, rig in sides]
+        models = [
+            complete(model, rig, copy) for model, rig, copy in zip(models, rigs, named, strict=True)
+        ]
+        profiled = [
+            Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
+            for model, rig, copy in zip(models, rigs, named, strict=True)
+        ]
+        runs = run_kernels_in_turn(profiled) or runs
+    except MeasureError as error:
+        # The latency that was measured before stays valid.
+        note = f"no layer times: {error.worded(sides[0][1].setup.wording)}"
+    told = []
+    for model, figures, run, seen in zip(models, measured, runs, outputs, strict=True):
+        known = replace(figures, notes=(*figures.notes, note)) if note else figures
+        if run is not None:
+            known = add_layer_times(model, known, run, undisturbed=wanted.undisturbed)
+        plan = None if run is None or run.plan is None else read_plan(run.plan)
+        told.append(RanSide(model, CaseProfile(place.case, model.static, known), plan, seen))
+    return told
+
+
+def _tell_latency(
+    model: Model, rig: Rig, rounds: Sequence[DuetRound], place: CasePlace, *, reads_outputs: bool
+) -> RanSide:
+    outputs = _read_outputs(rig) if reads_outputs else None
+    known = complete_if_told(model, rig)
+    profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
+    return RanSide(known, profile, outputs=outputs)
+
+
+def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
+    own = [r.before if rig.side == BEFORE else r.after for r in rounds]
+    return sum_up(rig, own, 0.0, is_alone=False)
+
+
+def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
+    rig.open()
+    outputs = read_outputs(rig)
+    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
+    rig.close()
+    return outputs

@@ -1,0 +1,172 @@
+"""Two sides that run in turn: in one worker where they can share one, in two where they cannot."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from pytest_modelperf.profiler.measurements import Block, Load, Noise
+from pytest_modelperf.profiler.sampling.worker_bench import Rig
+from pytest_modelperf.stats.parts import PartRound, part_share
+
+BEFORE, AFTER = "before", "after"
+
+_Made = TypeVar("_Made")
+
+# Inferences of one worker before the other takes over: each switch costs a message, which takes as
+# long as a fast inference.
+_CHUNK = 8
+# Parts of more than this share of the model vary as much as the whole.
+_LARGEST_SHARE = 1 / 3
+
+
+class SharedDuet(Struct):
+    """Both sides in one worker, a turn an inference. The rigs differ by their side.
+
+    Parts that take too much of the model in all blocks of the first round are dropped after it, and
+    `too_large` is their share.
+    """
+
+    before: Rig
+    after: Rig
+    rounds: int = 0
+    blocks: int = 0
+    too_large: float | None = None
+    _shares: list[float] = field(default_factory=list)
+
+    def open(self) -> tuple[Load, Load]:
+        """Load both sides; the other one is first in the next round."""
+        self.rounds += 1
+        if self.rounds == 2 and self._shares and min(self._shares) > _LARGEST_SHARE:
+            self.too_large = min(self._shares)
+            self.before.parts = self.after.parts = ()
+        return _in_turn(self.rounds, self.before.open, self.after.open)
+
+    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+        self.blocks += 1
+        sides = (self.before.side, self.after.side)
+        parts = {
+            rig.side: [part.name for part in rig.parts]
+            for rig in (self.before, self.after)
+            if rig.parts
+        }
+        before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks, parts=parts)
+        # The first inference of a session is no typical one.
+        if parts and self.blocks > 1 and self.rounds == 1:
+            made = PartRound((before, after), before.parts, after.parts)
+            self._shares.append(part_share([made]))
+        return before, after
+
+    def close(self) -> None:
+        self.before.close()
+        self.after.close()
+
+
+def _in_turn(
+    round_number: int, before: Callable[[], _Made], after: Callable[[], _Made]
+) -> tuple[_Made, _Made]:
+    """The results of both calls; in every other round `after` is called first.
+
+    Of a fast model the session that is loaded second runs 1 % faster.
+    """
+    if round_number % 2:
+        first = before()
+        return first, after()
+    second = after()
+    return before(), second
+
+
+StartRig = Callable[[], AbstractContextManager[Rig]]
+
+
+class SplitDuet(Struct):
+    """Each side in a worker of its own, a turn some inferences.
+
+    Two processes differ by more than two sessions of one, so each round has fresh ones.
+    """
+
+    start_before: StartRig
+    start_after: StartRig
+    rounds: int = 0
+    choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # an order
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _rigs: tuple[Rig, ...] = ()
+
+    def open(self) -> tuple[Load, Load]:
+        """Start both sides and load them; the other one is first in the next round."""
+        self.rounds += 1
+        before, after = self._rigs = _in_turn(
+            self.rounds,
+            lambda: self._stack.enter_context(self.start_before()),
+            lambda: self._stack.enter_context(self.start_after()),
+        )
+        for rig in self._rigs:
+            rig.opened = self.rounds - 1
+        return _in_turn(self.rounds, before.open, after.open)
+
+    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+        parts: tuple[list[Block], list[Block]] = ([], [])
+        left_ns, done = max_ns, 0
+        while done < count and (left_ns > 0 or not done):
+            turns = min(_CHUNK, count - done)
+            next_step = self._rigs[0].next_step
+            order = [0, 1]
+            self.choose.shuffle(order)
+            # The second side runs as often as the first one did in its time.
+            for side in order:
+                block = self._rigs[side].block(turns, max(left_ns, 1))
+                turns = len(block.times_ns)
+                parts[side].append(block)
+                left_ns -= sum(block.times_ns)
+            shortest = min(len(parts[side][-1].times_ns) for side in order)
+            for side in order:
+                parts[side][-1] = _first(parts[side][-1], shortest)
+            done += shortest
+            # A side that ran more often goes back to the step of the other.
+            for rig in self._rigs:
+                rig.go_to_step(next_step + shortest)
+        before, after = (_joined(blocks) for blocks in parts)
+        return before, after
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _first(block: Block, count: int) -> Block:
+    starts_ns = None if block.starts_ns is None else block.starts_ns[:count]
+    return Block(
+        times_ns=block.times_ns[:count],
+        noise=block.noise,
+        starts_ns=starts_ns,
+        first_step=block.first_step,
+        tick_ns=block.tick_ns,
+    )
+
+
+def _joined(blocks: list[Block]) -> Block:
+    """Several blocks as one, with their noise together."""
+    starts_ns = [block.starts_ns for block in blocks if block.starts_ns is not None]
+    return Block(
+        times_ns=tuple(ns for block in blocks for ns in block.times_ns),
+        noise=Noise(
+            wall_ns=sum(block.noise.wall_ns for block in blocks),
+            cpu_ns=_sum([block.noise.cpu_ns for block in blocks]),
+            involuntary_switches=_sum([block.noise.involuntary_switches for block in blocks]),
+            others_ns=_sum([block.noise.others_ns for block in blocks]),
+            stolen_ns=_sum([block.noise.stolen_ns for block in blocks]),
+            throttled_ns=_sum([block.noise.throttled_ns for block in blocks]),
+        ),
+        starts_ns=tuple(chain.from_iterable(starts_ns)) if len(starts_ns) == len(blocks) else None,
+        first_step=blocks[0].first_step,
+        tick_ns=max(block.tick_ns for block in blocks),
+    )
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

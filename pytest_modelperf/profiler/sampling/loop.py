@@ -1,0 +1,403 @@
+"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until the rule says stop.
+
+It sees neither engine nor process: what is measured is a `SamplingTarget`; the clock is a function.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.profiler.measurements import Load
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.worker.clocks import Clock
+from pytest_modelperf.stats.records import Percentile
+
+_NS_PER_S = 1_000_000_000
+# The fewest rounds whose spread is estimated.
+_ROUNDS_TO_COMPARE = 3
+# The shortest time limit of a block.
+_SHORTEST_BLOCK_NS = 1_000_000
+
+_Taken = TypeVar("_Taken")
+
+
+class SamplingProgress(Struct, frozen=True):
+    """The step that begins, the estimate so far, and the time that is left.
+
+    `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
+    `least_seconds` are what the fewest rounds take, told once, where a slow model gets more than
+    the usual time.
+    """
+
+    step: str
+    round: int
+    estimate_ns: float | None
+    half_width: float | None
+    seconds_left: float
+    least_seconds: float | None = None
+
+
+WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
+
+
+class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
+    """One model, or two that take turns, as the loop sees them.
+
+    `turns_ns` is the cost of each turn of a block, `figures` the values whose spread plans the next
+    blocks. A median takes `median_samples`.
+    """
+
+    open: Callable[[], tuple[Load, ...]]
+    take: Callable[[int, int], _Taken]
+    close: Callable[[], None]
+    turns_ns: Callable[[_Taken], Sequence[int]]
+    figures: Callable[[_Taken], Sequence[float]]
+    estimate: Callable[[Sequence[_Taken]], Percentile | None]
+    is_enough: Callable[[Sequence[Trial[_Taken]], Percentile | None], bool]
+    median_samples: int
+    sides: int
+
+
+class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
+    """A finished round, and the figures that the next ones are planned by.
+
+    `prepare_ns` is its time without the block; `centre` and `spread` describe its figures.
+    """
+
+    loads: tuple[Load, ...]
+    first: _Taken
+    warmup: Warmup[_Taken]
+    taken: _Taken
+    turns: int
+    turn_ns: float
+    prepare_ns: int
+    block_ns: int
+    centre: float
+    spread: float
+
+
+class Warmup(Struct, Generic[_Taken], frozen=True):
+    """How a warm-up went; `turn_ns` is the median of its last window.
+
+    `ends` are its first window and its last, which can be the same; none where it had no window.
+    """
+
+    runs: int
+    is_steady: bool
+    turn_ns: float
+    ends: tuple[_Taken, ...]
+
+
+class Loop(Generic[_Taken]):
+    """Takes one trial after the other, and plans the next by those that were taken."""
+
+    def __init__(
+        self,
+        target: SamplingTarget[_Taken],
+        policy: SamplingPolicy,
+        clock: Clock,
+        watch: WatchSampling,
+    ) -> None:
+        self._target = target
+        self._policy = policy
+        self._clock = clock
+        self._watch = watch
+        self._trials: list[Trial[_Taken]] = []
+        self._estimate: Percentile | None = None
+        self._begun_ns = 0
+        self._end_ns: int | None = None
+
+    def trials(self) -> Iterator[Trial[_Taken]]:
+        """Trials one after the other, until there are enough."""
+        while True:
+            self._trials.append(self._take_round())
+            taken = [trial.taken for trial in self._trials]
+            self._estimate = self._target.estimate(taken)
+            is_last = self._is_over() or (
+                self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough()
+            )
+            yield self._trials[-1]
+            if is_last:
+                return
+
+    def _is_enough(self) -> bool:
+        if len(self._trials) >= self._policy.max_rounds:
+            return True
+        return len(self._trials) >= self._policy.min_rounds and self._target.is_enough(
+            self._trials, self._estimate
+        )
+
+    def _is_over(self) -> bool:
+        """Whether another round would not end in time.
+
+        It needs time for the typical preparation of a round, and for half of the shortest block so
+        far: the rest of the block can be cut off.
+        """
+        prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
+        block_ns = min(trial.block_ns for trial in self._trials) / 2
+        return self.left_ns() < prepare_ns + block_ns
+
+    # -- a round
+
+    def _take_round(self) -> Trial[_Taken]:
+        """One round. An error of the bench is raised as it is, its session closed.
+
+        An interrupt does not close it: a worker in the middle of something would not answer, and
+        the user does not want to wait for it.
+        """
+        start = self._clock()
+        try:
+            trial = self._take_open_round(start)
+        except Exception:
+            with suppress(Exception):
+                self._target.close()
+            raise
+        self._target.close()
+        return trial
+
+    def _take_open_round(self, start: int) -> Trial[_Taken]:
+        self._tell("load")
+        loads = self._target.open()
+        if self._end_ns is None:
+            # A share of the time is left after the first load, so that a model that takes a minute
+            # to load is measured, too.
+            self._begun_ns = self._clock()
+            whole_ns = round(self._policy.max_seconds * _NS_PER_S)
+            load_ns = min(self._begun_ns - start, round(self._policy.load_share * whole_ns))
+            self._end_ns = self._begun_ns + whole_ns - load_ns
+        self._tell("warm up")
+        first = self._target.take(1, _SHORTEST_BLOCK_NS)
+        warm_since = self._clock()
+        warmup = self._warm_up(self._target.turns_ns(first)[0])
+        warmup = self._warm_longer(warmup, warm_since)
+        begun = self._clock()
+        self._stretch(begun - start, warmup.turn_ns)
+        self._tell("measure", self._least_seconds(begun - start, warmup.turn_ns))
+        count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
+        taken = self._target.take(count, max_ns)
+        block_ns = self._clock() - begun
+        turns_ns = self._target.turns_ns(taken)
+        figures = self._target.figures(taken)
+        return Trial(
+            loads=loads,
+            first=first,
+            warmup=warmup,
+            taken=taken,
+            turns=len(turns_ns),
+            turn_ns=statistics.median(turns_ns),
+            prepare_ns=begun - start,
+            block_ns=block_ns,
+            centre=statistics.median(figures),
+            spread=_spread(figures),
+        )
+
+    def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
+        """The time of the fewest rounds, if the time of a slow model was stretched for them.
+
+        It is known before the first of them is timed, and told only then.
+        """
+        usual_ns = round(self._policy.max_seconds * _NS_PER_S)
+        if self._trials or self._end_ns is None or self._end_ns - self._begun_ns <= usual_ns:
+            return None
+        fewest = self._policy.fewest_in_block(self._seconds_a_side(turn_ns))
+        least_ns = self._policy.min_rounds * (prepare_ns + fewest * turn_ns)
+        return min(least_ns, self._end_ns - self._begun_ns) / _NS_PER_S
+
+    def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
+        """Give a slow model the time of some rounds like those so far.
+
+        The time is never reduced again: if a model varies much, its blocks become longer.
+        """
+        policy = self._policy
+        if policy.stretch_seconds is None or self._end_ns is None:
+            return
+        fewest = policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread())
+        turns_ns = statistics.median([turn_ns, *(trial.turn_ns for trial in self._trials)])
+        prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
+        wanted_ns = policy.stretch_rounds * (prepared_ns + fewest * turns_ns)
+        stretched_ns = min(wanted_ns, policy.stretch_seconds * _NS_PER_S)
+        self._end_ns = max(self._end_ns, self._begun_ns + round(stretched_ns))
+
+    def _spread(self) -> float:
+        """How much the inferences of a round vary; 0 before the first round."""
+        return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
+
+    def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
+        """Windows of inferences, until one is hardly faster than the one before.
+
+        The first inference is the first window, and of a very slow model in a duet the last.
+        """
+        policy, target = self._policy, self._target
+        if self._seconds_a_side(first_ns) >= policy.warm_after_seconds:
+            return Warmup(0, is_steady=True, turn_ns=first_ns, ends=())
+        warmup_ns = policy.max_warmup_seconds * _NS_PER_S
+        begun = self._clock()
+        turn_ns: float = max(first_ns, 1)
+        runs = 0
+        ends: tuple[_Taken, ...] = ()
+        for window in range(policy.max_windows):
+            spent_ns = self._clock() - begun
+            if (spent_ns > warmup_ns and window >= 2) or turn_ns > self.left_ns() / 4:
+                break
+            count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
+            fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
+            taken = target.take(
+                min(max(count, fewest), policy.max_block),
+                max(min(round(warmup_ns / 4), self.left_ns() // 4), _SHORTEST_BLOCK_NS),
+            )
+            times_ns = target.turns_ns(taken)
+            runs += len(times_ns)
+            ends = (*ends[:1], taken)
+            before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
+            # A single inference is no window to compare with.
+            if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
+                return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
+        return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
+
+    def _warm_longer(self, warmup: Warmup[_Taken], since_ns: int) -> Warmup[_Taken]:
+        """The warm-up, continued until it is as long as the policy asks."""
+        # Half of the remaining time is kept for the block.
+        end_ns = min(
+            since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
+            self._clock() + self.left_ns() // 2,
+        )
+        while (missing_ns := end_ns - self._clock()) > 0:
+            taken = self._target.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
+            times_ns = self._target.turns_ns(taken)
+            warmup = replace(
+                warmup,
+                runs=warmup.runs + len(times_ns),
+                turn_ns=max(statistics.median(times_ns), 1),
+                ends=(*warmup.ends[:1], taken),
+            )
+        return warmup
+
+    # -- the plan
+
+    def _plan_block(self, turn_ns: float, prepare_ns: int) -> tuple[int, int]:
+        """How many inferences the next block may have, and how long they may take."""
+        policy = self._policy
+        rounds = max(policy.min_rounds - len(self._trials), 1)
+        wanted = max(
+            self._best_block(turn_ns, prepare_ns),
+            policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
+            # Longer blocks are the cheapest way to the minimum number of samples.
+            math.ceil((self._wanted_samples(turn_ns, prepare_ns) - self._samples()) / rounds),
+        )
+        wanted = max(min(wanted, policy.max_block), self._filling_block(turn_ns, prepare_ns))
+        left_ns = self.left_ns()
+        if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
+            # There will be no second round, so no time has to be saved.
+            wanted = policy.max_block
+        rounds = self._rounds_to_come(turn_ns, prepare_ns, left_ns)
+        share_ns = (left_ns - (rounds - 1) * prepare_ns) / rounds
+        return (
+            max(min(wanted, int(share_ns // turn_ns)), 1),
+            max(round(share_ns), _SHORTEST_BLOCK_NS),
+        )
+
+    def _wanted_samples(self, turn_ns: float, prepare_ns: int) -> int:
+        """The largest number of samples that the policy asks for and the time left is enough for.
+
+        Long blocks for a tail that lacks samples all the same would only leave fewer rounds to the
+        other percentiles.
+        """
+        policy, left_ns = self._policy, self.left_ns()
+        wanted = policy.min_samples
+        for samples in policy.tail_samples:
+            missing = samples - self._samples()
+            least = max(policy.min_rounds - len(self._trials), 1)
+            rounds = max(math.ceil(missing / policy.max_block), least)
+            if (rounds - 1) * prepare_ns + missing * turn_ns <= left_ns:
+                wanted = max(wanted, samples)
+        return wanted
+
+    def _best_block(self, turn_ns: float, prepare_ns: int) -> int:
+        """The number of inferences in a round that gives the most information for its time.
+
+        Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013): the root of
+        (cost of a session / cost of an iteration) x (variance of an iteration / variance between
+        sessions). Even if sessions do not differ, their medians do by chance. So the variance
+        between sessions is never 0, and the block grows until it takes as long as its preparation,
+        but no longer. Before there are rounds to compare, both variances are taken as equal.
+        """
+        cost = prepare_ns / turn_ns
+        if len(self._trials) < _ROUNDS_TO_COMPARE:
+            usual = self._policy.block_seconds * _NS_PER_S * self._target.sides / turn_ns
+            return round(max(usual, math.sqrt(cost)))
+        within = statistics.median(trial.spread for trial in self._trials)
+        between = statistics.stdev(trial.centre for trial in self._trials)
+        if between == 0.0:
+            return round(cost)
+        # Bounded before it is rounded: the quotient of two spreads can be anything.
+        return math.ceil(min(math.sqrt(cost) * within / between, self._policy.max_block))
+
+    def _filling_block(self, turn_ns: float, prepare_ns: int) -> int:
+        """The inferences in a round with which the last rounds take the time that is left.
+
+        Otherwise a case that is hard to decide would have had all its rounds before the time ends.
+        The time of one more round is kept, for some rounds take longer than planned.
+        """
+        policy, taken = self._policy, len(self._trials)
+        if not policy.usual_share * policy.max_rounds <= taken < policy.max_rounds:
+            return 0
+        prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
+        round_ns = self.left_ns() / (policy.max_rounds - taken + 1)
+        return min(int((round_ns - prepared_ns) / turn_ns), policy.max_filling_block)
+
+    def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
+        """How many rounds to divide the time by, this one included.
+
+        The rounds that are missing, or fewer if only these leave time for the samples that a median
+        needs: a slow model is better measured in fewer rounds than not at all.
+        """
+        missing = self._target.median_samples - self._samples()
+        for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
+            samples = max(math.ceil(missing / rounds), 1) * rounds
+            if (rounds - 1) * prepare_ns + samples * turn_ns <= left_ns:
+                return rounds
+        return 1
+
+    def _seconds_a_side(self, turn_ns: float) -> float:
+        return turn_ns / _NS_PER_S / self._target.sides
+
+    def _samples(self) -> int:
+        return sum(trial.turns for trial in self._trials)
+
+    def _lasted_ns(self) -> int:
+        """The time since the first session was loaded."""
+        return self._clock() - self._begun_ns
+
+    def left_ns(self) -> int:
+        """The time until the loop has to end; below 0 if it is over."""
+        if self._end_ns is None:
+            return round(self._policy.max_seconds * _NS_PER_S)
+        return self._end_ns - self._clock()
+
+    def _tell(self, step: str, least_seconds: float | None = None) -> None:
+        estimate = self._estimate
+        self._watch(
+            SamplingProgress(
+                step,
+                len(self._trials) + 1,
+                None if estimate is None else estimate.value_ns,
+                None if estimate is None else estimate.half_width,
+                max(self.left_ns(), 0) / _NS_PER_S,
+                least_seconds,
+            )
+        )
+
+
+def _spread(figures: Sequence[float]) -> float:
+    """The standard deviation, by the quartiles: one slow inference in ten does not change it."""
+    if len(figures) < 2:
+        return 0.0
+    lower, _, upper = statistics.quantiles(figures, n=4, method="inclusive")
+    return (upper - lower) / (2 * statistics.NormalDist().inv_cdf(0.75))

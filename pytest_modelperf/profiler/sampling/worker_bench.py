@@ -1,0 +1,586 @@
+"""One case measured in a worker: its rounds, its memory, the times of its kernels."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.engines.source import (
+    CALLABLE_ENGINE,
+    EngineModule,
+)
+from pytest_modelperf.profiler.inputs.generation_steps import ONE_STEP, StepFeeds
+from pytest_modelperf.profiler.inputs.made import Feed
+from pytest_modelperf.profiler.measurements import (
+    Block,
+    EngineFacts,
+    Kernel,
+    KernelRun,
+    Load,
+    Measurement,
+    Noise,
+    Round,
+)
+from pytest_modelperf.profiler.sampling.loop import SamplingProgress, WatchSampling
+from pytest_modelperf.profiler.sampling.rounds import IsEnough, sample
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.clocks import FINE_NS
+from pytest_modelperf.profiler.worker.gateway import (
+    ProcessWorker,
+    Worker,
+    WorkerRequest,
+)
+from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.stats.records import PartTurns, Turns
+from pytest_modelperf.text.units import format_ms
+
+# The most runs of the profiled sessions of a fast model.
+MAX_LAYER_RUNS = 100
+# Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
+MAX_KERNEL_CALLS = 200_000
+# The share of a case's time that the runs of its profiled sessions may take, and how many sessions
+# share it. Sessions of one model differ by a percent or so.
+_LAYER_SHARE = 0.25
+_LAYER_SESSIONS = 5
+# A second session may be open beside the first if so many times its weights are free.
+_SESSION_FACTOR = 3
+
+# The fewest ticks of a coarse wall clock in an inference whose time it resolves.
+_FEWEST_TICKS = 200
+
+# A block is disturbed if others took this share of the time of its processors.
+_DISTURBED_SHARE = 0.05
+
+_NS_PER_S = 1_000_000_000
+_BESIDE, _STILL = " beside", " still"
+# Its multiples fill the range from 0 to 1 evenly, however many there are.
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+_BYTES_OF_TIME = 8
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """What a worker runs: a file or a function, at one batch size, with its inputs.
+
+    `folder` is where external data lies, if that is not beside the file. With `steps` it is a phase
+    of a generation, and `feeds` are the inputs of the step that stands for all of them.
+    """
+
+    model: str | Callable[..., Any]
+    folder: str | None = None
+    batch_size: int = 1
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
+    steps: StepFeeds | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on made inputs whose values decide how much is computed."""
+        return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
+
+
+class PlacedPart(Struct, frozen=True):
+    """A part of a plan as a file where the worker is; its session and its inputs have its name."""
+
+    name: str
+    path: str
+
+
+class ClockTicks(Struct, frozen=True):
+    """The ticks of the clocks of a worker.
+
+    `knows_processor_time` claims that the process clock is fine enough for single inferences.
+    """
+
+    wall_tick_ns: int
+    process_tick_ns: int
+    knows_processor_time: bool
+
+    @property
+    def note(self) -> str | None:
+        """What a reader of the times has to know of the clocks."""
+        if self.knows_processor_time:
+            return None
+        tick = format_ms(self.process_tick_ns)
+        return (
+            f"the process clock of the worker ticks every {tick} ms, so the wall clock alone was "
+            "used: what other processes take from the model counts as its own time"
+        )
+
+
+class Rig(Struct):
+    """A worker that is ready to measure: it has its engine and the inputs of a workload.
+
+    `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
+    requests run at once. `opened` sessions have been loaded so far; the next block of a generation
+    begins at `next_step`. The `parts` run after each inference of a block that several sides share.
+    `clocks` is None for an engine that has a clock of its own.
+    """
+
+    worker: Worker
+    setup: Setup
+    cores: int
+    workload: Workload
+    facts: EngineFacts
+    side: str = ""
+    feed: str = ""
+    step: str = "as it started"
+    streams: int = 1
+    opened: int = 0
+    next_step: int = 0
+    parts: tuple[PlacedPart, ...] = ()
+    clocks: ClockTicks | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on where it measures."""
+        why = self.worker.unpinned_because
+        unpinned = None if why is None else f"not pinned to its processors: {why}"
+        found = (unpinned, None if self.clocks is None else self.clocks.note)
+        return tuple(note for note in found if note is not None)
+
+    @property
+    def tick_ns(self) -> int:
+        """The tick of the clock that times inferences; their times are whole nanoseconds."""
+        return 1 if self.clocks is None else self.clocks.wall_tick_ns
+
+    @property
+    def still_feed(self) -> str:
+        """The inputs of an inference that is repeated as it is: of one step, in a generation."""
+        steps = self.workload.steps
+        return self.feed if steps is None or steps.count == 1 else f"{self.feed}{_STILL}"
+
+    def open(self) -> Load:
+        """Load a fresh session; returns how long that took.
+
+        A generation begins at another step each time, so that a few steps in each of some rounds
+        cover all lengths.
+        """
+        if self.workload.steps is not None:
+            self.go_to_step(int(self.opened * _GOLDEN % 1.0 * self.workload.steps.count))
+        self.opened += 1
+        load = self.open_as(self.side, self.feed)
+        for part in self.parts:
+            self.open_part(part)
+        return load
+
+    def open_part(self, part: PlacedPart) -> None:
+        """Load a part of the plan, as it is."""
+        self.worker.ask(
+            "open",
+            "as a part of the model was loaded",
+            side=part.name,
+            model=part.path,
+            folder=None,
+            threads=self.cores,
+            options=dict(self.setup.options),
+            feed=part.name,
+            is_part=True,
+        )
+
+    def go_to_step(self, step: int) -> None:
+        """Have the next block of a generation begin at a step; after the last comes the first."""
+        if self.workload.steps is not None:
+            self.next_step = step % self.workload.steps.count
+
+    def open_as(self, name: str, feed: str) -> Load:
+        answer = self.worker.ask(
+            "open",
+            "as the model was loaded",
+            side=name,
+            model=self.workload.model,
+            folder=self.workload.folder,
+            threads=self.cores,
+            options=dict(self.setup.options),
+            feed=feed,
+            streams=self.streams,
+        )
+        return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
+
+    def close(self) -> None:
+        for part in self.parts:
+            self.close_as(part.name)
+        self.close_as(self.side)
+
+    def close_as(self, name: str) -> None:
+        self.worker.ask("close", "as a session was closed", side=name)
+
+    def _is_disturbed(self, noise: Noise) -> bool:
+        """Whether other processes ran on its processors, so that its threads waited for them."""
+        others_ns = noise.others_ns
+        if others_ns is None or self.worker.processors is None:
+            return False
+        return others_ns >= _DISTURBED_SHARE * noise.wall_ns * len(self.worker.processors)
+
+    def _require_resolved(self, times: Mapping[str, bytes]) -> None:
+        """Raise MeasureError if the wall clock is too coarse for these inferences."""
+        if self.tick_ns <= FINE_NS:
+            return
+        for data in times.values():
+            typical_ns = float(np.median(np.frombuffer(data, np.int64)))
+            if typical_ns < _FEWEST_TICKS * self.tick_ns:
+                raise MeasureError(
+                    f"the wall clock of the worker ticks every {format_ms(self.tick_ns)} ms, and "
+                    f"an inference takes {format_ms(typical_ns)} ms by it {self.step}: it cannot "
+                    f"time inferences below {format_ms(_FEWEST_TICKS * self.tick_ns)} ms. Measure "
+                    "on a machine with a finer clock."
+                )
+
+    def block(self, count: int, max_ns: int) -> Block:
+        return self.blocks((self.side,), count, max_ns)[0]
+
+    def blocks(
+        self,
+        sides: Sequence[str],
+        count: int,
+        max_ns: int,
+        seed: int = 0,
+        parts: Mapping[str, Sequence[str]] | None = None,
+    ) -> tuple[Block, ...]:
+        """One block a side; several sides take turns, in random order within each turn.
+
+        `parts` names those that run after each side.
+        """
+        steps, first = self.workload.steps, self.next_step
+        answer = self.worker.ask(
+            "block",
+            self.step,
+            limit_s=self.setup.limit_s + max_ns / _NS_PER_S,
+            sides=list(sides),
+            count=count,
+            max_ns=max_ns,
+            seed=seed,
+            **({} if steps is None else {"first_step": first}),
+            **({"parts": parts} if parts else {}),
+        )
+        self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
+        self._require_resolved(answer["times"])
+        noise = Noise(**answer["noise"])
+        turns = answer["turns"] or {}
+        has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
+        return tuple(
+            Block(
+                times_ns=tuple(times_ns.tolist()),
+                noise=noise,
+                measured_per_second=answer["per_second"],
+                starts_ns=_numbers(turns[side]["starts"])
+                if turns
+                else _starts_ns(answer, times_ns),
+                switches=_numbers(turns[side]["switches"]) if turns else None,
+                running_ns=_numbers(turns[side]["running"]) if has_running else None,
+                unstalled_ns=_numbers(turns[side]["unstalled"]) if has_running else None,
+                tick_ns=self.tick_ns,
+                first_step=None if steps is None or self.streams > 1 else first,
+                parts=tuple(
+                    PartTurns(
+                        **{
+                            name: self._part_turns(part[name], has_running=has_running)
+                            for name in ("in_place", "alone")
+                        }
+                    )
+                    for part in answer["parts"].get(side, ())
+                ),
+            )
+            for side in sides
+            for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
+        )
+
+    def _part_turns(self, turns: Mapping[str, bytes], *, has_running: bool) -> Turns:
+        return Turns(
+            times_ns=_numbers(turns["times"]) or (),
+            switches=_numbers(turns["switches"]),
+            running_ns=_numbers(turns["running"]) if has_running else None,
+            unstalled_ns=_numbers(turns["unstalled"]) if has_running else None,
+            tick_ns=self.tick_ns,
+        )
+
+
+def _numbers(data: bytes) -> tuple[int, ...] | None:
+    """One number for each turn; None if the worker sends none."""
+    return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
+
+
+def _starts_ns(
+    answer: Mapping[str, Any], times_ns: npt.NDArray[np.int64]
+) -> tuple[int, ...] | None:
+    """When each inference of the only side began; None where several ran at once."""
+    if answer["per_second"] is not None:
+        return None
+    # Inferences run back to back: the loop takes a tenth of a microsecond.
+    spent_ns = np.cumsum(times_ns) - times_ns
+    return tuple((answer["begun_ns"] + spent_ns).tolist())
+
+
+def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
+    """A worker in a process of its own, on so many cores."""
+    return ProcessWorker(
+        WorkerRequest(
+            spec=setup.spec,
+            cores=cores,
+            limit_s=setup.limit_s,
+            cgroup_files=cgroup_files,
+            paths=[str(path) for path in _own_paths(setup.engine)],
+        )
+    )
+
+
+def _own_paths(engine: EngineModule) -> Iterator[Path]:
+    """The entries of `sys.path` that hold the user's own modules, not installed packages.
+
+    Another interpreter has its own packages, and must not take missing ones from here. A function
+    that the user names may lie in the working folder.
+    """
+    for entry in (*sys.path, *([""] if engine.name == CALLABLE_ENGINE else [])):
+        path = Path(entry).absolute()
+        is_installed = {"site-packages", "dist-packages"} & set(path.parts) or any(
+            path.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix)
+        )
+        if not is_installed:
+            yield path
+
+
+def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:
+    """Send a worker its engine and the inputs of its inferences."""
+    described = worker.use_engine(setup.engine, setup.options)
+    steps = workload.steps
+    if steps is None:
+        _send(worker, workload.feeds, side)
+    else:
+        _send(worker, steps.feeds, side, steps.to_wire())
+        if steps.count > 1:
+            _send(worker, workload.feeds, f"{side}{_STILL}", ONE_STEP)
+    facts = EngineFacts(
+        name=setup.engine.name,
+        version=described.get("version"),
+        python=worker.python,
+        options=described.get("options", {}),
+        providers=tuple(described.get("providers", ())),
+    )
+    clocks = worker.ask("clocks", "as its clocks were read")
+    ticks = None if clocks is None else ClockTicks(**clocks)
+    return Rig(worker, setup, cores, workload, facts, side, side, clocks=ticks)
+
+
+def _send(
+    worker: Worker,
+    feeds: Mapping[str, Feed],
+    name: str,
+    steps: Mapping[str, object] | None = None,
+) -> None:
+    worker.ask(
+        "inputs",
+        "as the inputs were sent",
+        inputs={each: feed.to_wire() for each, feed in feeds.items()},
+        feed=name,
+        steps=steps,
+    )
+
+
+def measure_rounds(
+    rig: Rig,
+    watch: WatchSampling,
+    clock: Callable[[], int] = time.perf_counter_ns,
+    is_enough: IsEnough | None = None,
+) -> Measurement:
+    """Measure everything but layers: rounds until the policy has enough, and peak memory.
+
+    `is_enough` replaces the policy's own rule to stop.
+    """
+    begun = clock()
+
+    def see(progress: SamplingProgress) -> None:
+        rig.step = step_of(progress)
+        watch(progress)
+
+    rounds = sample(rig, rig.setup.policy, clock, see, is_enough)
+    return sum_up(rig, rounds, (clock() - begun) / _NS_PER_S, is_alone=True)
+
+
+def step_of(progress: SamplingProgress) -> str:
+    """The step that an error message names."""
+    return f"in round {progress.round} ({progress.step})"
+
+
+def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool) -> Measurement:
+    """The measurement of these rounds; peak memory only if the model was alone in its process."""
+    memory = rig.worker.ask("memory", "as its memory was asked for") if is_alone else {}
+    return Measurement(
+        engine=rig.facts,
+        rounds=tuple(rounds),
+        latency=summarize(
+            [r.times_ns for r in rounds], rig.workload.batch_size, rig.setup.policy.confidence
+        ),
+        seconds=seconds,
+        processors=rig.worker.processors,
+        machine=rig.worker.machine,
+        peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
+        engine_peak_bytes=memory.get("engine_peak_bytes"),
+        notes=(*rig.workload.notes, *rig.notes),
+    )
+
+
+def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> KernelRun | None:
+    """The times of the engine's kernels; None where the engine tells none.
+
+    `named` is a copy of the model in which every node has a name of its own, where that is needed.
+    """
+    runs = run_kernels_in_turn([Profiled(rig, named, nodes, weight_bytes)])
+    return None if runs is None else runs[0]
+
+
+class Profiled(Struct, frozen=True):
+    """A model whose kernels are to be timed, its size, and its copy with names, if any."""
+
+    rig: Rig
+    named: Path | None
+    nodes: int
+    weight_bytes: int
+
+
+# A profile of plans only shares out what was measured otherwise, so it is short.
+_PLAN_PROFILE_NS = _NS_PER_S // 2
+
+
+def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[KernelRun] | None:
+    """The times of the kernels of plans that run as they are, in turn.
+
+    `plans` has the paths of their files in the worker, by the inputs that they run on.
+    """
+    answers = rig.worker.ask(
+        "layers",
+        "in a profiled session of its plan",
+        limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
+        models=[
+            {"model": path, "folder": None, "feed": feed, "beside": None}
+            for feed, path in plans.items()
+        ],
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        warmup_ns=_PLAN_PROFILE_NS,
+        limits=[
+            (rig.setup.policy.min_slow_layer_runs, None),
+            (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, kernels)), _PLAN_PROFILE_NS),
+        ],
+        are_plans=True,
+    )
+    return None if answers is None else [kernel_run_of(answer) for answer in answers]
+
+
+def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
+    """`run_kernels` for several models in one worker, whose runs take turns."""
+    rig = models[0].rig
+    policy = rig.setup.policy
+    short_ns, whole_ns = (
+        int(share * policy.max_seconds * _NS_PER_S) for share in (_LAYER_SHARE, 1.0)
+    )
+    nodes = sum(model.nodes for model in models)
+    has_room = _has_room(rig, sum(model.weight_bytes for model in models))
+    beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
+    for model in models:
+        if model.rig.side in beside:
+            model.rig.open_as(beside[model.rig.side], model.rig.still_feed)
+    answers = rig.worker.ask(
+        "layers",
+        "in its profiled session",
+        limit_s=rig.setup.limit_s + policy.max_seconds,
+        models=[_profiled(model, beside.get(model.rig.side)) for model in models],
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        warmup_ns=short_ns,
+        limits=[
+            (policy.min_slow_layer_runs, None),
+            (policy.min_layer_runs, whole_ns),
+            (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes)), short_ns),
+        ],
+        sessions=_LAYER_SESSIONS,
+    )
+    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
+    for name in beside.values():
+        rig.close_as(name)
+    return None if answers is None else [kernel_run_of(answer) for answer in answers]
+
+
+def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
+    workload = _told_apart(model.rig, model.named)
+    return {
+        "model": str(workload.model),
+        "folder": workload.folder,
+        "feed": model.rig.still_feed,
+        "beside": beside,
+    }
+
+
+def read_kernels(rig: Rig) -> KernelRun | None:
+    """The kernels of an engine that saves no plan, by one inference; None where it tells none."""
+    answer = rig.worker.ask(
+        "kernels",
+        "as its kernels were read",
+        model=str(rig.workload.model),
+        folder=rig.workload.folder,
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        feed=rig.still_feed,
+    )
+    return None if answer is None else kernel_run_of({"run_ns": (), "plain_ns": (), **answer})
+
+
+def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
+    """The shapes of every node in one unoptimized run; None if the engine cannot tell."""
+    workload = _told_apart(rig, named)
+    found: list[dict[str, Any]] | None = rig.worker.ask(
+        "shapes",
+        "in a run to see its shapes",
+        model=workload.model,
+        folder=workload.folder,
+        options=dict(rig.setup.options),
+        feed=rig.still_feed,
+    )
+    return found
+
+
+def _told_apart(rig: Rig, named: Path | None) -> Workload:
+    """The workload, with the copy that has names if there is one."""
+    workload = rig.workload
+    if named is None:
+        return workload
+    copy = rig.worker.send_file(named, named.name)
+    return replace(
+        workload, model=copy, folder=workload.folder or str(Path(str(workload.model)).parent)
+    )
+
+
+def _has_room(rig: Rig, weight_bytes: int) -> bool:
+    """Whether the memory that is free holds another session."""
+    free = rig.worker.ask("memory", "as its memory was asked for")["available_bytes"]
+    return free is None or weight_bytes * _SESSION_FACTOR < free
+
+
+def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
+    """The kernel run in a worker's answer."""
+    return KernelRun(
+        kernels=tuple(
+            Kernel(
+                name=kernel["name"],
+                op_type=kernel["op_type"],
+                self_ns=tuple(kernel["self_ns"]),
+                calls=kernel["calls"],
+                provider=kernel["provider"],
+                precision=kernel["precision"],
+                originals=None if kernel["originals"] is None else tuple(kernel["originals"]),
+            )
+            for kernel in answer["kernels"]
+        ),
+        run_ns=tuple(answer["run_ns"]),
+        sessions=tuple(answer.get("sessions", ())),
+        plain_ns=tuple(answer["plain_ns"]),
+        plan=answer["plan"],
+        engine_peak_bytes=answer["peak_bytes"],
+    )

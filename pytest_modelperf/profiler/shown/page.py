@@ -1,0 +1,63 @@
+"""A profile as a page: the part that needs no JavaScript."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.conditions import (
+    describe_engine,
+    doubt_lines,
+    unmeasured_lines,
+)
+from pytest_modelperf.profiler.shown.page_data import profile_data
+from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.page_latency import engine_name
+from pytest_modelperf.profiler.shown.tables.generation import generation_tables
+from pytest_modelperf.profiler.shown.tables.measured import latency_tables, performance_table
+from pytest_modelperf.profiler.shown.tables.static import summary_table, uncounted_table
+from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
+
+
+def render_profile_page(profile: Profile, *, made: dt.datetime | None = None) -> str:
+    return render_case_page(profile_data(profile), profile_overview(profile, made))
+
+
+def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overview:
+    has_run = any(case.measured is not None for case in profile.cases)
+    engines = [case.measured.engine for case in profile.cases if case.measured is not None]
+    model = ModelRow("", profile.model, ", ".join(dict.fromkeys(map(engine_name, engines))))
+    machines = [] if profile.machine is None else [profile.machine]
+    asked = [("engine", describe_engine(e).removeprefix("engine ")) for e in engines]
+    return Overview(
+        title=profile.model.name,
+        cases=performance_table(profile.cases) if has_run else None,
+        tables=(
+            *(latency_tables(profile.cases)[:1] if has_run else ()),
+            *generation_tables(profile.cases)[:1],
+        ),
+        sections=tuple(_counted_sections(profile.cases)),
+        facts=(models_table([model]), run_table(machines, dict.fromkeys(asked), made)),
+        notes=(*unmeasured_lines(profile.cases), *doubt_lines(profile.cases)),
+    )
+
+
+def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
+    """The counts of the graph, once for each set of shapes that it was bound to."""
+    shown: set[int] = set()
+    for case in cases:
+        counted = case.counted
+        if counted is None or id(counted) in shown:
+            continue
+        shown.add(id(counted))
+        uncounted = uncounted_table(counted)
+        yield CaseSection(
+            name=case.case.id,
+            sentence="what the graph tells",
+            tone=Tone.PLAIN if case.outcome is not Outcome.FAILED else Tone.BAD,
+            tables=(summary_table(case), *([] if uncounted is None else [uncounted])),
+            facts=tuple(("note", note) for note in counted.notes),
+            is_open=len(shown) == 1,
+        )

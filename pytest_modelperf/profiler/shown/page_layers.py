@@ -1,0 +1,182 @@
+"""Layers and layer types as the scripts of a page read them, and the entry of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from pytest_modelperf.profiler.counting.records import Attribute, LayerType, StaticLayer
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.text.units import format_shape
+
+_NS_PER_MS = 1e6
+_PROVIDER = "ExecutionProvider"
+# An attribute can have thousands of values: the first ones are enough.
+_MAX_ATTRIBUTE = 200
+
+Precisions: TypeAlias = Mapping[str, Mapping[str, int]]
+
+
+# The change of a layer that only one side has.
+NO_CHANGE: Entry = {"change_ms": None, "change_interval_ms": None, "explains": None}
+
+
+# -- layer types
+
+
+def profile_types(case: CaseProfile) -> list[Entry]:
+    """Every operator of the model, and each kind of time that belongs to no layer."""
+    rows = case.layers
+    alone = [row for row in rows if row.time is None and row.runs_in is None]
+    precisions = precisions_of(rows, (layer for row in alone for layer in _layers_of(row)))
+    return [
+        type_entry(op, (kind,), (precisions,), NO_CHANGE) for op, kind in case.layer_types.items()
+    ]
+
+
+def type_entry(
+    op: str,
+    kinds: Sequence[LayerType | None],
+    precisions: Sequence[Precisions],
+    change: Entry,
+) -> Entry:
+    is_layer = any(kind is not None and kind.count > 0 for kind in kinds)
+    layers = [kind if is_layer else None for kind in kinds]
+    return {
+        "type": op,
+        "is_layer": is_layer,
+        "counts": [None if kind is None else kind.count for kind in layers],
+        "precisions": [dict(found[op]) if op in found else None for found in precisions],
+        "ms": [None if kind is None else kind.ms for kind in kinds],
+        "shares": [None if kind is None else kind.share for kind in kinds],
+        "macs": [None if kind is None else kind.macs for kind in layers],
+        "params": [None if kind is None else kind.params for kind in layers],
+        **change,
+    }
+
+
+def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> Precisions:
+    """How many layers of each operator ran in which precision, by their kernels."""
+    found: dict[str, Counter[str]] = {}
+    placed = (
+        (layer, row.time.precision)
+        for row in rows
+        if row.time is not None
+        for layer in _layers_of(row)
+    )
+    for layer, ran in (*placed, *((layer, None) for layer in unplaced)):
+        precision = ran or layer.precision
+        if precision is not None:
+            found.setdefault(layer.qualified_op, Counter())[precision] += 1
+    return found
+
+
+# -- layers
+
+
+def profile_layers(case: CaseProfile) -> list[Entry]:
+    """The layers in graph order, then the times that belong to none of them."""
+    has_times = case.measured is not None and case.measured.layer_times is not None
+    side = SideLayers.of(case.layers, "not there" if has_times else "ran")
+    return [layer_entry((row,), (side,), depth, NO_CHANGE) for depth, row in enumerate(case.layers)]
+
+
+class SideLayers(Struct, frozen=True):
+    """All rows of one side: the names of its layers, and which of them ran in a kernel.
+
+    `absent` is the state of the others: missing, if this case has layer times.
+    """
+
+    names: Mapping[str, str]
+    ran: frozenset[str]
+    absent: str
+
+    @classmethod
+    def of(cls, rows: Sequence[LayerRow], absent: str) -> SideLayers:
+        layers = [layer for row in rows for layer in _layers_of(row)]
+        ran = (layer.id for row in rows if row.time is not None for layer in _layers_of(row))
+        return cls({layer.id: layer.name or layer.id for layer in layers}, frozenset(ran), absent)
+
+    def name(self, layer_id: str) -> str:
+        return self.names.get(layer_id, layer_id)
+
+    def state(self, row: LayerRow | None) -> str:
+        if row is None:
+            return "not there"
+        if row.time is not None:
+            return "ran"
+        is_within = row.static is not None and row.static.id in self.ran
+        return "in another kernel" if is_within or row.runs_in is not None else self.absent
+
+
+def _layers_of(row: LayerRow) -> tuple[StaticLayer, ...]:
+    return row.fused if row.static is None else (row.static, *row.fused)
+
+
+def layer_entry(
+    rows: Sequence[LayerRow | None], sides: Sequence[SideLayers], depth: int, change: Entry
+) -> Entry:
+    known = [row for row in rows if row is not None]
+    layers = [None if row is None else row.static for row in rows]
+    times = [None if row is None else row.time for row in rows]
+    read = {name: LAYER_COLUMNS[name].read for name in ("name", "type", "precision")}
+    return {
+        "type": read["type"](known[-1]),
+        "is_layer": any(layer is not None for layer in layers),
+        "depth": depth,
+        "names": [None if row is None else read["name"](row) for row in rows],
+        "ids": [None if layer is None else layer.id for layer in layers],
+        "states": [side.state(row) for row, side in zip(rows, sides, strict=True)],
+        "ms": [None if row is None else row.ms for row in rows],
+        "precisions": [None if row is None else read["precision"](row) for row in rows],
+        "providers": [
+            None if ran is None or ran.provider is None else ran.provider.removesuffix(_PROVIDER)
+            for ran in times
+        ],
+        "kernels": [None if ran is None else ran.kernel or None for ran in times],
+        "macs": [None if layer is None else layer.macs for layer in layers],
+        "params": [None if layer is None else layer.params for layer in layers],
+        "inputs": [None if layer is None else _shape(layer.input_shape) for layer in layers],
+        "outputs": [None if layer is None else _shape(layer.output_shape) for layer in layers],
+        "weights": [None if layer is None else layer.weight for layer in layers],
+        "fused": [None if row is None else fused_entries(row) for row in rows],
+        "runs_in": [
+            None if row is None or row.runs_in is None else side.name(row.runs_in)
+            for row, side in zip(rows, sides, strict=True)
+        ],
+        "attributes": [None if layer is None else _attributes(layer) for layer in layers],
+        **change,
+    }
+
+
+def _shape(shape: tuple[int | None, ...] | None) -> str | None:
+    return None if shape is None else format_shape(shape)
+
+
+def fused_entries(row: LayerRow) -> list[Entry] | None:
+    """The layers that the kernel of a row runs, too, with all names by which they are found."""
+    if not row.fused:
+        return None
+    return [
+        {
+            "name": layer.name or layer.id,
+            "id": layer.id,
+            "type": layer.qualified_op,
+            "weight": layer.weight,
+        }
+        for layer in row.fused
+    ]
+
+
+def _attributes(layer: StaticLayer) -> dict[str, str]:
+    return {name: _attribute(value) for name, value in layer.attributes.items()}
+
+
+def _attribute(value: Attribute) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= _MAX_ATTRIBUTE else f"{text[:_MAX_ATTRIBUTE]}…"

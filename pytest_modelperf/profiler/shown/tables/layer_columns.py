@@ -1,0 +1,354 @@
+"""The columns that a table of layers can have: their titles, values and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    format_shape,
+    format_share,
+    ms_decimals,
+    percent,
+)
+from pytest_modelperf.text.words import suggestion
+
+# In ms: no kernel's clock counts less than a microsecond.
+_LEAST_DECIMALS = 3
+# The most names that a cell lists of layers in one kernel; the others are counted.
+_MAX_LISTED = 3
+_PROVIDER = "ExecutionProvider"
+
+
+class LayerContext(Struct, frozen=True):
+    """The case of a table of layers, and the totals that its cells relate to."""
+
+    case: CaseProfile
+    total_ns: float | None = None
+    layers: Mapping[str, StaticLayer] = field(default_factory=dict)
+    # Cached: each is a sum over all layers, and each layer asks for it.
+    totals: dict[Total, Cell] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, case: CaseProfile) -> LayerContext:
+        layers = () if case.counted is None else case.counted.layers
+        return cls(case, layer_total_ns(case), {layer.id: layer for layer in layers})
+
+    @property
+    def decimals(self) -> int:
+        """The decimals of all times in the table, so that they compare by eye."""
+        return max(_LEAST_DECIMALS, ms_decimals(self.total_ns or 0))
+
+    def total(self, of: Total) -> Cell:
+        """The figure of the whole case in this column."""
+        if of not in self.totals:
+            self.totals[of] = of(self.case)
+        return self.totals[of]
+
+
+Reader: TypeAlias = Callable[[LayerRow], Cell]
+Formatter: TypeAlias = Callable[[Cell, LayerContext], str]
+Total: TypeAlias = Callable[[CaseProfile], Cell]
+
+
+class LayerColumn(Struct, frozen=True):
+    """One column: `read` gives its plain value (for CSV and sorting), `show` the text of it.
+
+    If the text needs more than that value, `describe` makes it from the whole row.
+    """
+
+    title: str
+    read: Reader
+    show: Formatter
+    total: Total | None = None
+    is_text: bool = False
+    is_name: bool = False
+    needs_weights: bool = False
+    needs_times: bool = False
+    describe: Callable[[LayerRow, LayerContext], str] | None = None
+
+    def cell(self, row: LayerRow, context: LayerContext) -> str:
+        """The text of this column for a row; blank if the row has no value."""
+        if self.describe is not None:
+            return self.describe(row, context)
+        value = self.read(row)
+        return "" if value is None and row.static is None else self.show(value, context)
+
+
+def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
+    """The named columns; UsageError lists those that there are."""
+    unknown = [name for name in names if name not in ALL_COLUMNS]
+    if unknown:
+        raise UsageError(
+            f"there is no column {printable(unknown[0])!r}.{suggestion(unknown[0], ALL_COLUMNS)} "
+            f"There are: {', '.join(ALL_COLUMNS)}."
+        )
+    return tuple((name, ALL_COLUMNS[name]) for name in names)
+
+
+def sort_layers(layers: Sequence[LayerRow], name: str) -> tuple[LayerRow, ...]:
+    """The layers by one column: text ascending, numbers from the largest, unknown ones last."""
+    column = dict(find_columns([name]))[name]
+    if column.is_text:
+        return tuple(sorted(layers, key=lambda layer: str(column.read(layer) or "")))
+    return tuple(sorted(layers, key=lambda layer: _descending(column.read(layer))))
+
+
+def layer_total_ns(case: CaseProfile) -> float | None:
+    """The sum of the times of all rows; None if there are none."""
+    times = [row.ns for row in case.layers if row.ns is not None]
+    return sum(times) if times else None
+
+
+def _descending(value: Cell) -> tuple[bool, float]:
+    return (value is None, -value if isinstance(value, (int, float)) else 0)
+
+
+# -- of the graph
+
+
+def _of(read: Callable[[StaticLayer], Cell]) -> Reader:
+    return lambda row: None if row.static is None else read(row.static)
+
+
+def _all(total: Callable[[StaticProfile], int | None]) -> Total:
+    return lambda case: None if case.counted is None else total(case.counted)
+
+
+def _text(value: Cell, _: LayerContext) -> str:
+    return "" if value is None else printable(str(value))
+
+
+def _count(value: Cell, _: LayerContext) -> str:
+    return format_count(value if isinstance(value, int) else None)
+
+
+def _bytes(value: Cell, _: LayerContext) -> str:
+    return format_bytes(value if isinstance(value, int) else None)
+
+
+def _ratio(value: Cell, _: LayerContext) -> str:
+    return "" if value is None else format_share(float(value), 1.0)
+
+
+def _optional_count(value: Cell, context: LayerContext) -> str:
+    return "" if value is None else _count(value, context)
+
+
+def _share_of(total: Total) -> Formatter:
+    def show(value: Cell, context: LayerContext) -> str:
+        whole = context.total(total)
+        return format_share(
+            value if isinstance(value, int) else None, whole if isinstance(whole, int) else None
+        )
+
+    return show
+
+
+def _of_sparsity(name: str) -> Reader:
+    def read(layer: StaticLayer) -> Cell:
+        if layer.sparsity is None:
+            return None
+        value = getattr(layer.sparsity, name)
+        return f"{value[0]}:{value[1]}" if isinstance(value, tuple) else value
+
+    return _of(read)
+
+
+def _name(row: LayerRow) -> Cell:
+    if row.static is not None:
+        return row.static.name or row.static.id
+    if row.time is None or row.time.kind.is_outside_kernels:
+        return "(no kernel)"
+    return row.time.kernel
+
+
+def _precision(row: LayerRow) -> Cell:
+    """The precision that the layer ran in; if unknown, the model's."""
+    if row.time is not None and row.time.precision is not None:
+        return row.time.precision
+    return None if row.static is None else row.static.precision
+
+
+_macs = _all(lambda p: p.macs)
+_flops = _all(lambda p: p.flops)
+_params = _all(lambda p: p.params)
+_ops = _all(lambda p: p.macs + p.elementwise_ops)
+_memory = _all(lambda p: p.weight_bytes + p.activation_bytes)
+
+# Columns from the graph alone.
+LAYER_COLUMNS: Mapping[str, LayerColumn] = {
+    "name": LayerColumn("name", _name, _text, is_text=True, is_name=True),
+    "id": LayerColumn("layer id", _of(lambda x: x.id), _text, is_text=True, is_name=True),
+    "type": LayerColumn("type", lambda row: row.qualified_op, _text, is_text=True, is_name=True),
+    "weight": LayerColumn("weight", _of(lambda x: x.weight), _text, is_text=True, is_name=True),
+    "precision": LayerColumn("precision", _precision, _text, is_text=True),
+    "macs": LayerColumn("MACs", _of(lambda x: x.macs), _count, _macs),
+    "macs%": LayerColumn("MACs %", _of(lambda x: x.macs), _share_of(_macs), _macs),
+    "elementwise": LayerColumn(
+        "elementwise", _of(lambda x: x.elementwise_ops), _count, _all(lambda p: p.elementwise_ops)
+    ),
+    "ops": LayerColumn("MACs + elementwise", _of(lambda x: x.total_ops), _count, _ops),
+    "ops%": LayerColumn("ops %", _of(lambda x: x.total_ops), _share_of(_ops), _ops),
+    "flops": LayerColumn("FLOPs", _of(lambda x: x.flops), _count, _flops),
+    "flops%": LayerColumn("FLOPs %", _of(lambda x: x.flops), _share_of(_flops), _flops),
+    "backward": LayerColumn(
+        "backward MACs", _of(lambda x: x.backward_macs), _count, _all(lambda p: p.backward_macs)
+    ),
+    "params": LayerColumn("params", _of(lambda x: x.params), _count, _params),
+    "params%": LayerColumn("params %", _of(lambda x: x.params), _share_of(_params), _params),
+    "memory": LayerColumn("memory", _of(lambda x: x.memory_bytes), _bytes, _memory),
+    "memory%": LayerColumn("memory %", _of(lambda x: x.memory_bytes), _share_of(_memory), _memory),
+    "weights": LayerColumn(
+        "weights", _of(lambda x: x.weight_bytes), _bytes, _all(lambda p: p.weight_bytes)
+    ),
+    "outputs": LayerColumn(
+        "outputs", _of(lambda x: x.output_bytes), _bytes, _all(lambda p: p.activation_bytes)
+    ),
+    "input": LayerColumn("input", _of(lambda x: format_shape(x.input_shape)), _text, is_text=True),
+    "output": LayerColumn(
+        "output", _of(lambda x: format_shape(x.output_shape)), _text, is_text=True
+    ),
+    "repeats": LayerColumn("repeats", _of(lambda x: x.repeats), _count),
+    "sparsity": LayerColumn("sparsity", _of_sparsity("ratio"), _ratio, needs_weights=True),
+    "pattern": LayerColumn(
+        "pattern", _of_sparsity("pattern"), _text, is_text=True, needs_weights=True
+    ),
+    "block-sparsity": LayerColumn(
+        "block sparsity", _of_sparsity("block_ratio"), _ratio, needs_weights=True
+    ),
+    "n:m": LayerColumn("N:M", _of_sparsity("n_of_m"), _text, is_text=True, needs_weights=True),
+    "effective-macs": LayerColumn(
+        "effective MACs",
+        _of(lambda x: x.effective_macs),
+        _optional_count,
+        _all(lambda p: p.effective_macs),
+        needs_weights=True,
+    ),
+}
+
+
+# -- of a run
+
+
+def _ms(value: Cell, context: LayerContext) -> str:
+    return "" if value is None else format_ms(1e6 * float(value), context.decimals)
+
+
+def _share_of_latency(value: Cell, context: LayerContext) -> str:
+    return "" if value is None else format_share(float(value), context.total_ns)
+
+
+def _half_width_ms(row: LayerRow) -> Cell:
+    ns = None if row.time is None else row.time.half_width_ns
+    return None if ns is None else ns / 1e6
+
+
+def _relative_half_width(row: LayerRow, _: LayerContext) -> str:
+    return "" if row.half_width is None else percent(row.half_width)
+
+
+def _rate(value: Cell, _: LayerContext) -> str:
+    return "" if value is None else format_rate(float(value))
+
+
+def _total_ms(case: CaseProfile) -> Cell:
+    total = layer_total_ns(case)
+    return None if total is None else total / 1e6
+
+
+def _total_rate(case: CaseProfile) -> Cell:
+    total = layer_total_ns(case)
+    macs = 0 if case.counted is None else case.counted.macs
+    return macs / total if macs and total else None
+
+
+def _provider(value: Cell, _: LayerContext) -> str:
+    return "" if value is None else printable(str(value).removesuffix(_PROVIDER))
+
+
+def _fused(row: LayerRow, context: LayerContext) -> str:
+    """The operators that share the layer's kernel, or whose kernel it shares."""
+    if row.runs_in is not None and row.time is None:
+        return f"in {_name_of(row.runs_in, context)}"
+    counts: dict[str, int] = {}
+    for layer in row.fused:
+        counts[layer.qualified_op] = counts.get(layer.qualified_op, 0) + 1
+    parts = [op if count == 1 else f"{count} {op}" for op, count in counts.items()]
+    more = len(parts) - _MAX_LISTED
+    shown = [*parts[:_MAX_LISTED], *([f"{more} more"] if more > 0 else [])]
+    return printable(f"+ {', '.join(shown)}") if shown else ""
+
+
+def _runs_in(row: LayerRow, context: LayerContext) -> str:
+    return "" if row.runs_in is None else _name_of(row.runs_in, context)
+
+
+def _name_of(layer_id: str, context: LayerContext) -> str:
+    layer = context.layers.get(layer_id)
+    return printable(layer_id if layer is None else layer.name or layer_id)
+
+
+# Columns that need layer times.
+TIME_COLUMNS: Mapping[str, LayerColumn] = {
+    "ms": LayerColumn("ms", lambda row: row.ms, _ms, _total_ms, needs_times=True),
+    "half-width": LayerColumn(
+        "±", _half_width_ms, _ms, needs_times=True, describe=_relative_half_width
+    ),
+    "ms%": LayerColumn(
+        "share", lambda row: row.ns, _share_of_latency, layer_total_ns, needs_times=True
+    ),
+    "gmacs": LayerColumn(
+        "GMAC/s", lambda row: row.gmacs_per_second, _rate, _total_rate, needs_times=True
+    ),
+    "provider": LayerColumn(
+        "provider",
+        lambda row: None if row.time is None else row.time.provider,
+        _provider,
+        is_text=True,
+        needs_times=True,
+    ),
+    "kernel": LayerColumn(
+        "kernel",
+        lambda row: None if row.time is None else row.time.kernel,
+        _text,
+        is_text=True,
+        is_name=True,
+        needs_times=True,
+    ),
+    # Names of tensors may hold anything, even spaces and control characters.
+    "fused": LayerColumn(
+        "fused",
+        lambda row: " ".join(layer.id for layer in row.fused) or None,
+        _text,
+        is_text=True,
+        is_name=True,
+        needs_times=True,
+        describe=_fused,
+    ),
+    "runs-in": LayerColumn(
+        "runs in",
+        lambda row: row.runs_in,
+        _text,
+        is_text=True,
+        is_name=True,
+        needs_times=True,
+        describe=_runs_in,
+    ),
+}
+ALL_COLUMNS: Mapping[str, LayerColumn] = {**LAYER_COLUMNS, **TIME_COLUMNS}
+
+DEFAULT_COLUMNS = ("name", "type", "macs", "flops", "flops%", "params", "memory", "output")
+MEASURED_COLUMNS = ("name", "type", "ms", "half-width", "ms%", "macs", "gmacs", "fused", "output")
+SPARSITY_COLUMNS = ("sparsity", "pattern", "block-sparsity", "n:m", "effective-macs")

@@ -1,0 +1,205 @@
+"""The tables of a measured model: performance, latency, time by layer type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.shown.tables.layer_columns import LayerContext
+from pytest_modelperf.profiler.shown.tables.static import shared_params_line
+from pytest_modelperf.report.tables import Column, Table, transpose_table
+from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
+    UNKNOWN,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    format_share,
+    percent,
+)
+
+# The end of an id has the dimensions of the case, so little of it may be cut.
+_LEAST_ID = 24
+_CASE = Column("case", is_text=True, is_name=True, least=_LEAST_ID)
+_NS_PER_MS = 1e6
+
+
+def performance_table(cases: Sequence[CaseProfile]) -> Table:
+    """A row for each measured case: the median with its interval, throughput, start, memory."""
+    columns = (
+        _CASE,
+        Column("batch"),
+        Column("cores"),
+        Column("ms per batch"),
+        Column("items/s"),
+        Column("load ms"),
+        Column("first ms"),
+        Column("peak memory"),
+    )
+    measured = [case for case in cases if case.measured is not None]
+    caption = "load, first: a session's creation and first inference, medians over rounds"
+    confidence = _confidence(measured)
+    if confidence is not None:
+        caption = f"ms per batch: the median ± its {confidence} interval\n{caption}"
+    show = _without_interval if confidence is None else _with_interval
+    rows = tuple(_performance_row(case, show) for case in measured)
+    return Table("performance", columns, rows, None, caption)
+
+
+def _performance_row(case: CaseProfile, show: Callable[[Percentile], str]) -> tuple[str, ...]:
+    latency = case.latency
+    return (
+        printable(case.case.id),
+        str(case.case.batch_size),
+        str(case.case.cores),
+        show(latency.percentile(50.0)),
+        format_rate(latency.items_per_second),
+        format_ms(case.load_ms * _NS_PER_MS),
+        format_ms(case.first_inference_ms * _NS_PER_MS),
+        format_bytes(case.peak_rss_bytes),
+    )
+
+
+def latency_tables(cases: Sequence[CaseProfile]) -> tuple[Table, ...]:
+    """A row for each measured case: with the interval of every percentile; without it; and so on.
+
+    The third has a column for each case, which is narrower where these are few.
+    """
+    measured = [case for case in cases if case.measured is not None]
+    confidence = _confidence(measured)
+    with_intervals = _latency_table(measured, has_intervals=True)
+    plain = _latency_table(measured, has_intervals=False)
+    if confidence is None:
+        return plain, transpose_table(plain), plain
+    note = f"± is the larger side of the {confidence} interval"
+    caption = "\n".join(part for part in (note, with_intervals.caption) if part)
+    return (
+        replace(with_intervals, caption=caption),
+        plain,
+        transpose_table(plain),
+        plain,
+    )
+
+
+def _latency_table(cases: Sequence[CaseProfile], *, has_intervals: bool) -> Table:
+    percents = [p.name for p in cases[0].latency.percentiles] if cases else []
+    columns = (
+        _CASE,
+        Column("samples"),
+        *(Column(name) for name in (*percents, "min", "max", "mean")),
+    )
+    show = _with_interval if has_intervals else _without_interval
+    rows = tuple(
+        (
+            printable(case.case.id),
+            f"{case.latency.samples} in {case.latency.rounds}",
+            *map(show, case.latency.percentiles),
+            format_ms(case.latency.min_ns),
+            format_ms(case.latency.max_ns),
+            format_ms(case.latency.mean_ns),
+        )
+        for case in cases
+    )
+    lacks = any(p.value_ns is None for case in cases for p in case.latency.percentiles)
+    caption = "samples in rounds, each with a fresh session"
+    if lacks:
+        caption += "\n(n): it takes n samples to tell; --max-seconds makes time for more"
+    return Table("latency in ms", columns, rows, None, caption)
+
+
+def _with_interval(percentile: Percentile) -> str:
+    if percentile.value_ns is None:
+        return _without_interval(percentile)
+    width = percentile.half_width
+    return f"{format_ms(percentile.value_ns)} ± {UNKNOWN if width is None else percent(width)}"
+
+
+def _without_interval(percentile: Percentile) -> str:
+    if percentile.value_ns is None:
+        return f"({percentile.needed})"
+    return format_ms(percentile.value_ns)
+
+
+def _confidence(cases: Sequence[CaseProfile]) -> str | None:
+    """`99 %`; None where no case has an interval."""
+    found = [
+        case.latency.confidence
+        for case in cases
+        if any(p.half_width is not None for p in case.latency.percentiles)
+    ]
+    return f"{100 * found[0]:.4g} %" if found else None
+
+
+def layer_type_time_table(case: CaseProfile) -> Table:
+    """A row per operator and per kind of time that belongs to no layer, the longest first."""
+    context = LayerContext.of(case)
+    kinds = sorted(
+        case.layer_types.values(),
+        key=lambda kind: (kind.ns is None, -(kind.ns or 0.0), kind.qualified_op),
+    )
+    rates = _rates(case.layers)
+    columns = (
+        Column("layer type", is_text=True, is_name=True),
+        Column("count"),
+        Column("ms"),
+        Column("share"),
+        Column("MACs"),
+        Column("GMAC/s"),
+        Column("params"),
+    )
+    counted = case.counted
+    total_ns = context.total_ns
+    total = (
+        "total",
+        "" if counted is None else str(len(counted.layers)),
+        format_ms(total_ns, context.decimals),
+        "",
+        "" if counted is None else format_count(counted.macs),
+        _rate(counted.macs / total_ns if counted and counted.macs and total_ns else None),
+        "" if counted is None else format_count(counted.params),
+    )
+    notes = ["" if counted is None else shared_params_line(counted)]
+    if any(kind.ns is None for kind in kinds):
+        notes.append("no ms: it runs in the kernels of other layers, or not at all")
+    return Table(
+        "by layer type",
+        columns,
+        tuple(_layer_type_row(kind, context, rates.get(kind.qualified_op)) for kind in kinds),
+        total,
+        "\n".join(filter(None, notes)),
+    )
+
+
+def _layer_type_row(kind: LayerType, context: LayerContext, rate: float | None) -> tuple[str, ...]:
+    # Rows without a layer have no figures of the graph, and zeros would be noise.
+    is_layer = kind.count > 0
+    return (
+        printable(kind.qualified_op),
+        str(kind.count) if is_layer else "",
+        "" if kind.ns is None else format_ms(kind.ns, context.decimals),
+        "" if kind.ns is None else format_share(kind.ns, context.total_ns),
+        format_count(kind.macs) if is_layer else "",
+        _rate(rate),
+        format_count(kind.params) if is_layer else "",
+    )
+
+
+def _rates(rows: Sequence[LayerRow]) -> dict[str, float]:
+    """The rate of the layers of each operator, in GMAC/s, if they have a time."""
+    macs: dict[str, float] = {}
+    ns: dict[str, float] = {}
+    for row in rows:
+        rate = row.gmacs_per_second
+        if rate is not None and row.ns is not None:
+            macs[row.qualified_op] = macs.get(row.qualified_op, 0.0) + rate * row.ns
+            ns[row.qualified_op] = ns.get(row.qualified_op, 0.0) + row.ns
+    return {op: macs[op] / ns[op] for op in ns}
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else format_rate(value)

@@ -1,0 +1,137 @@
+"""The tables of a static profile: summary, layer types, what could not be counted."""
+
+from __future__ import annotations
+
+from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
+from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_count, format_share
+
+
+def describe_model(profile: Profile) -> str:
+    """One line on the model file: name, size, operator sets, producer."""
+    model = profile.model
+    opsets = ", ".join(
+        f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
+        for domain, number in model.opsets.items()
+    )
+    parts = (model.described_size, opsets, printable(model.producer))
+    facts = ", ".join(part for part in parts if part)
+    return f"{printable(model.name)}: {facts}" if facts else printable(model.name)
+
+
+def summary_table(case: CaseProfile) -> Table:
+    """The totals of one case, each with its meaning."""
+    static = case.static
+    # A sum that leaves something out is a lower bound, and says so.
+    least = "at least " if static.coverage < 1 else ""
+    rows = [
+        ("batch size", str(case.case.batch_size), ""),
+        ("MACs", least + format_count(static.macs), _inputs_note(case)),
+        (
+            "elementwise ops",
+            least + format_count(static.elementwise_ops),
+            "an exp counts 32, an add 1",
+        ),
+        ("FLOPs", least + format_count(static.flops), "2 x MACs + elementwise"),
+        (
+            "backward MACs",
+            least + format_count(static.backward_macs),
+            "of the gradients, for one training step",
+        ),
+        ("params", format_count(static.params), format_bytes(static.weight_bytes)),
+        (
+            "activations",
+            ("" if static.knows_activations else "at least ")
+            + format_bytes(static.activation_bytes),
+            f"peak {format_bytes(static.peak_activation_bytes)}",
+        ),
+        ("layers", str(len(static.layers)), f"{format_share(static.coverage, 1.0)} counted"),
+    ]
+    if static.effective_macs is not None:
+        share = format_share(static.effective_macs, static.macs)
+        note = f"{share} of the MACs meet a weight that is not zero"
+        rows.insert(2, ("effective MACs", least + format_count(static.effective_macs), note))
+    columns = (Column("", is_text=True), Column(""), Column("", is_text=True))
+    return Table("", columns, tuple(rows))
+
+
+def _inputs_note(case: CaseProfile) -> str:
+    return ", ".join(f"{printable(name)}={size}" for name, size in case.case.dims)
+
+
+def layer_type_table(static: StaticProfile) -> Table:
+    """One row per operator, the one with most FLOPs first."""
+    types = sorted(
+        static.layer_types.values(),
+        key=lambda t: (-(t.flops or 0), t.qualified_op),
+    )
+    columns = (
+        Column("layer type", is_text=True, is_name=True),
+        Column("count"),
+        Column("MACs"),
+        # It follows from the columns beside it.
+        Column("elementwise", is_spare=True),
+        Column("FLOPs"),
+        Column("FLOPs %"),
+        Column("params"),
+        Column("outputs"),
+    )
+    total = (
+        "total",
+        str(len(static.layers)),
+        format_count(static.macs),
+        format_count(static.elementwise_ops),
+        format_count(static.flops),
+        "",
+        format_count(static.params),
+        format_bytes(static.activation_bytes),
+    )
+    rows = tuple(_layer_type_row(kind, static) for kind in types)
+    return Table("by layer type", columns, rows, total, shared_params_line(static))
+
+
+def shared_params_line(static: StaticProfile) -> str:
+    """Why the params of the layers add up to more than the total; empty if they do not."""
+    if static.layer_params <= static.params:
+        return ""
+    return (
+        f"params: the layers add up to {format_count(static.layer_params)}, the model has "
+        f"{format_count(static.params)}: a weight that layers share counts once in the total"
+    )
+
+
+def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
+    return (
+        printable(kind.qualified_op),
+        str(kind.count),
+        format_count(kind.macs),
+        format_count(kind.elementwise_ops),
+        format_count(kind.flops),
+        format_share(kind.flops, static.flops),
+        format_count(kind.params),
+        format_bytes(kind.output_bytes),
+    )
+
+
+def uncounted_table(static: StaticProfile) -> Table | None:
+    """The layers that sums leave out, and why; None if there are none."""
+    if not static.uncounted:
+        return None
+    columns = (
+        Column("not counted", is_text=True, is_name=True),
+        Column("count"),
+        Column("share of layers"),
+        Column("because", is_text=True),
+    )
+    rows = tuple(
+        (
+            printable(u.qualified_op),
+            str(u.count),
+            format_share(u.count, len(static.layers)),
+            u.reason,
+        )
+        for u in sorted(static.uncounted, key=lambda u: (-u.count, u.qualified_op))
+    )
+    return Table("", columns, rows)

@@ -1,0 +1,66 @@
+"""The model of a check measured alone: for its budgets, or to show a figure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.figures import GROWTH
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.doctor.growth import measure_growth
+from pytest_modelperf.profiler.measured_cases import measure_case
+from pytest_modelperf.profiler.records import CaseProfile, Outcome
+from pytest_modelperf.profiler.sampling.policy import coarsened, filling_time
+from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.testing.case_check import BoundCheck
+
+
+def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | None:
+    """The profile of a run that lasts until the budgets are decided; None if nothing runs.
+
+    A new case without latency budgets is only shown, so a coarse measurement will do.
+    """
+    if bound.context.is_static:
+        return None
+    gate = bound.gate
+    is_only_shown = is_new and not gate.limits
+    policy = bound.check.setup.policy
+    if is_only_shown:
+        policy = coarsened(policy, gate.tolerance)
+    if gate.has_limits:
+        policy = filling_time(policy)
+    policy = replace(policy, tail_samples=gate.samples_needed)
+    setup = replace(bound.check.setup, policy=policy)
+    is_enough = None if is_only_shown else gate.fits
+    found = measure_case(bound.model, setup, bound.place, takes_layers=False, is_enough=is_enough)
+    return require_measured(found.profile)
+
+
+def with_memory(bound: BoundCheck, profile: CaseProfile) -> CaseProfile:
+    """The profile with the peak of memory, if a budget limits it.
+
+    Two sides that shared a process have no peak of their own: one short run alone finds it.
+    """
+    measured = profile.measured
+    has_budget = any(b.figure.metric == "peak_rss_bytes" for b in bound.timed_budgets)
+    if measured is None or measured.peak_rss_bytes is not None or not has_budget:
+        return profile
+    policy = replace(bound.check.setup.policy, min_rounds=1, max_rounds=1, min_samples=1)
+    setup = replace(bound.check.setup, policy=policy)
+    alone = measure_case(bound.model, setup, bound.place, takes_layers=False).profile.measured
+    peak = None if alone is None else alone.peak_rss_bytes
+    return replace(profile, measured=replace(measured, peak_rss_bytes=peak))
+
+
+def growth_for_budgets(bound: BoundCheck) -> Growth | None:
+    """The growth of memory, in a process of its own, if a budget limits it."""
+    if not any(b.figure.metric == GROWTH for b in bound.timed_budgets):
+        return None
+    level = bound.check.gate.limit_level
+    return measure_growth(bound.model, bound.check.setup, bound.place, level)
+
+
+def require_measured(profile: CaseProfile) -> CaseProfile:
+    """The profile; MeasureError if it has no measurement."""
+    if profile.outcome in {Outcome.FAILED, Outcome.SKIPPED} and profile.measured is None:
+        raise MeasureError(profile.reason)
+    return profile

@@ -1,0 +1,183 @@
+"""Select the places to remove: the weakest of each group, as many as the share says.
+
+A group consists of sets of places that the same weights use, such as the channels of one layer, or
+of all layers that one residual stream adds up. The strength of a set is the L2 norm of the weights
+that make it: rows of a kernel, columns of a matrix. Of equally strong sets the first are removed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from math import floor
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_modelperf.whatif.narrowing.balance import balanced_choice
+from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim
+from pytest_modelperf.whatif.narrowing.links import EqualBlocks, Findings
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from pytest_modelperf.whatif.narrowing.dimensions import Places
+
+# Kernels work on vectors of 8 or 16 channels, and a count beside a multiple of 8 pays for the rest
+# of the vector. ONNX Runtime 1.31, one core with AVX-512, 3x3 convolutions at 28 x 28 to so many
+# channels and back: 56 took 1.15 ms, 60 took 1.28, 63 took 1.45, 64 took 1.27, 65 took 1.65. For
+# matrix products it made no difference beyond noise.
+LANES = 8
+# How far the count may be changed for that, as a share of the group.
+MAX_SHIFT = 1 / 16
+
+
+class Selection(Struct, frozen=True, eq=False):
+    """For each set of places whether it is removed, and the groups that lose some."""
+
+    removed: npt.NDArray[np.bool_]
+    groups: tuple[ChannelGroup, ...]
+    uneven: frozenset[int]
+
+
+class ChannelGroup(Struct, frozen=True, eq=False):
+    """Sets of places that the same weights use, the weakest first, and how many are removed.
+
+    `width` is the number of places that a set has in its layer: 64 for heads of that size.
+    """
+
+    sets: Places
+    width: int
+    going: int = 0
+
+    @property
+    def channels_before(self) -> int:
+        return len(self.sets) * self.width
+
+    @property
+    def channels_after(self) -> int:
+        return (len(self.sets) - self.going) * self.width
+
+
+def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
+    """How many of a group stay: at least one, and a multiple of 8 if one is near.
+
+    Near means at most a sixteenth of the group: 72 of 100 rather than 75, but 5 of 10.
+    """
+    wanted = count * (1 - share)
+    kept = max(1, floor(wanted + 0.5))
+    near = LANES * floor(wanted / LANES + 0.5)
+    if in_lanes and 0 < near < count and abs(near - wanted) <= count * MAX_SHIFT:
+        return near
+    return kept
+
+
+def select(
+    findings: Findings,
+    weights: Iterable[Dim],
+    strength: npt.NDArray[np.float64],
+    share: float,
+) -> Selection:
+    """Select what to remove, by the axes of the weights and the strength of each set."""
+    dims = findings.dimensions
+    width = _widths(findings)
+    candidates = np.flatnonzero(width)
+    candidates = candidates[candidates != PINNED]
+    removed = np.zeros(dims.count, bool)
+    groups = [
+        ChannelGroup(sets[np.lexsort((sets, strength[sets]))], int(width[sets[0]]))
+        for sets in _by_weights(findings, weights, candidates)
+    ]
+    group_of = np.full(dims.count, -1)
+    for index, group in enumerate(groups):
+        group_of[group.sets] = index
+    chosen: list[ChannelGroup] = []
+    uneven: set[int] = set()
+    for cluster, blocks in _clusters(findings, group_of, len(groups)):
+        members = [groups[index] for index in cluster]
+        if blocks:
+            going = _choose_balanced(findings, members, blocks, strength, share)
+            if not going.size:
+                uneven.update(int(s) for group in members for s in group.sets)
+        else:
+            (group,) = members
+            kept = kept_count(len(group.sets), share, in_lanes=group.width == 1)
+            going = group.sets[: len(group.sets) - kept]
+        removed[going] = True
+        for group in members:
+            count = int(removed[group.sets].sum())
+            if count:
+                chosen.append(ChannelGroup(group.sets, group.width, count))
+    return Selection(removed, tuple(chosen), frozenset(uneven))
+
+
+def _widths(findings: Findings) -> Places:
+    """For each set, its number of places in a layer; 0 if it makes no channel."""
+    width = np.zeros(findings.dimensions.count, np.int64)
+    for made in findings.made:
+        counted, counts = np.unique(findings.dimensions.sets(made.weight), return_counts=True)
+        width[counted] = np.maximum(width[counted], counts)
+    return width
+
+
+def _by_weights(findings: Findings, weights: Iterable[Dim], candidates: Places) -> list[Places]:
+    """The candidates, grouped by the axes of weights that use them."""
+    takers: dict[int, list[int]] = {int(candidate): [] for candidate in candidates}
+    for number, dim in enumerate(weights):
+        for found in np.unique(findings.dimensions.sets(dim)).tolist():
+            if found in takers:
+                takers[found].append(number)
+    together: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for candidate, numbers in takers.items():
+        together[tuple(numbers)].append(candidate)
+    return [np.array(sets) for sets in together.values()]
+
+
+def _clusters(
+    findings: Findings, group_of: Places, count: int
+) -> list[tuple[list[int], list[EqualBlocks]]]:
+    """Groups that share blocks, with these blocks; every other group is alone."""
+    label = list(range(count))
+    met: list[tuple[EqualBlocks, int]] = []
+    for blocks in findings.blocks:
+        groups = np.unique(group_of[findings.dimensions.sets(blocks.dim)])
+        groups = groups[groups >= 0]
+        if not groups.size:
+            continue
+        labels = {label[group] for group in groups.tolist()}
+        label = [min(labels) if old in labels else old for old in label]
+        met.append((blocks, int(groups[0])))
+    clusters: dict[int, tuple[list[int], list[EqualBlocks]]] = defaultdict(lambda: ([], []))
+    for group in range(count):
+        clusters[label[group]][0].append(group)
+    for blocks, group in met:
+        clusters[label[group]][1].append(blocks)
+    return list(clusters.values())
+
+
+def _choose_balanced(
+    findings: Findings,
+    groups: Sequence[ChannelGroup],
+    blocks: Sequence[EqualBlocks],
+    strength: npt.NDArray[np.float64],
+    share: float,
+) -> Places:
+    """The sets to remove so that all blocks lose equally many places."""
+    sets = np.concatenate([group.sets for group in groups])
+    group_of = np.repeat(np.arange(len(groups)), [len(group.sets) for group in groups])
+    order = np.lexsort((sets, strength[sets]))
+    sets, group_of = sets[order], group_of[order]
+    index = np.full(findings.dimensions.count, -1)
+    index[sets] = np.arange(len(sets))
+    tables: dict[bytes, npt.NDArray[np.int64]] = {}
+    for each in blocks:
+        places = index[findings.dimensions.sets(each.dim)].reshape(each.count, -1)
+        table = np.zeros((len(sets), each.count), np.int64)
+        for block, members in enumerate(places):
+            np.add.at(table[:, block], members[members >= 0], 1)
+        tables[table.tobytes()] = table
+    allowed = np.array(
+        [len(g.sets) - kept_count(len(g.sets), share, in_lanes=False) for g in groups]
+    )
+    return sets[balanced_choice(tuple(tables.values()), group_of, allowed)]

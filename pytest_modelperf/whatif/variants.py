@@ -1,0 +1,395 @@
+"""Makes and measures variants of a model: pruned, narrowed, quantized, or in another precision.
+
+Each variant is written, runs as a duet with the unchanged model, and is removed again. A variant
+that cannot be made or run gets a reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.output_changes import compare_outputs
+from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.errors import (
+    BindingError,
+    MeasureError,
+    ModelError,
+    ModelPerfError,
+    OutputError,
+    UsageError,
+    Wording,
+)
+from pytest_modelperf.graph.binding import Binding, InputSpec
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.inputs.made import Feed, input_types, make_inputs
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    Model,
+    Watch,
+    read_facts,
+    start_on,
+)
+from pytest_modelperf.profiler.pairs.run import Pair, PairRun, Wanted, run_pair
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.whatif.narrowing import write_narrowed
+from pytest_modelperf.whatif.pruned import UnprunedWeight, write_pruned, write_stored
+from pytest_modelperf.whatif.quantizing import QuantizationForm, Quantizer, quantize
+from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.speedups import (
+    VariantResult,
+    check_variants,
+    describe_precisions,
+    describe_waiting,
+    describe_zeros,
+    make_levels,
+)
+from pytest_modelperf.whatif.variant_options import Kind, variant_options
+
+# A variant whose time differs by less counts as equal, and gets no more rounds.
+_NO_DIFFERENCE = 0.03
+_MEDIAN = 50.0
+# The number of inputs, each from its own seed, that calibrate a static quantization.
+_CALIBRATIONS = 8
+# Variants with other weights, and so with a file of their own.
+_REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
+# The errors that end one variant, such as a precision that this machine lacks. A missing engine
+# ends the whole command.
+_FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
+
+
+def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    variants: Sequence[Variant],
+    estimates: Sequence[float] = (),
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+    quantizer: Quantizer = quantize,
+) -> WhatIf:
+    """Measures every variant of a model at every case, in turn with the unchanged model."""
+    check_variants(variants, estimates)
+    extensions = extensions or Extensions()
+    begun = time.monotonic()
+    file = open_model(source)
+    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    total = len(models) * len(request.cores) * len(variants)
+    facts = read_facts(models[0], total, watch)
+    gate = Gate(
+        tolerances=Tolerances(((_MEDIAN, _NO_DIFFERENCE),)),
+        rounds=rounds_within(setup.policy.max_seconds),
+        judges_starts=False,
+    ).divided(total)
+    trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch, quantizer)
+    cases = [case for model in models for case in trial.cases_of(model)]
+    ran = [case.baseline.measured for case in cases if case.baseline.measured is not None]
+    return WhatIf(
+        model=facts,
+        machine=next((m.machine for m in ran if m.machine), None) or describe_machine(),
+        engine=ran[0].engine if ran else None,
+        cases=tuple(cases),
+        confidence=gate.confidence,
+        seconds=time.monotonic() - begun,
+    )
+
+
+class _Original(Struct, frozen=True):
+    """The unchanged model, of which variants are made and against which they run.
+
+    `stored` is a file with all its weights for a quantizer; None if no variant needs it.
+    """
+
+    model: Model
+    size_bytes: int
+    zeros: float | None = None
+    stored: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+class _RunnableVariant(Struct, frozen=True):
+    """A variant that is ready to run: its own model or the original, and options of the engine."""
+
+    model: Model
+    options: Mapping[str, str] = field(default_factory=dict)
+    size_bytes: int | None = None
+    zeros: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class _Trial(Struct):
+    """All variants at all cases, one after the other."""
+
+    setup: Setup
+    gate: Gate
+    variants: tuple[Variant, ...]
+    estimates: tuple[float, ...]
+    total: int
+    watch: Watch
+    quantizer: Quantizer
+    done: int = 0
+
+    def cases_of(self, model: Model) -> Iterator[WhatIfCase]:
+        """The cases of a model at one set of dimensions, for every number of cores."""
+        cases = [model.case(cores) for cores in model.request.cores]
+        results: dict[str, list[VariantResult]] = {case.id: [] for case in cases}
+        with working_folder("whatif") as folder:
+            base = self._base(model, folder, cases[0])
+            for variant in self.variants:
+                with working_folder("variant", folder) as own:
+                    for case, each in self._try(variant, base, own, cases):
+                        results[case.id].append(each)
+        for case in cases:
+            yield self._sum_up(case, base, results[case.id])
+
+    def _base(self, model: Model, folder: Path, case: Case) -> _Original:
+        """Returns the unchanged model, with stored weights if its graph generates them.
+
+        An engine computes generated weights when it loads the model, and may find that they are
+        all the same. A variant stores its weights, so a comparison with generated ones would
+        measure more than the variant.
+        """
+        size = model.file.total_bytes
+        if not any(variant.kind in _REWRITTEN for variant in self.variants):
+            return _Original(model, size)
+        self._place(case, None).tell("storing its weights")
+        path = folder / "stored.onnx"
+        zeros, generated = _store(model, path)
+        if not generated:
+            return _Original(model, size, zeros, path)
+        are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
+        note = (
+            f"{generated} {are}: random numbers are stored instead, also in the model itself, so "
+            "that an engine treats both alike"
+        )
+        return _Original(_reopened(model, path), _size_of(folder), zeros, path, (note,))
+
+    def _try(
+        self, variant: Variant, base: _Original, folder: Path, cases: Sequence[Case]
+    ) -> Iterator[tuple[Case, VariantResult]]:
+        """Makes a variant once, and runs it at each number of cores."""
+        try:
+            made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
+            failure = None
+        except _FAILURES as error:
+            made, failure = None, _in_words(error, self.setup.wording)
+        for case in cases:
+            self.done += 1
+            if made is None:
+                yield case, VariantResult(variant=variant, failure=failure)
+            else:
+                yield case, self._measure(variant, base, made, case)
+
+    def _make(
+        self, variant: Variant, base: _Original, folder: Path, case: Case
+    ) -> _RunnableVariant:
+        self._place(case, variant, is_next=True).tell("making it")
+        path = folder / f"{variant.id}.onnx"
+        made = _MAKERS[variant.kind](self, variant, base, path)
+        if made.model is base.model:
+            return replace(made, size_bytes=base.size_bytes, zeros=base.zeros)
+        return replace(made, size_bytes=_size_of(folder))
+
+    def engine_options(self, kind: Kind, value: str | float) -> Mapping[str, str] | None:
+        """Returns the engine options for a kind of variant; None if the engine has none."""
+        with start_on(self.setup, 1) as worker:
+            worker.use_engine(self.setup.engine, self.setup.options)
+            return variant_options(worker, kind, value, self.setup.options)
+
+    def _measure(
+        self, variant: Variant, base: _Original, made: _RunnableVariant, case: Case
+    ) -> VariantResult:
+        setup = replace(self.setup, options={**self.setup.options, **made.options})
+        pair = Pair(base.model, made.model, self.setup, setup)
+        place = self._place(case, variant)
+        try:
+            ran = run_pair(pair, self.gate, place, Wanted(lambda _: True, undisturbed=True))
+        except MeasureError as error:
+            return VariantResult(variant=variant, failure=_in_words(error, self.setup.wording))
+        return self._result(variant, made, ran)
+
+    def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
+        """The result of a variant, from its duet."""
+        metric = next(
+            metric
+            for metric in latency_metrics(ran.rounds, self.gate)
+            if metric.name == f"latency_p{_MEDIAN:g}"
+        )
+        before, after = ran.before, ran.after
+        outputs: tuple[OutputChange, ...] = ()
+        if variant.kind in FAITHFUL and before.outputs is not None and after.outputs is not None:
+            outputs = compare_outputs(before.outputs, after.outputs)
+        known = () if before.profile.measured is None else before.profile.measured.notes
+        own = () if after.profile.measured is None else after.profile.measured.notes
+        low, high = metric.interval or (None, None)
+        return VariantResult(
+            variant=variant,
+            before=before.profile,
+            after=after.profile,
+            ratio=None if metric.ratio is None else Ratio(metric.ratio, low, high),
+            size_bytes=made.size_bytes,
+            zeros=made.zeros,
+            outputs=outputs,
+            rounds=len(ran.rounds),
+            notes=(*made.notes, *(note for note in own if note not in known)),
+            failure=None if metric.ratio is not None else "too few inferences to tell its median",
+        )
+
+    def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> CasePlace:
+        """The place of a case among all; progress names the variant before the case."""
+
+        def watch(progress: Progress) -> None:
+            name = progress.case_id
+            self.watch(
+                replace(progress, case_id=name if variant is None else f"{variant.title}, {name}")
+            )
+
+        number = min(self.done + (is_next or variant is None), self.total)
+        return CasePlace(case, number, self.total, watch)
+
+    def _sum_up(self, case: Case, base: _Original, results: Sequence[VariantResult]) -> WhatIfCase:
+        reason = next((each.failure for each in results if each.failure), "")
+        unmeasured = CaseProfile(case, base.model.static, None, Outcome.FAILED, reason)
+        found = make_levels(unmeasured, base.size_bytes, base.zeros, results, self.estimates)
+        measured = found.baseline.measured
+        notes = [*base.notes, *found.baseline.static.notes]
+        if measured is not None:
+            waited = describe_waiting(found.baseline)
+            notes += [waited] if waited is not None else []
+            notes += measured.notes
+            zeros = describe_zeros(found.levels, measured.engine)
+            notes += [zeros] if zeros is not None else []
+            notes += describe_precisions(results)
+        return WhatIfCase(
+            case=case,
+            baseline=found.baseline,
+            levels=found.levels,
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+
+# -- the variants
+
+
+def _store(model: Model, path: Path) -> tuple[float | None, int]:
+    """Writes a model with all its weights; returns their zeros, and how many were generated."""
+    try:
+        stored = write_pruned(model.bound, path, 0.0)
+    except ModelError:
+        # A model with nothing to prune can still be quantized.
+        return None, write_stored(model.bound, path)
+    return _share(stored.zeros, stored.elements), stored.generated
+
+
+def _prune(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
+    pruned = write_pruned(base.model.bound, path, variant.level or 0.0)
+    notes = [*_describe_spared(pruned.skipped)]
+    zeros = _share(pruned.zeros, pruned.elements)
+    options = trial.engine_options("sparsity", zeros or 0.0) or {}
+    if options:
+        notes.append(f"run with {_listed(options)}")
+    return _RunnableVariant(_reopened(base.model, path), options, None, zeros, tuple(notes))
+
+
+def _narrow(_: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
+    narrowed = write_narrowed(base.model.bound, path, variant.level or 0.0)
+    channels = f"{narrowed.channels_after} of {narrowed.channels_before} channels are left"
+    notes = [f"{channels}, {narrowed.layers} layer{'s' if narrowed.layers != 1 else ''} smaller"]
+    if narrowed.kept:
+        first = narrowed.kept[0]
+        more = f"{len(narrowed.kept)} layer{'s keep' if len(narrowed.kept) > 1 else ' keeps'}"
+        notes.append(f"{more} all channels, such as {printable(first.name)}: {first.reason}")
+    return _RunnableVariant(_reopened(base.model, path), notes=tuple(notes))
+
+
+def _quantize(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
+    assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
+    form: QuantizationForm = "static" if variant.form == "static" else "dynamic"
+    feeds = _calibrations(base.model)
+    quantized = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
+    return _RunnableVariant(_reopened(base.model, path), notes=quantized.notes)
+
+
+def _change_precision(
+    trial: _Trial, variant: Variant, base: _Original, _: Path
+) -> _RunnableVariant:
+    options = trial.engine_options("precision", variant.form)
+    if options is None:
+        raise MeasureError(
+            f"{trial.setup.engine.name} knows no option for another precision than the one that a "
+            "model is stored in. Give another --engine, such as openvino."
+        )
+    return _RunnableVariant(base.model, options, notes=(f"run with {_listed(options)}",))
+
+
+def _describe_spared(spared: Sequence[UnprunedWeight]) -> Iterator[str]:
+    if spared:
+        count = f"{len(spared)} weight{'s were' if len(spared) > 1 else ' was'}"
+        first = spared[0]
+        yield f"{count} not pruned, such as {printable(first.weight)}: {first.reason}"
+
+
+_Maker: TypeAlias = Callable[[_Trial, Variant, _Original, Path], _RunnableVariant]
+_MAKERS: Mapping[VariantKind, _Maker] = {
+    VariantKind.PRUNED: _prune,
+    VariantKind.NARROWED: _narrow,
+    VariantKind.QUANTIZED: _quantize,
+    VariantKind.PRECISION: _change_precision,
+}
+
+
+def _reopened(model: Model, path: Path) -> Model:
+    """The model that was written, bound to the same inputs."""
+    bound = model.bound
+    specs = tuple(
+        InputSpec(name, dtype, shape)
+        for name, (dtype, shape) in input_types(bound.graph, bound.inputs, model.file.name).items()
+    )
+    given = {**{spec.name: spec for spec in specs}, **bound.inputs.values}
+    binding = Binding(inputs=tuple(given.values()))
+    return Model.bind(open_model(str(path)), binding, model.request, model.extensions)
+
+
+def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:
+    """Inputs for a calibration: given ones stay, the others differ each time."""
+    bound, request = model.bound, model.request
+    given = request.given
+    made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
+    for index in range(_CALIBRATIONS):
+        seed = request.seed + index
+        yield make_inputs(bound.graph, bound.inputs, seed, made, model.file.name)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _size_of(folder: Path) -> int:
+    """The size of all files in it, as a model may have external data."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _listed(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in options.items())
+
+
+def _in_words(error: ModelPerfError | OSError, wording: Wording) -> str:
+    if isinstance(error, OSError):
+        return f"it cannot be written: {error.strerror or error}"
+    return error.worded(wording)

@@ -1,0 +1,203 @@
+"""Convolutions: each output element meets its window once, a transposed one's input elements do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
+from pytest_modelperf.profiler.counting.convolution import COUNTERS
+from pytest_modelperf.profiler.counting.cost import ADD, CMP, EXP, MOV, MUL, TANH, Contraction, Cost
+from tests.profiler.counting.nodes import node, unknown
+
+
+def cost(call: Node) -> Cost:
+    return COUNTERS[call.qualified_op](call)
+
+
+def test_first_layer_of_resnet_by_hand() -> None:
+    conv = node("Conv", [(1, 3, 224, 224), (64, 3, 7, 7)], [(1, 64, 112, 112)])
+    assert cost(conv) == Cost((Contraction(64 * 112 * 112 * 3 * 7 * 7, (0, 1)),))
+
+
+def test_depthwise_convolution_meets_one_input_channel() -> None:
+    conv = node("Conv", [(1, 32, 8, 8), (32, 1, 3, 3)], [(1, 32, 8, 8)], group=32)
+    assert cost(conv).macs == 32 * 8 * 8 * 3 * 3
+
+
+def test_a_3d_kernel_counts_all_three_of_its_dimensions() -> None:
+    conv = node("Conv", [(2, 3, 8, 8, 8), (4, 3, 3, 3, 3)], [(2, 4, 6, 6, 6)])
+    assert cost(conv).macs == 2 * 4 * 6**3 * 3 * 3**3
+
+
+def test_bias_is_elementwise_and_no_mac() -> None:
+    plain = node("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], [(1, 4, 6, 6)])
+    biased = node("Conv", [(1, 3, 8, 8), (4, 3, 3, 3), (4,)], [(1, 4, 6, 6)])
+    assert cost(biased).macs == cost(plain).macs
+    assert cost(plain).elementwise_ops == 0
+    assert cost(biased).elementwise_ops == 4 * 6 * 6 * ADD
+
+
+def test_confirmed_wrong_3_transposed_convolution_counts_the_input_volume() -> None:
+    conv = node(
+        "ConvTranspose", [(1, 64, 16, 16), (64, 32, 4, 4)], [(1, 32, 32, 32)], strides=(2, 2)
+    )
+    assert cost(conv).macs == 64 * 16 * 16 * 32 * 4 * 4 == 8_388_608
+
+
+def test_transposed_convolution_with_groups_and_dynamic_pads() -> None:
+    grouped = node("ConvTranspose", [(1, 8, 5, 5), (8, 3, 2, 2), (6,)], [(1, 6, 6, 6)], group=2)
+    assert cost(grouped) == Cost((Contraction(8 * 5 * 5 * 3 * 2 * 2, (0, 1)),), 6 * 6 * 6 * ADD)
+    dynamic = node(
+        "com.microsoft::ConvTransposeWithDynamicPads",
+        [(1, 8, 5, 5), (8, 3, 2, 2), (4,), (3,)],
+        [(1, 3, 6, 6)],
+    )
+    assert cost(dynamic) == Cost((Contraction(8 * 5 * 5 * 3 * 2 * 2, (0, 1)),), 3 * 6 * 6 * ADD)
+
+
+def test_transposed_convolution_without_bias_needs_no_output_shape() -> None:
+    conv = node("ConvTranspose", [(1, 2, 3), (2, 4, 5)], [unknown()])
+    assert cost(conv).macs == 2 * 3 * 4 * 5
+
+
+def test_confirmed_wrong_14_fused_convolution_counts_its_activation_and_residual() -> None:
+    shapes = [(1, 3, 8, 8), (4, 3, 3, 3), (4,), (1, 4, 6, 6)]
+    relu = node("com.microsoft::FusedConv", shapes, [(1, 4, 6, 6)], activation="Relu")
+    assert cost(relu).macs == 4 * 6 * 6 * 3 * 3 * 3
+    assert cost(relu).elementwise_ops == 4 * 6 * 6 * (ADD + ADD + CMP)
+
+
+def test_channels_last_convolution_counts_as_its_channels_first_twin() -> None:
+    last = node("com.microsoft::NhwcConv", [(1, 8, 8, 3), (4, 3, 3, 3)], [(1, 6, 6, 4)])
+    internal = node("com.ms.internal.nhwc::Conv", [(1, 8, 8, 3), (4, 3, 3, 3)], [(1, 6, 6, 4)])
+    assert cost(last).macs == cost(internal).macs == 4 * 6 * 6 * 3 * 3 * 3
+
+
+def test_integer_convolution_shifts_only_operands_with_zero_points_that_are_not_constant() -> None:
+    shapes = [(1, 3, 8, 8), (4, 3, 3, 3)]
+    assert cost(node("ConvInteger", shapes, [(1, 4, 6, 6)])) == Cost(
+        (Contraction(4 * 36 * 27, (0, 1)),)
+    )
+    shifted = node("ConvInteger", [*shapes, (), (4,)], [(1, 4, 6, 6)])
+    assert cost(shifted).elementwise_ops == (3 * 8 * 8 + 4 * 27) * ADD
+    constant = Tensor("w", "int8", (4, 3, 3, 3), is_constant=True)
+    stored = node("ConvInteger", [(1, 3, 8, 8), constant, (), (4,)], [(1, 4, 6, 6)])
+    assert cost(stored).elementwise_ops == 3 * 8 * 8 * ADD
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft::", "com.ms.internal.nhwc::"])
+def test_quantized_convolution_multiplies_inputs_0_and_3(domain: str) -> None:
+    scalar = ()
+    weight = Tensor("w", "int8", (4, 3, 3, 3), is_constant=True)
+    shapes: list[Shape | Tensor] = [
+        (1, 3, 8, 8),
+        scalar,
+        scalar,
+        weight,
+        (4,),
+        (4,),
+        scalar,
+        scalar,
+        (4,),
+    ]
+    quantized = cost(node(f"{domain}QLinearConv", shapes, [(1, 4, 6, 6)]))
+    assert quantized.contractions == (Contraction(4 * 36 * 27, (0, 3)),)
+    shift, bias, rescale = 3 * 8 * 8 * ADD, 4 * 36 * ADD, 4 * 36 * (MUL + ADD + 2 * CMP)
+    assert quantized.elementwise_ops == shift + bias + rescale
+
+
+def test_confirmed_wrong_14_deformable_convolution_adds_its_bilinear_samples() -> None:
+    shapes = [(1, 8, 10, 10), (4, 4, 3, 3), (1, 2 * 9 * 2, 8, 8)]
+    plain = cost(node("DeformConv", shapes, [(1, 4, 8, 8)], group=2, offset_group=2))
+    assert plain.contractions == (Contraction(4 * 8 * 8 * 4 * 9, (0, 1)),)
+    samples, positions = 8 * 9 * 64, 2 * 9 * 64
+    blends = samples * (4 * MUL + 3 * ADD)
+    assert plain.elementwise_ops == blends + positions * (2 * 4 + 4 * MUL)
+    masked = cost(node("DeformConv", [*shapes, None, (1, 18, 8, 8)], [(1, 4, 8, 8)], group=2))
+    assert masked.elementwise_ops - plain.elementwise_ops == samples * MUL
+
+
+def test_causal_convolution_counts_new_positions_only() -> None:
+    shapes = [(2, 16, 5), (16, 1, 4), (16,), (2, 16, 3)]
+    call = cost(node("CausalConvWithState", shapes, [unknown()], activation="silu"))
+    assert call.contractions == (Contraction(2 * 16 * 5 * 4, (0, 1)),)
+    assert call.elementwise_ops == 2 * 16 * 5 * (ADD + (ADD + EXP + ADD + 4) + MUL)
+    silent = cost(node("CausalConvWithState", shapes, [unknown()]))
+    assert silent.elementwise_ops == 2 * 16 * 5 * ADD
+
+
+def test_word_embedding_convolves_each_word() -> None:
+    call = node(
+        "com.microsoft::WordConvEmbedding",
+        [(2, 5, 12), (32, 1, 3, 16), (32,), (100, 16)],
+        [(2, 5, 32)],
+    )
+    results = 2 * 5 * (12 - 3 + 1) * 32
+    assert cost(call).contractions == (Contraction(results * 3 * 16, (3, 1)),)
+    lookups = 2 * 5 * 12 * 16
+    assert cost(call).elementwise_ops == lookups * MOV + results * (ADD + TANH + CMP)
+
+
+def test_an_unknown_output_shape_is_named_and_not_guessed() -> None:
+    with pytest.raises(UnknownShapeError, match="nobody"):
+        cost(node("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], [unknown("nobody")]))
+
+
+sizes = st.integers(1, 5)
+
+
+@given(sizes, sizes, st.tuples(sizes, sizes), st.tuples(sizes, sizes))
+def test_macs_are_additive_over_the_batch(
+    one: int, other: int, depths: tuple[int, int], extents: tuple[int, int]
+) -> None:
+    (channels, filters), (side, kernel) = depths, extents
+
+    def macs(batch: int) -> int:
+        output = (batch, filters, side, side)
+        x = (batch, channels, side + kernel - 1, side + kernel - 1)
+        return cost(node("Conv", [x, (filters, channels, kernel, kernel)], [output])).macs
+
+    assert macs(one + other) == macs(one) + macs(other)
+
+
+@given(sizes, sizes, sizes, sizes)
+def test_a_convolution_in_groups_costs_its_ungrouped_twin_by_the_group(
+    group: int, channels: int, filters: int, side: int
+) -> None:
+    def macs(groups: int) -> int:
+        kernel = (filters * group, channels * group // groups, 3, 3)
+        x, y = (1, channels * group, side + 2, side + 2), (1, filters * group, side, side)
+        return cost(node("Conv", [x, kernel], [y], group=groups)).macs
+
+    assert macs(group) * group == macs(1)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "attributes", "macs"),
+    [
+        ("Conv", (1, 4, 9), (6, 2, 3), {"group": 2, "strides": (2,)}, 6 * 4 * 2 * 3),
+        ("Conv", (1, 3, 7, 7), (4, 3, 3, 3), {"auto_pad": "SAME_UPPER"}, 4 * 7 * 7 * 3 * 9),
+        ("Conv", (2, 1, 7, 7), (1, 1, 3, 3), {"dilations": (2, 2)}, 2 * 3 * 3 * 9),
+        ("ConvTranspose", (1, 2, 3, 3), (2, 1, 3, 3), {"strides": (2, 2)}, 2 * 9 * 9),
+    ],
+)
+def test_macs_follow_from_the_shape_that_a_real_run_returns(
+    op: str, x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any], macs: int
+) -> None:
+    def info(name: str, shape: tuple[int, ...] | None) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    call = helper.make_node(op, ["x", "w"], ["y"], **attributes)
+    graph = helper.make_graph([call], "g", [info("x", x), info("w", w)], [info("y", None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    feeds = {"x": np.ones(x, np.float32), "w": np.ones(w, np.float32)}
+    y = np.asarray(next(iter(onnx.reference.ReferenceEvaluator(model).run(None, feeds))))
+    assert cost(node(op, [x, w], [y.shape])).macs == macs

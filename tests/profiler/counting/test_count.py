@@ -1,0 +1,437 @@
+"""From a graph to its profile: bodies, gradients, custom counters, and what cannot be counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from inline_snapshot import snapshot
+
+from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.profiler.counting.cost import Contraction, Cost
+from pytest_modelperf.profiler.counting.records import StaticProfile, Uncounted
+from pytest_modelperf.profiler.hookspecs import Operators
+from tests.support.small_models import layer_of, ones, parse, sparse_of, static_of
+
+AT_RUN_TIME = "its shapes are known only at run time"
+TRIPS_AT_RUN_TIME = "its trip count is known only at run time: its body is counted once"
+
+
+def backward(profile: StaticProfile) -> list[int | None]:
+    return [layer.backward_macs for layer in profile.layers if layer.macs]
+
+
+# -- what is not counted
+
+
+def test_operators_without_a_rule_are_listed_with_their_number() -> None:
+    profile = static_of(
+        "g (float[2,4] x) => (y) {"
+        "a = Relu(x) b = my.ops.Blend(a) c = my.ops.Blend(b) d = my.ops.Mix(x) y = Relu(x) }"
+    )
+    assert set(profile.uncounted) == {
+        Uncounted("Blend", "my.ops", 2, "no rule for this operator"),
+        Uncounted("Mix", "my.ops", 1, "no rule for this operator"),
+    }
+    assert profile.coverage == 1 - 3 / 5
+    assert profile.elementwise_ops == 2 * 8
+    assert layer_of(profile, "my.ops::Mix").macs is None
+
+
+def test_what_lies_behind_an_unknown_output_is_listed_too() -> None:
+    profile = static_of(
+        "g (float[2,4] x) => (float[a,b] y) { h = my.ops.Blend(x) y = MatMul(h, w) }", w=ones(4, 4)
+    )
+    assert profile.uncounted == (
+        Uncounted("Blend", "my.ops", 1, "no rule for this operator"),
+        Uncounted("MatMul", "", 1, AT_RUN_TIME),
+    )
+    assert profile.coverage == 0.0
+    assert profile.params == 16
+
+
+def test_a_size_that_depends_on_data_leaves_the_layers_behind_it_uncounted() -> None:
+    profile = static_of(
+        "g (float[2,3] x) => (z) { i = NonZero(x) f = Cast<to=1>(i) z = MatMul(f, w) }",
+        w=ones(6, 5),
+    )
+    assert {(u.op_type, u.reason) for u in profile.uncounted} == {
+        ("Cast", AT_RUN_TIME),
+        ("MatMul", AT_RUN_TIME),
+    }
+    assert profile.coverage == pytest.approx(1 / 3)
+
+
+def test_an_operator_is_missing_once_however_many_reasons_there_are() -> None:
+    profile = static_of(
+        "g (float[2,3] x) => (y) {"
+        "y = my.ops.Repeat<body = b (float[2,3] r) => (float[2,3] o) { o = Relu(r) }>(x) }"
+    )
+    assert sum(u.count for u in profile.uncounted) == 1
+    assert profile.coverage == 0.5
+
+
+def test_the_standard_domain_may_be_spelled_out() -> None:
+    spelled = static_of("g (float[2,3] x) => (float[2,3] y) { y = ai.onnx.Relu(x) }")
+    plain = static_of("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
+    assert spelled == plain
+
+
+# -- bodies
+
+
+def test_a_body_counts_once_a_trip() -> None:
+    profile = static_of(
+        """g (float[2,4] x) => (y) {
+            n = Constant<value_int=3>()
+            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
+                on = Identity(go)
+                t = MatMul(s, w)
+            }>(n, , x)
+        }""",
+        w=ones(4, 4),
+    )
+    product = layer_of(profile, "MatMul")
+    assert product.macs == profile.macs == 3 * 2 * 4 * 4
+    assert product.repeats == 3
+    assert product.output_bytes == 3 * 2 * 4 * 4
+    assert (product.params, profile.params) == (16, 16)
+    assert profile.coverage == 1.0
+
+
+def test_trips_of_nested_loops_multiply() -> None:
+    profile = static_of(
+        """g (float[2,4] x) => (y) {
+            n = Constant<value_int=3>()
+            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
+                on = Identity(go)
+                m = Constant<value_int=5>()
+                t = Loop<body = c (int64 j, bool g, float[2,4] u) => (bool o, float[2,4] v) {
+                    o = Identity(g)
+                    v = MatMul(u, w)
+                }>(m, , s)
+            }>(n, , x)
+        }""",
+        w=ones(4, 4),
+    )
+    assert layer_of(profile, "MatMul").repeats == 3 * 5
+    assert profile.macs == 3 * 5 * 2 * 4 * 4
+
+
+def test_the_steps_of_a_scan_are_the_length_of_what_it_scans() -> None:
+    profile = static_of(
+        "g (float[7,3] x) => (y) { y = Scan<num_scan_inputs=1,"
+        "body = b (float[3] r) => (float[3] o) { o = Relu(r) }>(x) }"
+    )
+    assert profile.elementwise_ops == 7 * 3
+    assert layer_of(profile, "Relu").repeats == 7
+
+
+def test_trips_that_only_a_run_can_tell_are_listed_and_counted_once() -> None:
+    profile = static_of(
+        """g (float[2,4] x, int64 n) => (y) {
+            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
+                on = Identity(go)
+                t = MatMul(s, w)
+            }>(n, , x)
+        }""",
+        w=ones(4, 4),
+    )
+    assert profile.uncounted == (Uncounted("Loop", "", 1, TRIPS_AT_RUN_TIME),)
+    assert profile.coverage == pytest.approx(2 / 3)
+    assert profile.macs == 2 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "macs", "elementwise_ops"),
+    [
+        # MACs decide, and elementwise operations where there are none.
+        ("r = MatMul(x, w)", "h = Exp(x) r = Exp(h)", 2 * 4 * 4, 0),
+        ("h = Exp(x) r = Exp(h)", "r = MatMul(x, w)", 2 * 4 * 4, 0),
+        ("r = Relu(x)", "r = Exp(x)", 0, 32 * 8),
+    ],
+)
+def test_the_costlier_branch_of_an_if_counts_and_a_note_says_so(
+    left: str, right: str, macs: int, elementwise_ops: int
+) -> None:
+    branches = [
+        f"{name} = {name} () => (float[2,4] r) {{ {body} }}"
+        for name, body in (("then_branch", left), ("else_branch", right))
+    ]
+    profile = static_of(
+        f"g (float[2,4] x, bool c) => (y) {{ [choice] y = If<{', '.join(branches)}>(c) }}",
+        w=ones(4, 4),
+    )
+    assert (profile.macs, profile.elementwise_ops) == (macs, elementwise_ops)
+    assert profile.coverage == 1.0
+    assert profile.notes == snapshot(
+        ("If 'choice': which branch runs is not known before a run; the costlier one is counted",)
+    )
+
+
+def test_only_the_taken_branch_of_a_constant_if_is_there() -> None:
+    profile = static_of(
+        """g (float[2,4] x) => (y) {
+            c = Constant<value = bool {0}>()
+            y = If<then_branch = t () => (float[2,4] a) { a = MatMul(x, w) },
+                   else_branch = e () => (float[2,4] b) { b = Relu(x) }>(c)
+        }""",
+        w=ones(4, 4),
+    )
+    assert [layer.op_type for layer in profile.layers] == ["If", "Relu"]
+    assert profile.notes == ()
+    assert profile.params == 0
+
+
+# -- gradients
+
+
+def test_a_first_layer_needs_no_gradient_of_its_input() -> None:
+    profile = static_of(
+        "g (float[2,3] x) => (y) { a = MatMul(x, v) b = Relu(a) y = MatMul(b, w) }",
+        v=ones(3, 4),
+        w=ones(4, 5),
+    )
+    first, second = 2 * 3 * 4, 2 * 4 * 5
+    assert backward(profile) == [first, 2 * second]
+
+
+def test_a_product_of_two_activations_needs_both_gradients() -> None:
+    profile = static_of(
+        "g (float[1,4,4] x) => (y) { q = MatMul(x, v) k = MatMul(x, w) y = MatMul(q, k) }",
+        v=ones(4, 4),
+        w=ones(4, 4),
+    )
+    assert backward(profile) == [64, 64, 2 * 64]
+
+
+def test_a_product_of_two_inputs_needs_no_gradient() -> None:
+    profile = static_of("g (float[2,3] a, float[3,4] b) => (y) { y = MatMul(a, b) }")
+    assert backward(profile) == [0]
+
+
+@pytest.mark.parametrize(
+    "blocked",
+    [
+        "i = ArgMax<axis=1>(h) f = Cast<to=1>(i)",
+        "i = Cast<to=6>(h) f = Cast<to=1>(i)",
+        "i = Shape(h) f = Cast<to=1>(i)",
+    ],
+)
+def test_no_gradient_flows_through_integers(blocked: str) -> None:
+    profile = static_of(
+        f"g (float[2,3] x) => (y) {{ h = MatMul(x, v) {blocked} r = ReduceSum(f) y = Mul(r, x)"
+        "z = MatMul(y, w) }",
+        v=ones(3, 4),
+        w=ones(3, 4),
+    )
+    assert backward(profile) == [24, 24]
+
+
+def test_integer_weights_are_frozen() -> None:
+    profile = static_of(
+        "g (uint8[2,3] x) => (y) { h = MatMulInteger(x, v) f = Cast<to=1>(h) y = MatMul(f, w) }",
+        v=np.ones((3, 4), np.uint8),
+        w=ones(4, 5),
+    )
+    assert backward(profile) == [0, 2 * 4 * 5]
+
+
+def test_packed_weights_are_frozen_and_let_the_gradient_through() -> None:
+    profile = static_of(
+        "g (float[2,32] x) => (y) { h = MatMul(x, w)"
+        "y = com.microsoft.MatMulNBits<K=32, N=4, bits=4, block_size=32>(h, b, s) }",
+        w=ones(32, 32),
+        b=np.zeros((4, 1, 16), np.uint8),
+        s=ones(4),
+    )
+    assert backward(profile) == [2 * 32 * 32, 2 * 32 * 4]
+
+
+def test_the_gradient_reaches_what_a_loop_carries() -> None:
+    profile = static_of(
+        """g (float[2,4] x) => (y) {
+            n = Constant<value_int=3>()
+            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
+                on = Identity(go)
+                t = MatMul(s, w)
+            }>(n, , x)
+        }""",
+        w=ones(4, 4),
+    )
+    # From the second trip on, the carried value depends on the weight.
+    assert backward(profile) == [2 * 3 * 2 * 4 * 4]
+
+
+# -- counters of plugins
+
+
+def registered(op: str, count: object) -> Operators:
+    operators = Operators()
+    operators.register(op, count=count)  # type: ignore[arg-type]  # some are wrong on purpose
+    return operators
+
+
+BLEND = "g (float[2,3] x) => (float[2,3] y) { [blend_1] y = my.ops.Blend(x, w) }"
+
+
+def test_a_counter_of_a_plugin_counts_its_operator() -> None:
+    def count(node: Node) -> Cost:
+        size = node.input(0).size
+        return Cost((Contraction(7 * size, (0, 1)),), elementwise_ops=2 * size)
+
+    profile = static_of(BLEND, registered("my.ops::Blend", count), w=ones(3))
+    assert (profile.macs, profile.elementwise_ops) == (7 * 6, 2 * 6)
+    # The weight needs a gradient, the model's input does not.
+    assert profile.backward_macs == 7 * 6
+    assert profile.coverage == 1.0
+
+
+@pytest.mark.parametrize("name", ["Relu", "ai.onnx::Relu"])
+def test_a_counter_of_a_plugin_goes_before_the_built_in_one(name: str) -> None:
+    profile = static_of(
+        "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }",
+        registered(name, lambda _: Cost(elementwise_ops=1000)),
+    )
+    assert profile.elementwise_ops == 1000
+
+
+def test_a_counter_that_needs_an_unknown_shape_leaves_its_node_uncounted() -> None:
+    def count(node: Node) -> Cost:
+        return Cost(elementwise_ops=node.output().size)
+
+    profile = static_of(
+        "g (float[2,3] x) => (y) { y = my.ops.Blend(x) }", registered("my.ops::Blend", count)
+    )
+    assert profile.uncounted == (Uncounted("Blend", "my.ops", 1, AT_RUN_TIME),)
+
+
+def test_a_counter_that_fails_is_named_with_its_node() -> None:
+    def count(_: Node) -> Cost:
+        raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(ExtensionError) as caught:
+        static_of(BLEND, registered("my.ops::Blend", count), w=ones(3))
+    assert str(caught.value) == snapshot(
+        "the counter registered for my.ops::Blend failed on 'blend_1': "
+        "ZeroDivisionError: division by zero"
+    )
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_counter_that_returns_something_else_is_told_what_to_return() -> None:
+    with pytest.raises(ExtensionError) as caught:
+        static_of(BLEND, registered("my.ops::Blend", lambda _: 42), w=ones(3))
+    assert str(caught.value) == snapshot(
+        "the counter registered for my.ops::Blend returned int for 'blend_1'; "
+        "it must return a Cost."
+    )
+
+
+UNTYPED = "g (float[2,3] x) => (y) { [blend_1] y = my.ops.Blend(x, w) }"
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        (("float32", (2, 3)), "('float32', (2, 3))"),
+        (OutputType("float32", (-1, 3)), "OutputType(dtype='float32', shape=(-1, 3))"),
+        (
+            OutputType("float32", ("n", 3)),  # type: ignore[arg-type]  # wrong on purpose
+            "OutputType(dtype='float32', shape=('n', 3))",
+        ),
+        (
+            OutputType("float32", 3),  # type: ignore[arg-type]  # wrong on purpose
+            "OutputType(dtype='float32', shape=3)",
+        ),
+    ],
+)
+def test_a_shape_rule_that_returns_something_else_is_told_what_to_return(
+    returned: OutputType, shown: str
+) -> None:
+    operators = Operators()
+    operators.register("my.ops::Blend", shapes=lambda _: (returned,))
+    with pytest.raises(ExtensionError) as caught:
+        static_of(UNTYPED, operators, w=ones(3))
+    assert str(caught.value) == (
+        f"the shape rule registered for my.ops::Blend returned {shown} for 'blend_1'; it must "
+        "return one OutputType per output: a name such as 'float32', and a tuple of whole "
+        "numbers, with None for what is unknown."
+    )
+
+
+def test_a_shape_rule_may_take_sizes_from_numpy() -> None:
+    def shapes(_: Node) -> tuple[OutputType, ...]:
+        return (OutputType("float32", tuple(np.array([2, 3]))),)
+
+    operators = Operators()
+    operators.register("my.ops::Blend", shapes=shapes)
+    layer = layer_of(static_of(UNTYPED, operators, w=ones(3)), "my.ops::Blend")
+    assert layer.output_shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "message"),
+    [
+        (
+            "my.ops::Blend",
+            {},
+            snapshot("the operator 'my.ops::Blend' needs count, shapes or both."),
+        ),
+        ("", {"count": len}, snapshot("the operator '' must be named as domain::Op.")),
+        (
+            "my.ops::",
+            {"count": len},
+            snapshot("the operator 'my.ops::' must be named as domain::Op."),
+        ),
+        (
+            "::Blend",
+            {"shapes": len},
+            snapshot("the operator '::Blend' must be named as domain::Op."),
+        ),
+        (
+            "my.ops::Blend",
+            {"count": 42},
+            snapshot("count of the operator 'my.ops::Blend' must be a function."),
+        ),
+        (
+            "my.ops::Blend",
+            {"shapes": "like"},
+            snapshot("shapes of the operator 'my.ops::Blend' must be a function."),
+        ),
+    ],
+)
+def test_an_unusable_registration_is_refused(
+    op: str, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ExtensionError) as caught:
+        Operators().register(op, **arguments)  # type: ignore[arg-type]  # wrong on purpose
+    assert str(caught.value) == message
+
+
+# -- sparsity
+
+
+def test_macs_that_meet_a_zero_weight_are_not_effective() -> None:
+    half = ones(4, 6)
+    half[:, ::2] = 0
+    profile = sparse_of(
+        parse(
+            "g (float[2,4] x, float[5,2] z) => (y) {"
+            "a = MatMul(x, v) b = MatMul(a, w) y = MatMul(b, z) }",
+            weights={"v": half, "w": ones(6, 5)},
+        )
+    )
+    first, second, third = profile.layers
+    assert (first.macs, first.effective_macs) == (48, 24)
+    assert (second.macs, second.effective_macs) == (60, 60)
+    # A product of two activations has no weight that could be zero.
+    assert (third.macs, third.effective_macs) == (20, None)
+    assert profile.effective_macs == 24 + 60 + 20
+
+
+def test_effective_macs_are_unknown_until_the_weights_are_read() -> None:
+    model = parse("g (float[2,4] x) => (y) { y = MatMul(x, w) }", weights={"w": ones(4, 4)})
+    assert static_of(model).effective_macs is None
+    assert sparse_of(model).effective_macs == 2 * 4 * 4

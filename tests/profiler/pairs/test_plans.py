@@ -1,0 +1,200 @@
+"""Plans and parts of real models on the real engine: what they are, not how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.recording import rebuilt_twin
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.plans.matching import match_plans
+from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
+from pytest_modelperf.graph.plans.plan import find_plan_difference
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on
+from pytest_modelperf.profiler.pairs.plans import SavedPlan, place_parts, run_apart, save_plan
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up
+from tests.support.small_models import parse
+
+NETWORK = """g (float[1,8,16,16] x) => (float[1,8] y) {
+    a = Conv <pads = [1,1,1,1]> (x, w0)
+    b = Relu (a)
+    left = Conv <pads = [1,1,1,1]> (b, w1)
+    right = Conv <pads = [1,1,1,1]> (b, w2)
+    p = Sigmoid (left)
+    q = CHANGED
+    s = Mul (p, q)
+    t = Conv <pads = [1,1,1,1]> (s, w3)
+    u = GlobalAveragePool (t)
+    y = Flatten (u)
+}"""
+
+
+def network(changed: str = "Relu (right)", seed: int = 0, *, opset: int = 21) -> onnx.ModelProto:
+    random = np.random.default_rng(seed)
+    weights = {
+        f"w{k}": random.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8 for k in range(4)
+    }
+    return parse(NETWORK.replace("CHANGED", changed), opset, weights=weights)
+
+
+@contextmanager
+def plans(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[tuple[SavedPlan, SavedPlan]]:
+    """The plans of both models, in one worker."""
+    setup = Setup()
+    models = [Model.load(model, ProfileRequest(), Extensions()) for model in (before, after)]
+    with start_on(setup, 1) as worker:
+        rigs: list[Rig] = []
+        for model, side in zip(models, (BEFORE, AFTER), strict=True):
+            workload = make_workload(model, worker, side)
+            rigs.append(set_up(worker, setup, 1, workload, side))
+        saved = [save_plan(rig, 0) for rig in rigs]
+        first, second = saved
+        assert first is not None
+        assert second is not None
+        yield first, second
+
+
+def test_training_a_model_again_does_not_change_its_plan() -> None:
+    with plans(network(), network(seed=1)) as (before, after):
+        assert find_plan_difference(before.plan, after.plan) is None
+        assert not place_parts(before, after).parts
+
+
+def test_the_plan_of_a_twin_is_that_of_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(network(), path)
+    with rebuilt_twin(open_model(path)) as twin:
+        assert twin.file is not None
+        assert twin.file.path is not None
+        rebuilt = onnx.load(twin.file.path)
+    with plans(onnx.load(path), rebuilt) as (before, after):
+        assert before.plan.digest == after.plan.digest
+
+
+def test_a_part_runs_on_the_tensors_that_it_has_in_its_model() -> None:
+    with plans(network(), network("Tanh (right)")) as (before, after):
+        placed = place_parts(before, after)
+        assert placed.reason is None
+        (part,) = placed.parts
+        assert part.before.changed
+        assert part.after.changed
+        for saved, own in ((before, placed.before), (after, placed.after)):
+            rig = saved.rig
+            rig.open_part(own[0])
+            (block,) = rig.blocks([own[0].name], 3, 10**9)
+            assert len(block.times_ns) == 3
+
+
+class DisturbedWorker:
+    """A worker in whose first runs of a plan the Sin waits for a processor for a second."""
+
+    def __init__(self, side: SavedPlan, runs: int) -> None:
+        self._worker, self._kernels, self._runs = side.rig.worker, side.plan.kernels, runs
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as the worker's
+        return getattr(self._worker, name)
+
+    def ask(self, command: str, step: str, **arguments: Any) -> Any:  # noqa: ANN401  # as a worker's
+        answer = self._worker.ask(command, step, **arguments)
+        if command == "shapes":
+            self._runs -= 1
+            for kernel in answer:
+                is_sin = self._kernels[int(kernel["name"])].op_type == "Sin"
+                kernel["spent_ns"] = 10**9 if is_sin and self._runs >= 0 else 10**6
+        return answer
+
+
+def disturbed(side: SavedPlan, runs: int) -> SavedPlan:
+    worker: Any = DisturbedWorker(side, runs)
+    return replace(side, rig=replace(side.rig, worker=worker))
+
+
+@pytest.mark.parametrize(("runs", "parts"), [(0, 1), (1, 1), (2, 0)])
+def test_a_kernel_that_waited_in_one_of_two_runs_is_not_large(runs: int, parts: int) -> None:
+    with plans(network(), network("Sin (right)")) as (before, after):
+        placed = place_parts(before, disturbed(after, runs))
+        assert len(placed.parts) == parts
+        told = None if parts else "kernels that take 99 % of it changed"
+        assert placed.reason == told
+
+
+def times(side: SavedPlan) -> KernelTimes:
+    """Times of kernels as a machine without noise would tell them."""
+    kernels = side.plan.kernels
+    return {k: 500 if each.op_type == "MatMul" else 1 for k, each in enumerate(kernels)}
+
+
+def test_a_change_between_two_large_kernels_runs_without_them() -> None:
+    graph = """g (float[256,256] x) => (float[256,256] y) {
+        p = MatMul (x, w0)
+        q = CHANGED
+        y = MatMul (q, w1)
+    }"""
+    random = np.random.default_rng(0)
+    weights = {f"w{k}": random.standard_normal((256, 256)).astype(np.float32) for k in range(2)}
+    models = [
+        parse(graph.replace("CHANGED", changed), weights=weights)
+        for changed in ("Neg (p)", "Identity (p)")
+    ]
+    with plans(*models) as (before, after):
+        matching = match_plans(before.plan, after.plan)
+        parts = find_parts(before.plan, after.plan, matching, (times(before), times(after)))
+        placed = run_apart(before, after, parts)
+        (part,) = placed.parts
+        assert [before.plan.kernels[index].op_type for index in part.before.kernels] == ["Neg"]
+        assert part.after.kernels == ()
+        for saved, own in ((before, placed.before), (after, placed.after)):
+            saved.rig.open_part(own[0])
+            (block,) = saved.rig.blocks([own[0].name], 3, 10**9)
+            assert len(block.times_ns) == 3
+
+
+def test_parts_run_in_the_turns_of_a_block() -> None:
+    with plans(network(), network("Tanh (right)")) as (before, after):
+        placed = place_parts(before, after)
+        before.rig.parts, after.rig.parts = placed.before, placed.after
+        for rig in (before.rig, after.rig):
+            rig.open()
+        names = {rig.side: [part.name for part in rig.parts] for rig in (before.rig, after.rig)}
+        blocks = before.rig.blocks([BEFORE, AFTER], 4, 10**9, parts=names)
+        for block in blocks:
+            (part,) = block.parts
+            assert len(block.times_ns) == len(part.in_place.times_ns) == 4
+            assert len(part.alone.times_ns) == 4
+            assert part.in_place.switches is not None
+
+
+def test_a_model_of_an_early_version_lists_its_weights_as_inputs() -> None:
+    models = [network(changed, opset=8) for changed in ("Relu (right)", "Tanh (right)")]
+    for model in models:
+        model.ir_version = 3
+        for tensor in model.graph.initializer:
+            model.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    with plans(*models) as (before, after):
+        assert before.plan.model_inputs == ("x",)
+        placed = place_parts(before, after)
+        assert placed.reason is None
+        assert len(placed.parts) == 1
+
+
+def test_a_part_that_the_engine_refuses_is_no_error() -> None:
+    with plans(network(), network("Tanh (right)")) as (before, after):
+        node = after.plan.kernels[-1].node
+        node.op_type = "NoSuchOperator"
+        placed = place_parts(before, after)
+        assert not placed.parts
+        assert placed.reason is not None
+        assert placed.reason.startswith("what changed does not run by itself: ")

@@ -1,0 +1,624 @@
+"""Fewer channels: what goes together goes together, and the MACs fall as computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.load import load_model
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.request import profile_model
+from pytest_modelperf.whatif.narrowing import Narrowed, UnchangedLayer, write_narrowed
+from pytest_modelperf.whatif.narrowing.selection import kept_count
+from tests.support.graph_models import load, parse, random_floats
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def model_of(text: str, weights: Shapes, opset: int = 18) -> onnx.ModelProto:
+    values = {
+        name: random_floats(*shape, seed=seed) for seed, (name, shape) in enumerate(weights.items())
+    }
+    return parse(text, values, opset=opset)
+
+
+def narrow(model: onnx.ModelProto, folder: Path, share: float = 0.5) -> Narrowed:
+    """The model narrowed to `n.onnx`, which is checked, and runs with the shapes that it had."""
+    bound = load(model)
+    result = write_narrowed(bound, folder / "n.onnx", share)
+    onnx.checker.check_model(str(folder / "n.onnx"), full_check=True)
+    before, after = run(model), run(onnx.load(str(folder / "n.onnx")))
+    assert [a.shape for a in after] == [b.shape for b in before]
+    assert all(np.isfinite(a).all() for a in after)
+    return result
+
+
+def run(model: onnx.ModelProto) -> list[npt.NDArray[np.float32]]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options)
+    rng = np.random.default_rng(1)
+    feeds = {
+        i.name: rng.integers(0, 4, i.shape)
+        if i.type == "tensor(int64)"
+        else rng.standard_normal(i.shape).astype(np.float32)
+        for i in session.get_inputs()
+    }
+    return list(session.run(None, feeds))
+
+
+def macs(source: onnx.ModelProto | Path) -> int:
+    total = profile_model(source).cases[0].static.macs
+    assert total is not None
+    return total
+
+
+def shapes_of(path: Path) -> dict[str, tuple[int, ...]]:
+    return {t.name: tuple(t.dims) for t in onnx.load(str(path)).graph.initializer}
+
+
+def test_a_residual_stream_is_one_group(tmp_path: Path) -> None:
+    """Three convolutions write 16 channels of one stream: 8 of them go from all three at once."""
+    model = model_of(
+        """g (float[1, 3, 8, 8] x) => (float[1, 5] y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, w0, b0)
+            r = Relu (a)
+            c = Conv <pads = [1, 1, 1, 1]> (r, w1)
+            n = BatchNormalization (c, s, t, m, v)
+            d = Relu (n)
+            e = Conv (d, w2)
+            f = Add (e, r)
+            p = GlobalAveragePool (f)
+            q = Flatten (p)
+            y = Gemm <transB = 1> (q, w3)
+        }""",
+        {
+            "w0": (16, 3, 3, 3), "b0": (16,), "w1": (32, 16, 3, 3), "s": (32,), "t": (32,),
+            "m": (32,), "w2": (16, 32, 1, 1), "w3": (5, 16),
+        },
+    )  # fmt: skip
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(32, np.float32), "v"))
+    result = narrow(model, tmp_path)
+
+    before = 64 * (16 * 3 * 9 + 32 * 16 * 9 + 16 * 32) + 5 * 16
+    after = 64 * (8 * 3 * 9 + 16 * 8 * 9 + 8 * 16) + 5 * 8
+    assert (macs(model), macs(tmp_path / "n.onnx")) == (before, after)
+    # Two groups: the stream of 16 and the 32 between. Four convolutions and a Gemm, one of BN.
+    assert (result.channels_before, result.channels_after, result.layers) == (48, 24, 5)
+    assert result.kept == (UnchangedLayer("y", "'y' is an output of the model"),)
+
+
+def test_a_depthwise_convolution_loses_groups(tmp_path: Path) -> None:
+    """Twice as many outputs as inputs: a channel that goes takes both of its outputs along."""
+    model = model_of(
+        """g (float[1, 3, 8, 8] x) => (y) {
+            a = Conv (x, w0)
+            b = Clip (a, lo, hi)
+            c = Conv <group = 16, pads = [1, 1, 1, 1]> (b, w1, b1)
+            y = Conv (c, w2)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (32, 1, 3, 3), "b1": (32,), "w2": (5, 32, 1, 1)},
+    )
+    for name, value in (("lo", 0.0), ("hi", 6.0)):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+    narrow(model, tmp_path)
+
+    (depthwise,) = (n for n in onnx.load(str(tmp_path / "n.onnx")).graph.node if n.output[0] == "c")
+    assert {a.name: a.i for a in depthwise.attribute}["group"] == 8
+    assert macs(tmp_path / "n.onnx") == 64 * (8 * 3 + 16 * 9 + 5 * 16)
+
+
+def test_each_block_of_a_grouped_convolution_loses_as_much(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[1, 3, 8, 8] x) => (y) {
+            a = Conv (x, w0)
+            b = Relu (a)
+            c = Conv <group = 4> (b, w1)
+            y = Conv (c, w2)
+        }""",
+        {"w0": (32, 3, 1, 1), "w1": (16, 8, 1, 1), "w2": (5, 16, 1, 1)},
+    )
+    narrow(model, tmp_path, 0.25)
+    shapes = shapes_of(tmp_path / "n.onnx")
+    assert shapes == {"w0": (24, 3, 1, 1), "w1": (12, 6, 1, 1), "w2": (5, 12, 1, 1)}
+    assert macs(tmp_path / "n.onnx") == 64 * (24 * 3 + 12 * 6 + 5 * 12)
+
+
+def test_a_channel_shuffle_keeps_its_groups(tmp_path: Path) -> None:
+    """3 groups of 5 shuffled: the next groups cut across what was shuffled together."""
+    model = model_of(
+        """g (float[1, 4, 6, 6] x) => (y)
+        <int64[5] t = {1, 3, 5, 6, 6}, int64[4] u = {0, 15, 6, 6}> {
+            a = Conv (x, w0)
+            b = Conv <group = 3> (a, w1)
+            c = Reshape (b, t)
+            d = Transpose <perm = [0, 2, 1, 3, 4]> (c)
+            e = Reshape (d, u)
+            f = Conv <group = 15, pads = [1, 1, 1, 1]> (e, w2)
+            h = Conv <group = 3> (f, w3)
+            y = Conv (h, w4)
+        }""",
+        {
+            "w0": (12, 4, 1, 1), "w1": (15, 4, 1, 1), "w2": (15, 1, 3, 3), "w3": (12, 5, 1, 1),
+            "w4": (2, 12, 1, 1),
+        },
+    )  # fmt: skip
+    narrow(model, tmp_path, 0.4)
+    # Behind the shuffle place 0 of each group is in the first block, 1 in the first and second, 2
+    # in the second, 3 in the second and third, 4 in the third. Of two only 1 and 3 are even.
+    assert shapes_of(tmp_path / "n.onnx") == {
+        "w0": (9, 4, 1, 1), "w1": (9, 3, 1, 1), "w2": (9, 1, 3, 3), "w3": (9, 3, 1, 1),
+        "w4": (2, 9, 1, 1),
+    }  # fmt: skip
+    whole, kept = (
+        next(numpy_helper.to_array(t) for t in m.graph.initializer if t.name == "w2")
+        for m in (model, onnx.load(str(tmp_path / "n.onnx")))
+    )
+    np.testing.assert_array_equal(kept, whole[[0, 1, 2, 6, 7, 8, 12, 13, 14]])
+    assert macs(tmp_path / "n.onnx") == 36 * (9 * 4 + 9 * 3 + 9 * 9 + 9 * 3 + 2 * 9)
+
+
+def test_concatenated_layers_are_groups_of_their_own(tmp_path: Path) -> None:
+    """A dense block: what is appended is taken by all that follows."""
+    model = model_of(
+        """g (float[1, 3, 8, 8] x) => (y) {
+            a = Conv (x, w0)
+            b = Conv (a, w1)
+            c = Concat <axis = 1> (a, b)
+            n = Relu (c)
+            d = Conv (n, w2)
+            e = Concat <axis = 1> (c, d)
+            y = Conv (e, w3)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (8, 16, 1, 1), "w2": (8, 24, 1, 1), "w3": (5, 32, 1, 1)},
+    )
+    result = narrow(model, tmp_path)
+    assert (result.channels_before, result.channels_after) == (32, 16)
+    assert macs(tmp_path / "n.onnx") == 64 * (8 * 3 + 4 * 8 + 4 * 12 + 5 * 16)
+
+
+def test_squeeze_and_excite_follows_the_channels_that_it_scales(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[1, 3, 8, 8] x) => (y) {
+            a = Conv (x, w0)
+            s = ReduceMean <axes = [2, 3]> (a)
+            b = Conv (s, w1, b1)
+            r = Relu (b)
+            c = Conv (r, w2)
+            h = HardSigmoid (c)
+            m = Mul (a, h)
+            y = Conv (m, w3)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (4, 16, 1, 1), "b1": (4,), "w2": (16, 4, 1, 1),
+         "w3": (5, 16, 1, 1)},
+        opset=17,
+    )  # fmt: skip
+    result = narrow(model, tmp_path)
+    assert (result.channels_before, result.channels_after) == (20, 10)
+    assert macs(tmp_path / "n.onnx") == 64 * 8 * 3 + 2 * 8 + 8 * 2 + 64 * 5 * 8
+
+
+def test_a_decoder_with_a_skip(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[1, 3, 8, 8] x) => (y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, w0)
+            p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
+            b = Conv (p, w1)
+            u = ConvTranspose <strides = [2, 2]> (b, w2, b2)
+            c = Concat <axis = 1> (u, a)
+            y = Conv (c, w3)
+        }""",
+        {"w0": (8, 3, 3, 3), "w1": (16, 8, 1, 1), "w2": (16, 4, 2, 2), "b2": (4,),
+         "w3": (2, 12, 1, 1)},
+    )  # fmt: skip
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx")["w2"] == (8, 2, 2, 2)
+    assert macs(tmp_path / "n.onnx") == 64 * 4 * 27 + 16 * 8 * 4 + 16 * 8 * 2 * 4 + 64 * 2 * 6
+
+
+def test_a_flattened_channel_is_as_many_rows_as_it_has_places(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[2, 3, 4, 5] x) => (y) <int64[2] t = {2, 160}> {
+            a = Conv (x, w0)
+            f = Reshape (a, t)
+            m = MatMul (f, w1)
+            y = Add (m, b)
+        }""",
+        {"w0": (8, 3, 1, 1), "w1": (160, 6), "b": (6,)},
+    )
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx")["w1"] == (80, 6)
+
+
+_ATTENTION = """g (float[2, 5, 32] x) => (float[2, 5, 32] y)
+    <int64[4] t = {2, 5, 4, 8}, int64[3] u = {0, 0, -1}, float d = {0.35}> {
+        q = MatMul (x, wq)
+        qb = Add (q, bq)
+        k = MatMul (x, wk)
+        v = MatMul (x, wv)
+        qr = Reshape (qb, t)
+        kr = Reshape (k, t)
+        vr = Reshape (v, t)
+        qt = Transpose <perm = [0, 2, 1, 3]> (qr)
+        kt = Transpose <perm = [0, 2, 3, 1]> (kr)
+        vt = Transpose <perm = [0, 2, 1, 3]> (vr)
+        s = MatMul (qt, kt)
+        z = Mul (s, d)
+        p = Softmax <axis = -1> (z)
+        c = MatMul (p, vt)
+        ct = Transpose <perm = [0, 2, 1, 3]> (c)
+        cr = Reshape (ct, u)
+        o = MatMul (cr, wo)
+        h = Add (o, x)
+        l = LayerNormalization (h, g1)
+        i = MatMul (l, w1)
+        j = Gelu (i)
+        e = MatMul (j, w2)
+        y = Add (e, h)
+    }"""
+_ATTENTION_WEIGHTS = {
+    "wq": (32, 32), "bq": (32,), "wk": (32, 32), "wv": (32, 32), "wo": (32, 32), "g1": (32,),
+    "w1": (32, 64), "w2": (64, 32),
+}  # fmt: skip
+
+
+def test_attention_loses_whole_heads(tmp_path: Path) -> None:
+    model = model_of(_ATTENTION, _ATTENTION_WEIGHTS, opset=20)
+    result = narrow(model, tmp_path)
+
+    shapes = shapes_of(tmp_path / "n.onnx")
+    assert shapes["wq"] == shapes["wk"] == shapes["wv"] == (32, 16)
+    assert (shapes["bq"], shapes["wo"], shapes["w1"]) == ((16,), (16, 32), (32, 32))
+    projections = 2 * 5 * 32 * 16 * 4
+    assert macs(tmp_path / "n.onnx") == projections + 2 * 2 * 2 * 25 * 8 + 2 * 5 * 32 * 32 * 2
+    # Two of four heads of 8, and half of the inner width. The stream is an input and an output.
+    assert (result.channels_before, result.channels_after) == (96, 48)
+    assert [kept.name for kept in result.kept] == ["o", "e"]
+
+
+def test_targets_that_are_computed_from_shapes_are_written_down(tmp_path: Path) -> None:
+    """As exporters write a Reshape: batch and length of the data, and a constant head size."""
+    computed = _ATTENTION.replace(
+        "qr = Reshape (qb, t)",
+        """n = Shape (qb)
+        n0 = Slice (n, i0, i2)
+        n1 = Concat <axis = 0> (n0, hd)
+        qr = Reshape (qb, n1)""",
+    ).replace(
+        "int64[4] t", "int64[1] i0 = {0}, int64[1] i2 = {2}, int64[2] hd = {4, 8}, int64[4] t"
+    )
+    model = model_of(computed, _ATTENTION_WEIGHTS, opset=20)
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx")["wq"] == (32, 16)
+
+
+def test_fused_query_key_value(tmp_path: Path) -> None:
+    """One matrix for all three, taken apart by a Reshape to [3, heads, size] and by Gather."""
+    model = model_of(
+        """g (float[1, 5, 16] x) => (float[1, 5, 16] y)
+        <int64[5] t = {1, 5, 3, 4, 4}, int64[3] u = {1, 5, 16}, int64 i0 = {0}, int64 i1 = {1},
+         int64 i2 = {2}> {
+            a = MatMul (x, w)
+            r = Reshape (a, t)
+            m = Transpose <perm = [2, 0, 3, 1, 4]> (r)
+            q = Gather <axis = 0> (m, i0)
+            k = Gather <axis = 0> (m, i1)
+            v = Gather <axis = 0> (m, i2)
+            kt = Transpose <perm = [0, 1, 3, 2]> (k)
+            s = MatMul (q, kt)
+            p = Softmax <axis = -1> (s)
+            c = MatMul (p, v)
+            ct = Transpose <perm = [0, 2, 1, 3]> (c)
+            cr = Reshape (ct, u)
+            y = MatMul (cr, wo)
+        }""",
+        {"w": (16, 48), "wo": (16, 16)},
+    )
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx")["w"] == (16, 24)
+    assert shapes_of(tmp_path / "n.onnx")["wo"] == (8, 16)
+
+
+def test_heads_that_share_keys_go_with_them(tmp_path: Path) -> None:
+    """Grouped queries: 4 heads and 2 pairs of keys and values; half is one pair and two heads."""
+    model = model_of(
+        """g (float[1, 5, 16] x) => (float[1, 5, 16] y)
+        <int64[4] t = {1, 5, 4, 4}, int64[4] tk = {1, 5, 2, 4}, int64[1] two = {2},
+         int64[5] e = {1, 2, 2, 5, 4}, int64[4] r = {1, 4, 5, 4}, int64[3] u = {1, 5, 16}> {
+            q = MatMul (x, wq)
+            k = MatMul (x, wk)
+            qr = Reshape (q, t)
+            kr = Reshape (k, tk)
+            qt = Transpose <perm = [0, 2, 1, 3]> (qr)
+            kt = Transpose <perm = [0, 2, 1, 3]> (kr)
+            ku = Unsqueeze (kt, two)
+            ke = Expand (ku, e)
+            kh = Reshape (ke, r)
+            km = Transpose <perm = [0, 1, 3, 2]> (kh)
+            s = MatMul (qt, km)
+            p = Softmax <axis = -1> (s)
+            c = MatMul (p, kh)
+            ct = Transpose <perm = [0, 2, 1, 3]> (c)
+            cr = Reshape (ct, u)
+            y = MatMul (cr, wo)
+        }""",
+        {"wq": (16, 16), "wk": (16, 8), "wo": (16, 16)},
+    )
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx")["wq"] == (16, 8)
+    assert shapes_of(tmp_path / "n.onnx")["wk"] == (16, 4)
+
+
+@pytest.mark.parametrize("opset", [11, 17, 18])
+def test_parts_and_bounds_follow(tmp_path: Path, opset: int) -> None:
+    """A gated unit by Split, and one by two Slices: both halves lose the same places."""
+    split = {
+        11: "u, v = Split <axis = 1, split = [8, 8]> (a)",
+        17: "u, v = Split <axis = 1> (a)",
+        18: "u, v = Split <axis = 1, num_outputs = 2> (a)",
+    }[opset]
+    model = model_of(
+        f"""g (float[1, 3, 4, 4] x) => (y)
+        <int64[1] one = {{1}}, int64[1] zero = {{0}}, int64[1] eight = {{8}}, int64[1] end = {{99}}>
+        {{
+            a = Conv (x, w0)
+            {split}
+            h = Sigmoid (v)
+            m = Mul (u, h)
+            b = Conv (m, w1)
+            l = Slice (b, zero, eight, one)
+            r = Slice (b, eight, end, one)
+            n = Mul (l, r)
+            y = Conv (n, w2)
+        }}""",
+        {"w0": (16, 3, 1, 1), "w1": (16, 8, 1, 1), "w2": (2, 8, 1, 1)},
+        opset=opset,
+    )
+    narrow(model, tmp_path)
+    assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 8 * 4 + 2 * 4)
+
+
+def test_sizes_are_told_again_where_a_channel_is_among_them(tmp_path: Path) -> None:
+    """Resize to sizes, Expand and Pad, a group normalization as exporters write it."""
+    model = model_of(
+        """g (float[1, 3, 4, 4] x) => (y)
+        <int64[4] z = {1, 16, 8, 8}, int64[8] e = {0, 0, 1, 1, 0, 0, 1, 1},
+         int64[3] t = {0, 4, -1}, int64[4] u = {1, 16, 10, 10}> {
+            a = Conv (x, w0)
+            r = Resize <mode = "nearest"> (a, , , z)
+            p = Pad (r, e)
+            f = Reshape (p, t)
+            i = InstanceNormalization (f, s, b)
+            k = Reshape (i, u)
+            m = Mul (k, c)
+            v = Expand (o, u)
+            n = Add (m, v)
+            y = Conv (n, w1)
+        }""",
+        {"w0": (16, 3, 1, 1), "s": (4,), "b": (4,), "c": (16, 1, 1), "o": (16, 1, 1),
+         "w1": (2, 16, 1, 1)},
+    )  # fmt: skip
+    narrow(model, tmp_path)
+    # Two of the four groups that are normalized together, each of 4 channels.
+    shapes = shapes_of(tmp_path / "n.onnx")
+    assert {name: shapes[name] for name in ("w0", "s", "b", "c", "o", "w1")} == {
+        "w0": (8, 3, 1, 1), "s": (2,), "b": (2,), "c": (8, 1, 1), "o": (8, 1, 1),
+        "w1": (2, 8, 1, 1),
+    }  # fmt: skip
+    assert macs(tmp_path / "n.onnx") == 16 * 8 * 3 + 100 * 2 * 8
+
+
+def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(tmp_path: Path) -> None:
+    """A matrix of 8-bit integers with a scale for each column, and one that is transposed."""
+    model = model_of(
+        """g (float[2, 6] x) => (y) {
+            d = DequantizeLinear <axis = 1> (w8, s, z)
+            a = MatMul (x, d)
+            t = Transpose (w1)
+            b = MatMul (a, t)
+            y = MatMul (b, w2)
+        }""",
+        {"w1": (8, 16), "w2": (8, 3)},
+    )
+    rng = np.random.default_rng(0)
+    for name, values in {
+        "w8": rng.integers(-9, 9, (6, 16), np.int8),
+        "s": rng.random(16, np.float32),
+        "z": np.zeros(16, np.int8),
+    }.items():
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx") == {
+        "w1": (4, 8), "w2": (4, 3), "w8": (6, 8), "s": (8,), "z": (8,),
+    }  # fmt: skip
+    stored = {t.name: t for t in onnx.load(str(tmp_path / "n.onnx")).graph.initializer}
+    assert stored["w8"].data_type == onnx.TensorProto.INT8
+    # Those with the smallest columns went.
+    norms = np.square(numpy_helper.to_array(model.graph.initializer[2]).astype(float)).sum(axis=0)
+    rest = numpy_helper.to_array(stored["w8"])
+    wanted = np.sort(np.argsort(norms, kind="stable")[8:])
+    np.testing.assert_array_equal(
+        rest, numpy_helper.to_array(model.graph.initializer[2])[:, wanted]
+    )
+
+
+def test_what_is_weakest_goes_and_of_equals_the_first(tmp_path: Path) -> None:
+    model = model_of(
+        "g (float[1, 2] x) => (y) { a = MatMul (x, w)  y = MatMul (a, v) }", {"v": (6, 2)}
+    )
+    w = np.array([[3, 1, 1, 2, 1, 5]] * 2, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    narrow(model, tmp_path, 1 / 3)
+    stored = {t.name: t for t in onnx.load(str(tmp_path / "n.onnx")).graph.initializer}
+    np.testing.assert_array_equal(numpy_helper.to_array(stored["w"])[0], [3, 2, 1, 5])
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        ("b = custom.Mystery (a)", "is an operator that is not known to work with fewer channels"),
+        ("b = LRN <size = 3> (a)", "normalizes each channel by its neighbours"),
+        ("b = Softmax <axis = 1> (a)", "sums over it"),
+        ("b = GroupNormalization <num_groups = 2> (a, s, s)", "averages over groups of it"),
+        ("b = ReduceMean <keepdims = 1> (a, one)", "reduces it"),
+        ("b = DepthToSpace <blocksize = 2> (a)", "is an operator that is not known"),
+        (("b = If (c) <then_branch = t () => (u) { u = Relu (a) }, else_branch = e () => (v) "
+         "{ v = Neg (a) }>"), "uses it inside"),
+    ],
+)  # fmt: skip
+def test_what_is_not_safe_is_kept_with_the_reason(tmp_path: Path, node: str, reason: str) -> None:
+    # onnx does not infer what a GroupNormalization gives, so the model says it.
+    known = ", float[1, 8, 4, 4] b" if "Group" in node else ""
+    bound = load(
+        model_of(
+            f"""g (float[1, 3, 4, 4] x, bool c) => (y) <int64[1] one = {{1}}{known}> {{
+                a = Conv (x, w)
+                {node}
+                y = Relu (b)
+            }}""",
+            {"w": (8, 3, 1, 1), "s": (8,)},
+            opset=21,
+        )
+    )
+    with pytest.raises(ModelError, match=f"cannot be narrowed: a: .*{reason}"):
+        write_narrowed(bound, tmp_path / "n.onnx", 0.5)
+    assert not (tmp_path / "n.onnx").exists()
+
+
+def test_a_recurrent_layer_keeps_its_width_and_what_it_reads(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[5, 1, 4] x) => (y) <int64[1] one = {1}> {
+            a = MatMul (x, w0)
+            l = LSTM <hidden_size = 6> (a, w, r)
+            s = Squeeze (l, one)
+            b = MatMul (s, w1)
+            y = MatMul (b, w2)
+        }""",
+        {"w0": (4, 8), "w": (1, 24, 8), "r": (1, 24, 6), "w1": (6, 8), "w2": (8, 2)},
+    )
+    result = narrow(model, tmp_path)
+    shapes = shapes_of(tmp_path / "n.onnx")
+    assert (shapes["w0"], shapes["w1"], shapes["w2"]) == ((4, 8), (6, 4), (4, 2))
+    assert result.kept[0] == UnchangedLayer(
+        "a", "LSTM 'l' is an operator that is not known to work with fewer channels"
+    )
+
+
+def test_a_weight_in_two_roles_ties_both_layers(tmp_path: Path) -> None:
+    """W and its transpose: rows of one are columns of the other, and the outer width is pinned."""
+    model = model_of(
+        """g (float[1, 6] x) => (float[1, 6] y) {
+            a = MatMul (x, w)
+            b = Relu (a)
+            y = Gemm <transB = 1> (b, w)
+        }""",
+        {"w": (6, 16)},
+    )
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx") == {"w": (6, 8)}
+
+
+def test_weights_that_nodes_make_get_another_shape(tmp_path: Path) -> None:
+    model = parse(
+        """g (float[1, 3, 4, 4] x) => (y)
+        <int64[4] s0 = {16, 3, 1, 1}, int64[4] s1 = {16, 16, 1, 1}, int64[4] s2 = {2, 16, 1, 1}> {
+            w0 = ConstantOfShape <value = float[1] {0.5}> (s0)
+            w1 = ConstantOfShape <value = float[1] {0.25}> (s1)
+            w2 = ConstantOfShape (s2)
+            a = Conv (x, w0)
+            b = Conv (a, w1)
+            y = Conv (b, w2)
+        }"""
+    )
+    narrow(model, tmp_path)
+    assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 8 * 8 + 2 * 8)
+    # The old shapes are no longer there.
+    assert shapes_of(tmp_path / "n.onnx") == {}
+
+
+_CHAIN = "g (float[1, 64] x) => (y) { a = MatMul (x, w)  b = Relu (a)  y = MatMul (b, v) }"
+_CHAIN_WEIGHTS = {"w": (64, 128), "v": (128, 64)}
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_weights_in_external_data(tmp_path: Path, *, outside: bool) -> None:
+    """They come into the model, or lie in a file beside it where it would be too large."""
+    model = model_of(_CHAIN, _CHAIN_WEIGHTS)
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.bin")
+    (tmp_path / "out").mkdir()
+    target = tmp_path / "out" / "n.onnx"
+    bound = load_model(open_model(tmp_path / "m.onnx"))
+    write_narrowed(bound, target, 0.5, max_file_bytes=4096 if outside else 2**31 - 1)
+
+    names = sorted(p.name for p in target.parent.iterdir())
+    assert names == (["n.onnx", "n.onnx.data"] if outside else ["n.onnx"])
+    onnx.checker.check_model(str(target), full_check=True)
+    write_narrowed(load(model_of(_CHAIN, _CHAIN_WEIGHTS)), tmp_path / "plain.onnx", 0.5)
+    plain, written = onnx.load(str(tmp_path / "plain.onnx")), onnx.load(str(target))
+    for one, other in zip(plain.graph.initializer, written.graph.initializer, strict=True):
+        np.testing.assert_array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
+    session = ort.InferenceSession(str(target), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": random_floats(1, 64)})[0].shape == (1, 64)
+
+
+def test_the_data_beside_a_model_never_overwrites_that_of_another(tmp_path: Path) -> None:
+    model = model_of(_CHAIN, _CHAIN_WEIGHTS)
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="n.onnx.data")
+    bound = load_model(open_model(tmp_path / "m.onnx"))
+    with pytest.raises(OutputError, match=r"n\.onnx\.data is where the weights of m\.onnx lie"):
+        write_narrowed(bound, tmp_path / "n.onnx", 0.5, max_file_bytes=4096)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, "bfloat16"])
+def test_weights_keep_their_type(tmp_path: Path, dtype: npt.DTypeLike) -> None:
+    import ml_dtypes
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    name = "double" if dtype == np.float64 else np.dtype(kind).name
+    values = {n: random_floats(*shape).astype(kind) for n, shape in _CHAIN_WEIGHTS.items()}
+    model = parse(_CHAIN.replace("float[", f"{name}["), values)
+    write_narrowed(load(model), tmp_path / "n.onnx", 0.5)
+    onnx.checker.check_model(str(tmp_path / "n.onnx"), full_check=True)
+    for tensor in onnx.load(str(tmp_path / "n.onnx")).graph.initializer:
+        assert tensor.data_type == model.graph.initializer[0].data_type
+        assert numpy_helper.to_array(tensor).dtype == kind
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 2.0, float("nan")])
+def test_a_share_lies_between_nothing_and_all(tmp_path: Path, share: float) -> None:
+    with pytest.raises(ModelError, match="has to lie between 0 and 1"):
+        write_narrowed(load(model_of(_CHAIN, _CHAIN_WEIGHTS)), tmp_path / "n.onnx", share)
+
+
+def test_nothing_to_narrow_without_layers(tmp_path: Path) -> None:
+    bound = load("g (float[1, 4] x) => (y) { y = Relu (x) }")
+    with pytest.raises(ModelError, match=r"narrowed: no layer with weights has channels\."):
+        write_narrowed(bound, tmp_path / "n.onnx", 0.5)
+
+
+def test_one_channel_is_left(tmp_path: Path) -> None:
+    narrow(model_of(_CHAIN, _CHAIN_WEIGHTS), tmp_path, 0.999)
+    assert shapes_of(tmp_path / "n.onnx")["w"] == (64, 1)
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot write .*n\.onnx"):
+        write_narrowed(load(model_of(_CHAIN, _CHAIN_WEIGHTS)), tmp_path / "no" / "n.onnx", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "kept"),
+    [(64, 0.5, 32), (100, 0.25, 72), (10, 0.5, 5), (12, 0.5, 6), (200, 0.1, 184), (3, 0.9, 1),
+     (16, 0.01, 16), (1000, 0.5, 504)],
+)  # fmt: skip
+def test_how_many_stay(count: int, share: float, kept: int) -> None:
+    assert kept_count(count, share) == kept
