@@ -34,23 +34,24 @@ from pytest_modelperf.profiler.measured_cases import measure_function, measure_m
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import profile_both, profile_model
-from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS, SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.text import render_profile
-from pytest_modelperf.profiler.worker.gateway import LOCAL
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.notebook import report_as_html
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import read_spec
 from pytest_modelperf.spec.kinds import read_default
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.readers import is_gateway, read_gateway
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.configurations import sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 from pytest_modelperf.sweep.text import render_sweep
+from pytest_modelperf.text.words import shown
 from pytest_modelperf.tracing import trace
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif
@@ -148,13 +149,17 @@ def compare(  # noqa: PLR0913  # what a call may say
         old, new = _onnx(spec, "compare", before), _onnx(spec, "compare")
         if static:
             return compare_profiles(*profile_both(old, new, request, known.operators), tolerances)
-        setup = replace(_setup(spec, known), stretch_seconds=_stretch(spec))
-        changed = {
-            **({} if engine_before is None else {"engine": known.engines.find(engine_before)}),
-            **({} if gateway_before is None else {"spec": gateway_before}),
-        }
+        setup = _setup(spec, known, is_stretched=True)
+        setup_before = setup
+        if engine_before is not None:
+            # The options are those of the other engine.
+            engine = known.engines.find(engine_before)
+            setup_before = replace(setup_before, engine=engine, options={})
+        if gateway_before is not None:
+            gateway = _gateway(gateway_before, "gateway_before")
+            setup_before = replace(setup_before, spec=gateway)
         gate = Gate(tolerances=tolerances, rounds=rounds_within(setup.policy.max_seconds))
-        sides = Side(old, replace(setup, **changed)), Side(new, setup)
+        sides = Side(old, setup_before), Side(new, setup)
         return compare_models(*sides, request, gate, known, watch)
 
 
@@ -286,21 +291,30 @@ def _onnx(spec: CaseSpec, place: str, model: ModelSource | None = None) -> Model
     return found
 
 
-def _setup(spec: CaseSpec, extensions: Extensions) -> Setup:
-    return Setup(
-        engine=extensions.engines.find(spec.engine or DEFAULT_ENGINE),
-        options=spec.engine_options,
-        spec=spec.gateway or LOCAL,
-        policy=SamplingPolicy(
-            max_seconds=spec.max_seconds or read_default(MAX_SECONDS),
-            min_seconds=spec.min_seconds or 0.0,
-            min_warmup_seconds=spec.warmup_seconds or 0.0,
-        ),
-        limit_s=read_default(TIMEOUT),
-        wording=_WORDING,
+def _setup(spec: CaseSpec, extensions: Extensions, *, is_stretched: bool = False) -> Setup:
+    """The setup of a call; with `is_stretched`, a slow model has more time unless the call says."""
+    settings = MeasuringSettings(
+        max_seconds=spec.max_seconds or read_default(MAX_SECONDS),
+        warmup_seconds=spec.warmup_seconds,
+        min_seconds=spec.min_seconds,
+        timeout=read_default(TIMEOUT),
+        engine=spec.engine or DEFAULT_ENGINE,
+        engine_options=spec.engine_options,
+        gateway=_gateway(spec.gateway),
     )
+    settings.check_seconds(lambda setting: setting.word)
+    is_stretched = is_stretched and spec.max_seconds is None
+    return settings.setup(extensions, _WORDING, spec=settings.gateway, is_stretched=is_stretched)
 
 
-def _stretch(spec: CaseSpec) -> float | None:
-    """The time that a slow model may take, unless the call says a time."""
-    return STRETCH_SECONDS if spec.max_seconds is None else None
+def _gateway(written: str | None, word: str = "gateway") -> str | None:
+    """The gateway; UsageError for the name of a machine, which only a test run can know."""
+    if written is None:
+        return None
+    gateway = read_gateway(written, word)
+    if not is_gateway(gateway):
+        raise UsageError(
+            f"{word} takes how to reach a machine, such as ssh=pi@board//python=python3, not "
+            f"{shown(written)}: names of machines belong to a test run."
+        )
+    return gateway

@@ -10,6 +10,7 @@ from pytest_modelperf import api
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.report.notebook import report_as_html
+from pytest_modelperf.spec.case_words import CaseWords
 from tests.support.small_models import ones, parse
 
 TEXT = "g (float[n,8] x) => (float[n,8] y) { [dense] h = MatMul(x, w) [act] y = Relu(h) }"
@@ -84,6 +85,29 @@ def test_errors_name_the_words_of_the_call(model: Path) -> None:
     unbound = parse("g (float[n,m] x) => (float[n,m] y) { y = Relu(x) }")
     with pytest.raises(Exception, match=r"dims=\{'m': SIZE\}"):
         api.profile(unbound, static=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"min_seconds": 5, "max_seconds": 1}, "min_seconds is 5, which is longer than max_sec"),
+        ({"gateway": "board"}, "gateway takes how to reach a machine, .* not 'board'"),
+        ({"engine": "tensorflow"}, "no engine 'tensorflow'"),
+    ],
+)
+def test_what_a_call_says_of_measuring_is_checked(model: Path, words: CaseWords, told: str) -> None:
+    for call in (api.profile, api.sweep):
+        with pytest.raises(UsageError, match=told):
+            call(model, **words)
+    with pytest.raises(UsageError, match=told):
+        api.compare(model, model, **words)
+
+
+def test_the_side_before_may_run_elsewhere_by_no_name_of_a_machine(model: Path) -> None:
+    with pytest.raises(UsageError, match="gateway_before takes how to reach a machine"):
+        api.compare(model, model, gateway_before="board")
+    with pytest.raises(UsageError, match="no engine 'tensorflow'"):
+        api.compare(model, model, engine_before="tensorflow", engine_options={"a": "b"})
 
 
 def test_a_notebook_shows_the_report_with_names_escaped() -> None:
