@@ -78,4 +78,5 @@ def _write_array(array: npt.NDArray[Any]) -> str:
 def _read_array(value: object) -> object:
     if not isinstance(value, str):
         raise TypeError(f"expected an array in base64, got {type(value).__name__}")
-    return np.load(io.BytesIO(base64.b64decode(value)), allow_pickle=False)
+    # `np.load` would also read an archive, and has an error of its own for nothing at all.
+    return np.lib.format.read_array(io.BytesIO(base64.b64decode(value)), allow_pickle=False)

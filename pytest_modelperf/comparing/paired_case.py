@@ -25,7 +25,7 @@ class PairedCase(Struct, frozen=True):
 
     @property
     def stored(self) -> StoredCase | None:
-        """What a baseline has of the case."""
+        """The case as the baseline stores it, if there is one that does."""
         return None if self.before.baseline is None else self.before.baseline.case(self.id)
 
     @property

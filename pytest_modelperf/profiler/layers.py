@@ -141,7 +141,7 @@ class _Timing(Struct, frozen=True):
         return CalmTime.of(runs, self.blocks, lambda runs: calm_time(runs, 0))
 
     def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
-        """What the kernels of a run leave over, which only busy processes disturb in most runs."""
+        """The time of a run beside its kernels, which only busy processes disturb in most runs."""
         typical = calm_time if waits else tick_median
         return CalmTime.of(rests, self.blocks, lambda rests: typical(rests, self.tick_ns))
 

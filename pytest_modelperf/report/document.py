@@ -37,12 +37,12 @@ def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> s
     return _SAMPLES.sub(_on_one_line, text) + "\n"
 
 
-def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401
+def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401  # JSON
     """The plain values of a document: keys as its types name them, NaN and infinity as null."""
     return _finite(msgspec.to_builtins(document))
 
 
-def copy_fields(kind: type[S], source: object, /, **others: Any) -> S:  # noqa: ANN401
+def copy_fields(kind: type[S], source: object, /, **others: Any) -> S:  # noqa: ANN401  # any field
     """An instance of `kind` with `others`, and the values that `source` has by the same names.
 
     It makes a part of a document of a record, or a record of a part. Properties are values too.

@@ -1,4 +1,4 @@
-"""What was declared of a model: its sizes, how it runs, and its limits."""
+"""The spec of a model: its sizes, how it runs, and its limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
 class CaseSpec(Struct, frozen=True, kw_only=True):
-    """What was declared of a model; each combination of its sizes is a case.
+    """A model as a table, a marker or a call declares it; each combination of its sizes is a case.
 
     None: use the setting of the run. The table of a model names it by its path, so its spec has no
     `model`. `baseline` is the path that names the baseline, if that is not the model's own. Each

@@ -1,4 +1,4 @@
-"""What there is to know of one setting, for every face.
+"""A setting as it is defined once: its names, its kind, its help, and where it may stand.
 
 The plugin imports this in every run of every user, so it imports next to nothing.
 """

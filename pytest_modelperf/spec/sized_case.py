@@ -33,7 +33,7 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What tells it from the others: `b8-c2`, or `b8-c2@board` where a machine is named."""
+        """The id of the case in a run: `b8-c2`, or `b8-c2@board` where a machine is named."""
         return self.id if self.machine is None else f"{self.id}@{self.machine}"
 
     @property

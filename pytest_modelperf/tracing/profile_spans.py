@@ -91,8 +91,8 @@ def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
 def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
     """The parts of a round at the times when they ran."""
     starts, starts_ns = made.starts, made.block.starts_ns
-    assert starts is not None, "rounds without are not shown so"  # noqa: S101  # for mypy
-    assert starts_ns is not None, "rounds without are not shown so"  # noqa: S101
+    assert starts is not None, "the caller looked"  # noqa: S101  # for mypy
+    assert starts_ns is not None, "the caller looked"  # noqa: S101  # for mypy
     parts = [
         make_span("load", Category.LOAD, starts.load_ns - zero_ns, made.load_ns),
         make_span(FIRST_INFERENCE, Category.INFERENCE, starts.first_ns - zero_ns, made.first_ns),

@@ -52,6 +52,12 @@ def test_an_answer_that_cannot_be_read_is_an_error_in_words(text: str, problem: 
     assert "Install the same version of pytest-modelperf everywhere." in str(raised.value)
 
 
+@pytest.mark.parametrize("data", ["", "UEsDBA==", "no base64", "k05VTVBZAQB2AHt9"])
+def test_an_array_that_is_cut_or_another_file_is_an_error_in_words(data: str) -> None:
+    with pytest.raises(ClusterError, match="a machine of the cluster sent no GivenInputs"):
+        from_text(json.dumps({"source": "x.npz", "arrays": {"x": data}}), GivenInputs)
+
+
 def test_an_array_that_is_no_text_is_an_error_in_words() -> None:
     with pytest.raises(ClusterError, match="expected an array in base64, got int"):
         from_text('{"source": "x.npz", "arrays": {"x": 7}}', GivenInputs)
