@@ -113,6 +113,7 @@ def _layer_entry(
         "fused": None if row is None else fused_entries(row),
         "runs_in": None if row is None else row.runs_in,
         "ms": [level.layers.get(layer_id) for level in levels],
+        "half_widths": [level.relative_half_width(layer_id) for level in levels],
         "outside": [layer_id in ids for ids in outside],
     }
 

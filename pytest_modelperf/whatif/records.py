@@ -94,6 +94,11 @@ class Level(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     failure: str | None = None
 
+    def relative_half_width(self, layer_id: str) -> float | None:
+        """How sure the time of a layer is, relative to it; None where that is unknown."""
+        ms, half_width = self.layers.get(layer_id), self.half_widths.get(layer_id)
+        return None if not ms or half_width is None else half_width / ms
+
     @property
     def is_faster(self) -> bool:
         """Whether it was shown to be faster than the unchanged model."""

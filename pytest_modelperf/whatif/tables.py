@@ -398,13 +398,8 @@ def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
         ),
         tuple(level.layers.get(layer.id) for level in levels),
         tuple(layer.id in level.outside for level in levels),
-        tuple(_half_width(level, layer.id) for level in levels),
+        tuple(level.relative_half_width(layer.id) for level in levels),
     )
-
-
-def _half_width(level: Level, layer_id: str) -> float | None:
-    ms, half_width = level.layers.get(layer_id), level.half_widths.get(layer_id)
-    return None if not ms or half_width is None else half_width / ms
 
 
 def _beside(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:

@@ -133,6 +133,8 @@ def layer_entry(
         "ids": [None if layer is None else layer.id for layer in layers],
         "states": [side.state(row) for row, side in zip(rows, sides, strict=True)],
         "ms": [None if row is None else row.ms for row in rows],
+        # Half the interval of each time, relative to it.
+        "half_widths": [None if row is None else row.half_width for row in rows],
         "precisions": [None if row is None else read["precision"](row) for row in rows],
         "providers": [
             None if ran is None or ran.provider is None else ran.provider.removesuffix(_PROVIDER)

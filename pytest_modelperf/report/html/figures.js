@@ -33,6 +33,8 @@ modelperf.figures = (() => {
   }
 
   const shareText = (value) => (isKnown(value) ? `${(100 * value).toFixed(1)} %` : UNKNOWN);
+  // Of a time that nobody knows how sure it is, nothing is said.
+  const halfWidthText = (value) => (isKnown(value) ? shareText(value) : "");
   const ratioText = (value) => (isKnown(value) ? `${value.toFixed(3)}x` : UNKNOWN);
   const wholeText = (value) => (isKnown(value) ? value.toLocaleString("en") : UNKNOWN);
 
@@ -60,6 +62,7 @@ modelperf.figures = (() => {
     timeText,
     changeText,
     shareText,
+    halfWidthText,
     ratioText,
     wholeText,
     rangeText,

@@ -3,7 +3,7 @@ modelperf.whatifLayers = (() => {
   "use strict";
 
   const { UNKNOWN, el, isKnown } = modelperf;
-  const { decimalsFor, largest } = modelperf.figures;
+  const { decimalsFor, halfWidthText, largest } = modelperf.figures;
   const { IN_ANOTHER, NO_PRECISION, namesOfFused, searchedText } = modelperf.layers;
   const { nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
   const { KernelFilters } = modelperf.kernelFilters;
@@ -38,7 +38,9 @@ modelperf.whatifLayers = (() => {
 
     show(choice) {
       this.#choice = choice;
-      this.#columns = [...LAYER_COLUMNS, ...columnsOf(this.#entry, choice, this.#text)];
+      this.#columns = [
+        ...LAYER_COLUMNS, ...columnsOf(this.#entry, choice, this.#text), ...halfWidths(this.#entry, choice),
+      ];
       // The table may be sorted by a column of a level that is no longer shown.
       if (!this.#columns.some(({ id }) => id === this.#sort.id)) {
         this.#sort = { id: this.#columns[LAYER_COLUMNS.length].id, isDescending: true };
@@ -125,6 +127,20 @@ modelperf.whatifLayers = (() => {
       cell: ({ weight }) => (weight ? nameCell(weight) : el("td", { text: UNKNOWN })),
     },
   ];
+
+  // How sure the shown times are; side by side there is no room for it.
+  function halfWidths({ layers }, { isAll, shown }) {
+    if (isAll || !layers.some(({ half_widths: widths }) => widths.some(isKnown))) return [];
+    const read = ({ half_widths: widths }) => largest(shown.map((index) => widths[index]));
+    return [{
+      id: "half-width",
+      title: "±",
+      width: "level",
+      note: "half the interval of the time that is less sure",
+      read,
+      cell: (layer) => numberCell(halfWidthText(read(layer))),
+    }];
+  }
 
   // The layer with the values that the filters read.
   function rowOf(layer) {

@@ -293,6 +293,7 @@ def _layer(chance: random.Random, depth: int, layers: int, ms: Sequence[float]) 
         "ids": [f"{name}_output_0" if known else None for known in here],
         "states": states,
         "ms": times,
+        "half_widths": [None if time is None else 0.021 + depth / 1000 for time in times],
         "precisions": [
             text if time is not None else None for text, time in zip(precision, times, strict=True)
         ],

@@ -441,7 +441,9 @@ def test_one_side_is_not_compared(open_data: OpenData) -> None:
     data = sample_data.profile()
     page = open_data(data, draws=False)
     heads = [text.rstrip(" ▾▴") for text in page.locator("#kernels thead th").all_inner_texts()]
-    assert heads == ["#", "name", "type", "ms", "precision", "MACs", "params"]
+    assert heads == ["#", "name", "type", "ms", "±", "precision", "MACs", "params"]
+    first = page.locator('#kernels tr[id^="layer-0-"]')
+    assert texts(first, "td.number")[-3] == "2.1 %"
     assert page.get_by_label("only differences").count() == 0
     assert page.locator("#transitions .matrix").count() == 0
     by_time = in_order(layers_of(data), KERNEL_COLUMNS["ms-0"], is_descending=True)

@@ -152,6 +152,24 @@ def test_a_level_stands_beside_the_model_as_it_is(open_whatif: OpenWhatIf) -> No
     assert [trace["name"] for trace in chart(page, TYPES)] == ["Baseline", "Pruned 0.9"]
 
 
+def test_a_layer_shows_how_sure_the_time_is_that_is_less_sure(open_whatif: OpenWhatIf) -> None:
+    first = LAYERS[0].id
+    sure = {"Baseline": 0.01, "Pruned 0.9": 0.03}
+    levels = tuple(
+        replace(level, half_widths={first: level.layers[first] * sure[level.title]})
+        if level.title in sure
+        else level
+        for level in CASE.levels
+    )
+    page = open_whatif(make_whatif(replace(CASE, levels=levels)))
+    choose(page, "Pruned 0.9")
+    assert heads(page, ".whatif-layers")[-1] == "±"
+    shown = {row[1]: row[-1] for row in cells(page, LAYER_ROWS)}
+    assert shown[first] == "3.0 %"
+    choose(page, "Baseline")
+    assert {row[1]: row[-1] for row in cells(page, LAYER_ROWS)}[first] == "1.0 %"
+
+
 def test_the_model_as_it_is_stands_alone(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     choose(page, "Baseline")

@@ -4,7 +4,9 @@ modelperf.kernels = (() => {
 
   const { UNKNOWN, el, format } = modelperf;
   const { hasTwo, sideIndexes, sideLabel } = modelperf.sides;
-  const { decimalsFor, largest, msText, ratioText, sum } = modelperf.figures;
+  const {
+    decimalsFor, halfWidthText, isKnown, largest, msText, ratioText, sum,
+  } = modelperf.figures;
   const { changeCell, nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
   const { hasTimeOfItsOwn, rowOf, whyNoTime } = modelperf.layers;
   const { KernelDetails } = modelperf.kernelDetails;
@@ -177,6 +179,8 @@ modelperf.kernels = (() => {
 
   function kernelColumns(view, decimals) {
     const two = hasTwo(view);
+    // Two sides have the interval of their difference.
+    const hasHalfWidths = !two && view.case.layers.some((layer) => isKnown(layer.half_widths[0]));
     const prefix = (side) => (two ? `${sideLabel(view, side)} ` : "");
     const ofSides = sideIndexes(view).flatMap((side) => [
       {
@@ -185,8 +189,9 @@ modelperf.kernels = (() => {
         width: "figure",
         isMeasure: true,
         read: ({ layer }) => layer.ms[side],
-        cell: ({ layer }) => msCell(layer, side, decimals),
+        cell: ({ layer }) => msCell(layer, side, decimals, hasHalfWidths ? 3 : 2),
       },
+      ...(hasHalfWidths ? [HALF_WIDTH] : []),
       {
         id: `precision-${side}`,
         title: `${prefix(side)}precision`,
@@ -219,6 +224,16 @@ modelperf.kernels = (() => {
       ...(two ? comparingColumns(view, decimals) : countingColumns()),
     ];
   }
+
+  const HALF_WIDTH = {
+    id: "half-width",
+    title: "±",
+    width: "figure",
+    note: "half the interval of the time",
+    read: ({ layer }) => layer.half_widths[0],
+    cell: ({ layer }) =>
+      hasTimeOfItsOwn(layer, 0) ? numberCell(halfWidthText(layer.half_widths[0])) : null,
+  };
 
   const readName = ({ names }) => names[0];
 
@@ -264,11 +279,11 @@ modelperf.kernels = (() => {
     return cell;
   }
 
-  // A layer without its own time says why, across both columns of its side.
-  function msCell(layer, side, decimals) {
+  // A layer without its own time says why, across the columns of its side.
+  function msCell(layer, side, decimals, colspan) {
     if (hasTimeOfItsOwn(layer, side)) return numberCell(msText(layer.ms[side], decimals));
     const text = whyNoTime(layer, side);
-    return el("td", { class: "without", colspan: 2, title: text }, nameText(text));
+    return el("td", { class: "without", colspan, title: text }, nameText(text));
   }
 
   function precisionCell(layer, side) {
