@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from marked_blocks import code, table, with_block
 
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
@@ -18,12 +20,8 @@ _AS_IN_RUN = "as in the run"
 
 def with_tables(text: str) -> str:
     """The page with the tables of today."""
-    for name, table in tables().items():
-        before, begin, rest = text.partition(f"<!-- settings: {name} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        if not end:
-            raise ValueError(f"{PAGE.name} has no place for the settings of a {name}")
-        text = f"{before}{begin}\n{table}\n{end}{after}"
+    for name, block in tables().items():
+        text = with_block(text, f"settings: {name}", block)
     return text
 
 
@@ -33,10 +31,10 @@ def tables(
     """The table of the settings of a run, and that of a model."""
     in_model = [each for each in of_case if each.stands_in(Place.MODEL)]
     return {
-        "run": _table(
+        "run": table(
             ("option", "ini key", "table key", "default", "meaning"), map(_row_of_run, of_run)
         ),
-        "model": _table(("key", "default", "example", "meaning"), map(_row_of_model, in_model)),
+        "model": table(("key", "default", "example", "meaning"), map(_row_of_model, in_model)),
     }
 
 
@@ -48,15 +46,15 @@ def _row_of_run(setting: Setting) -> Sequence[str]:
         typed = f"{typed} {setting.metavar}"
     default = "false" if setting.metavar is None else _default(setting)
     if not setting.is_in_files:
-        return (_code(typed), "", "", "", _meaning(setting))
-    names = (_code(typed), _code(setting.ini), _code(setting.table_key))
+        return (code(typed), "", "", "", _meaning(setting))
+    names = (code(typed), code(setting.ini), code(setting.table_key))
     return (*names, default, _meaning(setting))
 
 
 def _row_of_model(setting: Setting) -> Sequence[str]:
     default = _AS_IN_RUN if setting.stands_in(Place.OPTION) else _default(setting)
-    example = _code(setting.example) if setting.example else ""
-    return (_code(setting.table_key), default, example, _meaning(setting))
+    example = code(setting.example) if setting.example else ""
+    return (code(setting.table_key), default, example, _meaning(setting))
 
 
 def _default(setting: Setting) -> str:
@@ -68,16 +66,3 @@ def _default(setting: Setting) -> str:
 def _meaning(setting: Setting) -> str:
     meaning = f"{setting.help}; {setting.note}" if setting.note else setting.help
     return f"{meaning}. [More]({setting.guide})" if setting.guide else meaning
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (header, ["---"] * len(header), *rows)
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")

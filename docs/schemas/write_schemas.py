@@ -1,7 +1,8 @@
 """Writes what is made of types and definitions.
 
-That is: the JSON Schemas in this folder, the tables of settings in docs/configuration.md, and the
-types of arguments in the package.
+That is: the JSON Schemas in this folder, the tables of settings in docs/configuration.md, the
+commands in docs/commands.md, the hooks in docs/extending.md, and the types of arguments in the
+package.
 
 python docs/schemas/write_schemas.py
 """
@@ -9,9 +10,11 @@ python docs/schemas/write_schemas.py
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import commands_page
+import hooks_page
 import msgspec
 import settings_page
 import typed_words
@@ -66,14 +69,21 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "whatif": WhatIfJson,
 }
 
+# The pages with blocks that are made of the code, and what writes these blocks.
+PAGES: Mapping[Path, Callable[[str], str]] = {
+    settings_page.PAGE: settings_page.with_tables,
+    commands_page.PAGE: commands_page.with_commands,
+    hooks_page.PAGE: hooks_page.with_hooks,
+}
+
 
 def main() -> None:
     for name, document in DOCUMENTS.items():
         schema_path(name).write_text(schema_text(document), encoding="utf-8")
     TABLE_SCHEMA.write_text(table_schema_text(), encoding="utf-8")
     typed_words.MODULE.write_text(typed_words.module_text(), encoding="utf-8")
-    page = settings_page.PAGE
-    page.write_text(settings_page.with_tables(page.read_text("utf-8")), encoding="utf-8")
+    for page, written in PAGES.items():
+        page.write_text(written(page.read_text("utf-8")), encoding="utf-8")
 
 
 def table_schema_text() -> str:

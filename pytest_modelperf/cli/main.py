@@ -40,7 +40,7 @@ _PAGES = {
     "doctor": "noise",
     "env": "upgrades",
     "history": "history",
-    "profile": "measuring",
+    "profile": "profiling",
     "profiles": "profiles",
     "shapes": "counting",
     "sweep": "sweep",

@@ -1,4 +1,4 @@
-"""The fault matrix of docs/reliability.md: each row names a test that there is."""
+"""Each row of the matrices of docs/reliability.md and docs/security.md names a test that exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from tests.support.checkout import ROOT
 
-PAGE = ROOT / "docs" / "reliability.md"
+FAULTS = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+SECURITY = (ROOT / "docs" / "security.md").read_text("utf-8")
 _ROW = re.compile(r"^\| (?P<fault>.+?) \| (?P<outcome>.+?) \| (?P<tests>.+?) \|$", re.MULTILINE)
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # Settings that only say how much is measured, and how strictly it is judged.
@@ -24,8 +25,7 @@ _HEADS = {"fault", "input"}
 
 def rows() -> list[tuple[str, str]]:
     """What each row of a table is about, and its last cell."""
-    text, _, _ = PAGE.read_text("utf-8").partition("## Files that nobody thought of")
-    found = [(row["fault"], row["tests"]) for row in _ROW.finditer(text)]
+    found = [(row["fault"], row["tests"]) for row in _ROW.finditer(FAULTS + SECURITY)]
     return [(fault, tests) for fault, tests in found if fault not in _HEADS and set(fault) != {"-"}]
 
 
@@ -42,13 +42,13 @@ def test_each_row_names_a_test_that_there_is(fault: str, cell: str) -> None:
     assert [name for file, name in named if name not in functions_of(file)] == []
 
 
-def test_the_page_has_all_rows() -> None:
+def test_the_pages_have_all_rows() -> None:
     assert len(rows()) > 30
 
 
 def test_each_setting_of_a_file_that_runs_connects_or_writes_is_told() -> None:
     """A new setting is told too, or is among the figures."""
-    _, _, rest = PAGE.read_text("utf-8").partition("## What a project may do")
+    _, _, rest = SECURITY.partition("## What a project may do")
     section, _, _ = rest.partition("\n## ")
     keys = {option.table_key for option in RUN_SETTINGS if option.is_in_files}
     assert keys - set(re.findall(r"`([a-z_]+)`", section)) == _FIGURES

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import typed_words
+from commands_page import all_commands
 from write_schemas import (
     DOCUMENTS,
     HERE,
@@ -16,12 +20,15 @@ from write_schemas import (
     schema_text,
     table_schema_text,
 )
+from write_schemas import (
+    PAGES as WRITTEN_PAGES,
+)
 
 from tests.support.checkout import ROOT
 
 PAGES = "\n".join(
     (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("json.md", "baselines.md", "profiles.md", "history.md", "upgrades.md")
+    for name in ("json.md", "baseline-files.md", "profiles.md", "history.md", "upgrades.md")
 )
 
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
@@ -30,8 +37,8 @@ CONFIGURATION = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 SECTIONS = {
     "baseline-machine": ("## `<machine>.json`", "## A profile"),
     "baseline-model": ("## `model.json`",),
-    "baselines-diff": ("### The changes as JSON",),
-    "baselines-list": ("### The changes as JSON",),
+    "baselines-diff": ("## The changes as JSON",),
+    "baselines-list": ("## The changes as JSON",),
     "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),
@@ -93,6 +100,27 @@ def test_what_is_made_of_the_definitions_of_settings_is_up_to_date() -> None:
     assert TABLE_SCHEMA.read_text("utf-8") == table_schema_text(), "run `make schemas`"
     assert typed_words.MODULE.read_text("utf-8") == typed_words.module_text(), "run `make schemas`"
     assert f"](schemas/{TABLE_SCHEMA.name})" in CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    ("page", "written"), WRITTEN_PAGES.items(), ids=[page.name for page in WRITTEN_PAGES]
+)
+def test_a_page_that_is_made_of_definitions_is_up_to_date(
+    page: Path, written: Callable[[str], str]
+) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == written(text), "run `make schemas`"
+
+
+def test_the_page_of_commands_names_every_option_of_each() -> None:
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    for name, command in all_commands().items():
+        section, _, _ = text.partition(f"\n## modelperf {name}\n")[2].partition("\n## ")
+        flags = re.findall(r"`(-[\w-]+)(?:, (-[\w-]+))?[ `]", section.partition("```\n\n")[2])
+        told = [flag for pair in flags for flag in pair if flag]
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        for option in options:
+            assert not {*option.opts}.isdisjoint(told), f"{name} {option.opts}"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -1,0 +1,99 @@
+"""The reference of the commands in docs/commands.md, from the definitions of the commands.
+
+`make schemas` writes it between the marks of that page. An option that several commands take in
+the same words stands once, in a table with the names of these commands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+from marked_blocks import code, table, with_block
+
+from pytest_modelperf.cli import main
+from pytest_modelperf.cli.history import ACTIONS
+from pytest_modelperf.text.site import SITE
+
+PAGE = Path(__file__).parent.parent / "commands.md"
+_MARK = "commands"
+# So many commands make an option a common one.
+_COMMON = 3
+# Words that Markdown would read as a link or as HTML.
+_PLAIN = re.compile(r"\[tool\.modelperf\]|\[default: |<[a-z]+>")
+
+
+def with_commands(text: str) -> str:
+    """The page with the commands of today."""
+    return with_block(text, _MARK, reference())
+
+
+def reference() -> str:
+    """A section for each command, and one for the options that several of them take."""
+    commands = all_commands()
+    takers: dict[tuple[str, str], list[str]] = {}
+    for name, command in commands.items():
+        for option in _options(command):
+            takers.setdefault(_row(option), []).append(name)
+    common = {row: names for row, names in takers.items() if len(names) >= _COMMON}
+    sections = [_section(name, each, common) for name, each in commands.items()]
+    rows = [(typed, ", ".join(names), told) for (typed, told), names in common.items()]
+    shared = table(("option", "commands", "meaning"), rows)
+    return "\n".join([*sections, f"## Options of several commands\n\n{shared}"])
+
+
+def all_commands() -> Mapping[str, click.Command]:
+    """Every command by its name, those below another one included."""
+    below = {f"history {name}": each for name, each in ACTIONS.items()}
+    return dict(sorted({**main.commands, **below}.items()))
+
+
+def _section(
+    name: str, command: click.Command, common: Mapping[tuple[str, str], Sequence[str]]
+) -> str:
+    rows = [_row(option) for option in _options(command)]
+    own = [row for row in rows if row not in common]
+    shared = ", ".join(code(_name(each)) for each in _options(command) if _row(each) in common)
+    usage = " ".join(command.collect_usage_pieces(click.Context(command)))
+    parts = [f"## modelperf {name}\n", f"```text\nmodelperf {name} {usage}\n```\n", _help(command)]
+    parts += [f"[Guide]({guide})\n" for guide in _guides(command)]
+    parts += [table(("option", "meaning"), own)] if own else []
+    parts += (
+        [f"[Options of several commands](#options-of-several-commands): {shared}.\n"]
+        if shared
+        else []
+    )
+    return "\n".join(parts)
+
+
+def _help(command: click.Command) -> str:
+    """The paragraphs before the examples."""
+    text, _, _ = inspect.cleandoc(command.help or "").partition("\b")
+    return "\n".join(f"{' '.join(part.split())}\n" for part in text.strip().split("\n\n"))
+
+
+def _guides(command: click.Command) -> Iterator[str]:
+    """The page of docs/ that the help of the command names."""
+    for name in re.findall(rf"{re.escape(SITE)}([\w-]+)/", command.epilog or ""):
+        yield f"{name}.md"
+
+
+def _options(command: click.Command) -> Iterator[click.Option]:
+    return (each for each in command.params if isinstance(each, click.Option) and not each.hidden)
+
+
+def _name(option: click.Option) -> str:
+    return max(option.opts, key=len)
+
+
+def _row(option: click.Option) -> tuple[str, str]:
+    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
+    value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))
+    typed = " ".join(filter(None, (", ".join((*option.opts, *option.secondary_opts)), value)))
+    told = " ".join((option.help or "").split())
+    if option.show_default:
+        told = f"{told} [default: {option.default}]"
+    return code(typed), _PLAIN.sub(lambda found: found[0].replace("[", r"\[", 1), told)
