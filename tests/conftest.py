@@ -53,6 +53,7 @@ MEASURING = (
     TESTS / "docs" / "test_pages.py",
     TESTS / "docs" / "test_readme.py",
     TESTS / "docs" / "test_tracing.py",
+    TESTS / "docs" / "test_tutorial.py",
     TESTS / "hostile" / "test_external_data.py",
     TESTS / "hostile" / "test_names.py",
     TESTS / "hostile" / "test_working_folder.py",

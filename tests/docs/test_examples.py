@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.command import environment
+from tests.support.shell import Type, make_shell, options_within
 
 EXAMPLES = ROOT / "examples"
 HEADERS = {
@@ -57,47 +51,10 @@ BUDGETS = [
     ("generating", "cache_bytes_per_token=4096", "cache_bytes_per_token=40"),
 ]
 
-Type: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 @pytest.fixture
 def type_in(tmp_path: Path) -> Type:
-    """Types a command as a shell would, where our programs are installed and no other plugin is."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, module in (
-        ("python", ""),
-        ("pytest", "-m pytest"),
-        ("modelperf", "-m pytest_modelperf"),
-    ):
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n')
-        program.chmod(0o755)
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-
-    def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-        settings = {
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "TMPDIR": str(temporary),
-            "COLUMNS": "80",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_ADDOPTS": options_within(0.5),
-        }
-        return subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=folder,
-            env=environment({**settings, **more}),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
-
-
-def options_within(seconds: float) -> str:
-    return f"-p pytest_modelperf.plugin --modelperf-max-seconds={seconds}"
+    return make_shell(tmp_path)
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ else:
 
 DOCS = ROOT / "docs"
 NAMES = (
+    "tutorial",
     "writing-tests",
     "budgets",
     "ci",
@@ -284,7 +285,7 @@ def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
 
 def yaml_blocks() -> list[tuple[str, str]]:
     found = [(name, block) for name in NAMES for block in blocks("yaml", name)]
-    assert len(found) == 9
+    assert len(found) == 10
     return found
 
 
