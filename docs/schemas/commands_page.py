@@ -15,7 +15,7 @@ import click
 from marked_blocks import code, table, with_block
 
 from pytest_modelperf.cli import main
-from pytest_modelperf.cli.history import ACTIONS
+from pytest_modelperf.cli.history_branch import ACTIONS
 from pytest_modelperf.text.site import SITE
 
 PAGE = Path(__file__).parent.parent / "commands.md"
@@ -60,7 +60,7 @@ def _section(
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
     parts = [f"## modelperf {name}\n", f"```text\nmodelperf {name} {usage}\n```\n", _help(command)]
     parts += [f"[Guide]({guide})\n" for guide in _guides(command)]
-    parts += [table(("option", "meaning"), own)] if own else []
+    parts += ["".join(f"- {typed}: {told}\n" for typed, told in own)] if own else []
     parts += (
         [f"[Options of several commands](#options-of-several-commands): {shared}.\n"]
         if shared

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from marked_blocks import code, table, with_block
@@ -15,8 +15,11 @@ from pytest_modelperf.profiler.hookspecs import Engines, Hooks, Operators
 
 PAGE = Path(__file__).parent.parent / "extending.md"
 _MARK = "hooks"
-# What each hook is called with.
-_ARGUMENTS = {"operators": Operators, "engines": Engines}
+# What each hook calls on the argument of this name.
+_REGISTERING: Mapping[str, Callable[..., object]] = {
+    "operators": Operators.register,
+    "engines": Engines.register,
+}
 
 
 def with_hooks(text: str) -> str:
@@ -29,9 +32,8 @@ def reference() -> str:
     hooks = [each for name, each in vars(Hooks).items() if not name.startswith("_")]
     rows = [(code(_call(hook)), _words(hook)) for hook in hooks]
     parts = [table(("hook", "what it does"), rows)]
-    for name, kind in _ARGUMENTS.items():
-        register = f"{name}.{_call(kind.register)}"
-        parts.append(f"{code(register)}\n\n{_words(kind.register)}\n")
+    for name, register in _REGISTERING.items():
+        parts.append(f"{code(f'{name}.{_call(register)}')}\n\n{_words(register)}\n")
     return "\n".join(parts)
 
 

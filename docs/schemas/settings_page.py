@@ -16,6 +16,7 @@ from pytest_modelperf.spec.setting import Place, Setting
 
 PAGE = Path(__file__).parent.parent / "configuration.md"
 _AS_IN_RUN = "as in the run"
+_OF_RUN = "the [option](#options) of this name, for the model"
 
 
 def with_tables(text: str) -> str:
@@ -54,7 +55,8 @@ def _row_of_run(setting: Setting) -> Sequence[str]:
 def _row_of_model(setting: Setting) -> Sequence[str]:
     default = _AS_IN_RUN if setting.stands_in(Place.OPTION) else _default(setting)
     example = code(setting.example) if setting.example else ""
-    return (code(setting.table_key), default, example, _meaning(setting))
+    meaning = _OF_RUN if setting.stands_in(Place.OPTION) else _meaning(setting)
+    return (code(setting.table_key), default, example, meaning)
 
 
 def _default(setting: Setting) -> str:

@@ -285,7 +285,7 @@ def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
 
 def yaml_blocks() -> list[tuple[str, str]]:
     found = [(name, block) for name in NAMES for block in blocks("yaml", name)]
-    assert len(found) == 10
+    assert len(found) == 9
     return found
 
 
