@@ -53,7 +53,7 @@ bench: $(STAMP)-bench ## Compare the static profile with its peer, in figures an
 evidence: $(STAMP)-bench ## Run every benchmark, and write what it found into the docs
 	@$(BIN)/python benchmarks/evidence.py $(ARGS)
 
-schemas: $(STAMP) ## Write the JSON Schemas, the tables of settings, and the types of arguments
+schemas: $(STAMP) ## Write what is made of the code: JSON Schemas, types, and reference pages
 	@$(BIN)/python docs/schemas/write_schemas.py
 
 docs: $(STAMP)-docs ## Build the site of the docs into site/

@@ -1,18 +1,19 @@
 """The reference of the commands in docs/commands.md, from the definitions of the commands.
 
 `make schemas` writes it between the marks of that page. An option that several commands take in
-the same words stands once, in a table with the names of these commands.
+the same words stands once, in a list at the end.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
-from marked_blocks import code, table, with_block
+from marked_blocks import code, with_block
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.cli.history_branch import ACTIONS
@@ -40,9 +41,18 @@ def reference() -> str:
             takers.setdefault(_row(option), []).append(name)
     common = {row: names for row, names in takers.items() if len(names) >= _COMMON}
     sections = [_section(name, each, common) for name, each in commands.items()]
-    rows = [(typed, ", ".join(names), told) for (typed, told), names in common.items()]
-    shared = table(("option", "commands", "meaning"), rows)
+    shared = _list(_told_apart(common))
     return "\n".join([*sections, f"## Options of several commands\n\n{shared}"])
+
+
+def _told_apart(
+    common: Mapping[tuple[str, str], Sequence[str]],
+) -> Iterator[tuple[str, str]]:
+    """The rows; of an option that stands in two of them, each names its commands."""
+    flags = Counter(typed.split()[0].strip("`") for typed, _ in common)
+    for (typed, told), names in common.items():
+        is_alone = flags[typed.split()[0].strip("`")] == 1
+        yield typed, told if is_alone else f"({', '.join(names)}) {told}"
 
 
 def all_commands() -> Mapping[str, click.Command]:
@@ -51,22 +61,24 @@ def all_commands() -> Mapping[str, click.Command]:
     return dict(sorted({**main.commands, **below}.items()))
 
 
-def _section(
-    name: str, command: click.Command, common: Mapping[tuple[str, str], Sequence[str]]
-) -> str:
+def _section(name: str, command: click.Command, common: Collection[tuple[str, str]]) -> str:
     rows = [_row(option) for option in _options(command)]
     own = [row for row in rows if row not in common]
     shared = ", ".join(code(_name(each)) for each in _options(command) if _row(each) in common)
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
     parts = [f"## modelperf {name}\n", f"```text\nmodelperf {name} {usage}\n```\n", _help(command)]
     parts += [f"[Guide]({guide})\n" for guide in _guides(command)]
-    parts += ["".join(f"- {typed}: {told}\n" for typed, told in own)] if own else []
+    parts += [_list(own)] if own else []
     parts += (
         [f"[Options of several commands](#options-of-several-commands): {shared}.\n"]
         if shared
         else []
     )
     return "\n".join(parts)
+
+
+def _list(rows: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- {typed}: {told}\n" for typed, told in rows)
 
 
 def _help(command: click.Command) -> str:
