@@ -91,6 +91,8 @@ class ModelPerfError(Exception):
         self.remedy = remedy
         # Lines below the message.
         self.details: tuple[str, ...] = ()
+        # The `graph.load.Asked` that other sizes or values may help, if there is one.
+        self.asked: object = None
 
     def __str__(self) -> str:
         return self.worded(PLAIN)
@@ -119,6 +121,10 @@ class MisfitError(ModelError):
 
 class BindingError(ModelPerfError):
     """A dimension of the model has no size, or cannot have the given one: bind it."""
+
+
+class OpenSizesError(BindingError):
+    """Dimensions of the model have no size: give each of them one."""
 
 
 class ExtensionError(ModelPerfError):

@@ -11,8 +11,9 @@ from math import prod
 from typing import TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from pytest_modelperf.errors import BindingError, Remedy, UsageError
+from pytest_modelperf.errors import BindingError, OpenSizesError, Remedy, UsageError
 from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.text.escaping import printable
@@ -51,13 +52,15 @@ _INPUT = re.compile(
 class DeclaredInput(Struct, frozen=True):
     """An input as the model declares it; `dims` is None if not even the rank is declared.
 
-    `known` are sizes of its named dimensions that the model fixes elsewhere.
+    `known` are sizes of its named dimensions that the model fixes elsewhere. `batch_axis` is the
+    axis of the batch, if an operator tells it: that of a recurrent state is the second.
     """
 
     name: str
     dtype: str | None
     dims: tuple[Dim, ...] | None
     known: tuple[tuple[str, int], ...] = ()
+    batch_axis: int | None = None
 
 
 class InputSpec(Struct, frozen=True):
@@ -73,7 +76,8 @@ class Binding(Struct, frozen=True):
     """The dimensions that the user gives; a batch size of None means the model's own.
 
     With a `phase`, lengths, masks and positions follow from it: those of its `step`, or of its
-    middle one. `state` has the outputs of inputs whose pairs the user names.
+    middle one. `state` has the outputs of inputs whose pairs the user names. With `leaves_open`,
+    an input with a dimension that has no size keeps the shape that the model declares.
     """
 
     batch_size: int | None = None
@@ -82,6 +86,7 @@ class Binding(Struct, frozen=True):
     phase: GenerationPhase | None = None
     state: Mapping[str, str] = field(default_factory=dict)
     step: int | None = None
+    leaves_open: bool = False
 
 
 class BoundInputs(Struct, frozen=True):
@@ -173,16 +178,33 @@ def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
         return None
     name = _batch_name(shaped)
     if name is not None:
-        return BatchDim(name, _places(shaped, name), None)
-    unnamed = tuple((i.name, 0) for i in shaped if i.dims and i.dims[0] is None)
+        places = (*_places(shaped, name), *_batch_axes(shaped, None))
+        return BatchDim(name, tuple(dict.fromkeys(places)), None)
+    unnamed = tuple(
+        (i.name, 0) for i in shaped if i.dims and i.dims[0] is None and not i.batch_axis
+    )
     if unnamed:
-        return BatchDim(None, unnamed, None)
-    leading = {i.dims[0] for i in shaped if i.dims}
+        return BatchDim(None, (*unnamed, *_batch_axes(shaped, None)), None)
+    leading = {i.dims[i.batch_axis or 0] for i in shaped if i.dims}
     if len(leading) != 1:
         return None
     size = leading.pop()
-    places = tuple((i.name, 0) for i in shaped)
+    places = tuple((i.name, i.batch_axis or 0) for i in shaped)
     return BatchDim(None, places, size) if isinstance(size, int) else None
+
+
+def open_dims(
+    inputs: Sequence[DeclaredInput], binding: Binding, model: str
+) -> Mapping[str, tuple[tuple[str, int], ...]]:
+    """The dimensions that a binding leaves without a size; each with its places (input, axis)."""
+    binder = _Binder(inputs, replace(binding, leaves_open=True), model)
+    binder.bind()
+    return {name: tuple(places) for name, places in binder.missing.items()}
+
+
+def open_batch(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> int:
+    """The batch size of a binding that may leave other dimensions open."""
+    return bind_inputs(inputs, replace(binding, leaves_open=True), model).batch_size
 
 
 def bind_inputs(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> BoundInputs:
@@ -224,6 +246,15 @@ def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int]
     )
 
 
+def _batch_axes(shaped: Sequence[DeclaredInput], dim: Dim) -> tuple[tuple[str, int], ...]:
+    """The places where an operator tells the batch, if the model declares this dimension there."""
+    return tuple(
+        (i.name, i.batch_axis)
+        for i in shaped
+        if i.dims and i.batch_axis and i.dims[i.batch_axis] == dim
+    )
+
+
 class _Binder:
     """One binding of one model's inputs."""
 
@@ -237,6 +268,7 @@ class _Binder:
         self.batch_size = binding.batch_size
         self.rebound = False
         self.changed_inputs: list[str] = []
+        self.missing: dict[str, list[tuple[str, int]]] = {}
 
     def bind(self) -> BoundInputs:
         self.check_request()
@@ -244,11 +276,10 @@ class _Binder:
         self.sizes_from_model()
         self.bind_batch()
         shapes: dict[str, tuple[int, ...] | None] = {}
-        missing: dict[str, list[str]] = {}
         for declared in self.inputs:
-            shapes[declared.name] = self.shape_of(declared, missing)
-        if missing:
-            raise self.missing_dims(missing)
+            shapes[declared.name] = self.shape_of(declared)
+        if self.missing and not self.binding.leaves_open:
+            raise self.missing_dims()
         for name, shape in shapes.items():
             self.check_shape(name, shape)
         return BoundInputs(
@@ -367,27 +398,25 @@ class _Binder:
                 sizes.add(size)
         return sizes.pop() if len(sizes) == 1 else None
 
-    def shape_of(
-        self, declared: DeclaredInput, missing: dict[str, list[str]]
-    ) -> tuple[int, ...] | None:
+    def shape_of(self, declared: DeclaredInput) -> tuple[int, ...] | None:
         spec = self.specs.get(declared.name)
         if spec is not None:
             return spec.shape
         if declared.dims is None:
             return None
-        shape = []
+        shape: list[int | None] = []
         for axis, dim in enumerate(declared.dims):
             size = self.size_of(declared, axis, dim)
             if size is None:
                 name = _dim_name(declared, axis, dim) or ""
-                missing.setdefault(name, []).append(f"{printable(declared.name)}[{axis}]")
-                size = 1
+                self.missing.setdefault(name, []).append((declared.name, axis))
             shape.append(size)
-        return tuple(shape)
+        return None if None in shape else tuple(shape)  # type: ignore[arg-type]  # no None is left
 
     def size_of(self, declared: DeclaredInput, axis: int, dim: Dim) -> int | None:
         batch = self.batch
-        if batch is not None and batch.name is None and (declared.name, axis) in batch.places:
+        is_batch = batch is not None and (declared.name, axis) in batch.places
+        if is_batch and (batch.name is None or dim is None):  # type: ignore[union-attr]  # by is_batch
             return self.batch_size
         if isinstance(dim, int):
             return dim
@@ -396,13 +425,17 @@ class _Binder:
             return self.sizes[name]
         return None if dim is None else evaluate(dim, self.sizes)
 
-    def missing_dims(self, missing: Mapping[str, Sequence[str]]) -> BindingError:
+    def missing_dims(self) -> OpenSizesError:
+        missing = {
+            name: [f"{printable(place)}[{axis}]" for place, axis in places]
+            for name, places in self.missing.items()
+        }
         places = "; ".join(
             f"{printable(name)!r} (in {', '.join(where[:4])}{', ...' if len(where) > 4 else ''})"
             for name, where in missing.items()
         )
         several = len(missing) > 1
-        return BindingError(
+        return OpenSizesError(
             f"{self.model} has {'dimensions' if several else 'a dimension'} without a size: "
             f"{places}.",
             Remedy("Give {dims}", dims=[*map(printable, missing)]),

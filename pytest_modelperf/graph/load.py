@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from onnx import TypeProto
 
-from pytest_modelperf.errors import MisfitError, ModelError, Remedy
+from pytest_modelperf.errors import MisfitError, ModelError, OpenSizesError, Remedy
 from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, verify_rebound
 from pytest_modelperf.graph.binding import (
     Binding,
@@ -30,6 +31,7 @@ from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
+from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
 from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
 from pytest_modelperf.graph.validity import (
@@ -90,6 +92,14 @@ class BoundModel(Struct, frozen=True, eq=False):
         return None if tensor is None else self.file.read_tensor(tensor)
 
 
+class Asked(Struct, frozen=True, eq=False):
+    """A model and the sizes that somebody asked for, as an error about sizes carries it."""
+
+    file: ModelFile
+    binding: Binding
+    shape_rules: Mapping[str, ShapeRule]
+
+
 def load_model(
     file: ModelFile,
     binding: Binding | None = None,
@@ -99,10 +109,25 @@ def load_model(
     """The model in `file` with every input bound as `binding` says.
 
     `shape_rules` are the rules of plugins, by `domain::Op`; they take precedence. `observation`
-    comes from a run of the same model.
+    comes from a run of the same model. An error about sizes carries an `Asked`.
     """
-    binding = binding or Binding()
-    rules = shape_rules or {}
+    asked = Asked(file, binding or Binding(), shape_rules or {})
+    with asking(asked):
+        return _load(asked, observation)
+
+
+@contextmanager
+def asking(asked: Asked) -> Iterator[None]:
+    """Has an error about sizes carry what was asked for."""
+    try:
+        yield
+    except (MisfitError, OpenSizesError) as error:
+        error.asked = asked
+        raise
+
+
+def _load(asked: Asked, observation: Observation | None) -> BoundModel:
+    file, binding, rules = asked.file, asked.binding, asked.shape_rules
     unfolded = _unfolded(file)
     proto, block = unfolded.proto, unfolded.block
     resolver = Resolver(
@@ -150,6 +175,8 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
         for info in proto.graph.input
         if info.name not in stored
     )
+    batches = state_batches(proto.graph)
+    inputs = tuple(replace(each, batch_axis=batches.get(each.name)) for each in inputs)
     sizes = head_sizes(proto.graph)
     return tuple(_with_head_size(each, sizes) for each in inputs) if sizes else inputs
 

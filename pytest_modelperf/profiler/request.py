@@ -12,7 +12,9 @@ from pytest_modelperf.errors import ModelError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.load import (
+    Asked,
     BoundModel,
+    asking,
     declared_inputs,
     declared_outputs,
     load_model,
@@ -195,7 +197,8 @@ def _batch_size(binding: Binding, file: ModelFile) -> int:
     phase = bind_phase(inputs, declared_outputs(file.proto), binding, file.name)
     if phase is not None:
         return phase.batch_size
-    return bind_inputs(inputs, binding, file.name).batch_size
+    with asking(Asked(file, binding, {})):
+        return bind_inputs(inputs, binding, file.name).batch_size
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:

@@ -303,7 +303,14 @@ def _note(
     value = array.reshape(-1)[0]
     shown = value.item()
     size = format_shape(shape) if shape else ""
+    real = f"{demand.compared[0]:g}" if demand.compared else "VALUE"
     return (
-        f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. Give "
-        f"its real value as the input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
+        f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. "
+        f"{_advice(demand)} as the input {shell_word(f'{name}:{dtype}:{size}:{real}')}"
     )
+
+
+def _advice(demand: Demand) -> str:
+    if not demand.compared:
+        return "Give its real value"
+    return f"The graph compares it with {demand.compared[0]:g}: give that value, or its real one,"

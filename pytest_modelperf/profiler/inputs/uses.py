@@ -30,7 +30,8 @@ class Demand(Struct, frozen=True):
     """The values that uses of an input ask for: bounds, both included, and the best value.
 
     `words` are the only texts that they take. `decides` says which work depends on the value: then
-    a value from the user is better than any made one.
+    a value from the user is better than any made one. `compared` are the values at which it decides
+    otherwise, by the constants that the graph compares it with.
     """
 
     low: float = -math.inf
@@ -38,6 +39,7 @@ class Demand(Struct, frozen=True):
     value: float | None = None
     decides: str = ""
     words: tuple[str, ...] = ()
+    compared: tuple[float, ...] = ()
 
     def shifted(self, low: float, high: float) -> Demand:
         """The demand on x, if this demand is on x plus something from `low` to `high`."""
@@ -60,6 +62,7 @@ class Demand(Struct, frozen=True):
             self.value if self.value is not None else other.value,
             self.decides or other.decides,
             self.words or other.words,
+            (*self.compared, *(v for v in other.compared if v not in self.compared)),
         )
 
 
@@ -115,11 +118,26 @@ class Uses(Struct, frozen=True):
                 demand = _demand(node, index, is_float=is_float)
                 if demand is not None:
                     yield _moved(demand, step.added)
+                if node.op_type in _COMPARISONS:
+                    yield from self._compared(node, index, step)
                 steps.extend(_passed_on(node, index, step))
             for each in steps:
                 if (each.tensor, each.added) not in seen:
                     seen.add((each.tensor, each.added))
                     waiting.append(each)
+
+    def _compared(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
+        """The demand of a comparison with a constant that decides what runs."""
+        other = node.optional_input(1 - index)
+        value = None if other is None else other.value
+        result = node.outputs[0] if node.outputs else None
+        if value is None or value.size != 1 or value.dtype.kind not in "iuf" or result is None:
+            return
+        decides = next((f.demand.decides for f in self.demands(result) if f.demand.decides), "")
+        if decides and step.added is not None:
+            edge = float(value.reshape(-1)[0]) - step.added[0]
+            values = (edge,) if node.op_type == "Equal" else (edge, edge + 1, edge - 1)
+            yield _Found(Demand(decides=decides, compared=values), is_changed=True)
 
 
 def _add_uses(graph: Graph, uses: Uses) -> None:
@@ -186,6 +204,7 @@ _PASSES: Mapping[str, Sequence[int]] = {
 # Only the first output of these operators has them.
 _FIRST_OUTPUT = frozenset({"Dropout", "TopK", "Unique"})
 _SUMS = frozenset({"Add", "Sub"})
+_COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 # The smallest index is the safest for values computed here.
 _COMPUTES = frozenset({"Mul", "Mod", "ReduceSum", "Sum"})
 

@@ -1,0 +1,404 @@
+"""Follow an axis of an input through the operators that use it, to the sizes that these want.
+
+A convolution makes one element of every `stride`, so the sizes that fit are multiples of the
+product of the strides. Where an operator takes one size only (a product with a stored matrix, a
+Squeeze, a sum with a stored tensor), the operators before it tell which sizes of the input lead
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import isqrt, prod
+from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.graph.structure import Node, Tensor
+from pytest_modelperf.profiler.inputs.uses import Uses
+from pytest_modelperf.text.escaping import printable
+
+# The most places that one axis is followed to.
+_MAX_PLACES = 20_000
+# Larger steps and sizes are products of a mistake, not sizes of inputs.
+_LARGEST = 1 << 20
+
+
+class Interval(Struct, frozen=True):
+    """Sizes from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+
+class Window(Struct, frozen=True):
+    """A sliding window makes `(size + padding - kernel) // stride + 1` elements."""
+
+    kernel: int
+    stride: int
+    padding: int
+
+    def before(self, wanted: Interval) -> Interval | None:
+        """The sizes of which the window makes the wanted ones; None if there are none."""
+        low = (wanted.low - 1) * self.stride + self.kernel - self.padding
+        high = wanted.high * self.stride + self.kernel - self.padding - 1
+        return Interval(max(low, 1), high) if high >= 1 else None
+
+
+class Merge(Struct, frozen=True):
+    """A Flatten multiplies `others`, the known sizes, with unknown ones, which are taken equal."""
+
+    others: int
+    unknown: int
+
+    def before(self, wanted: Interval) -> Interval | None:
+        product, rest = divmod(wanted.low, self.others or 1)
+        side = isqrt(product) if self.unknown == 2 else product
+        if wanted.low != wanted.high or rest or side**self.unknown != product or not side:
+            return None
+        return Interval(side, side)
+
+
+class Wish(Struct, frozen=True):
+    """The sizes of an input's axis that an operator takes; multiples of `step` are the surest."""
+
+    sizes: Interval
+    step: int
+    reason: str
+
+
+class AxisUses(Struct):
+    """What the uses of an axis say of its size.
+
+    `steps` are numbers whose multiples operators take, each with its reason; `step` is the product
+    of all strides. No window has an element below the size `least`. `cache_of` names the Concat
+    that adds new entries to it, if the axis is that of a cache.
+    """
+
+    step: int = 1
+    least: int = 1
+    steps: dict[int, str] = field(default_factory=dict)
+    wishes: list[Wish] = field(default_factory=list)
+    cache_of: str = ""
+
+
+class _Place(Struct, frozen=True):
+    """An axis of a tensor on the way, and what lies before it."""
+
+    tensor: Tensor
+    axis: int
+    before: tuple[Window | Merge, ...] = ()
+    step: int = 1
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        return self.tensor.shape or ()
+
+    def back(self, sizes: Interval) -> Interval | None:
+        """The sizes of the input that lead to these sizes here."""
+        found: Interval | None = sizes
+        for each in reversed(self.before):
+            found = None if found is None else each.before(found)
+        return found
+
+
+def follow_axis(tensor: Tensor, axis: int, uses: Uses) -> AxisUses:
+    """What all uses of an axis of an input say of its size."""
+    walk = _Walk()
+    waiting = [_Place(tensor, axis)]
+    seen = {(tensor, axis, 1)}
+    while waiting and len(seen) < _MAX_PLACES:
+        place = waiting.pop()
+        onward = [replace(place, tensor=each) for each in uses.aliases.get(place.tensor, ())]
+        for node, index in uses.nodes.get(place.tensor, ()):
+            onward.extend(walk.behind(node, index, place))
+        for each in onward:
+            key = (each.tensor, each.axis, each.step)
+            if key not in seen and each.step <= _LARGEST:
+                seen.add(key)
+                waiting.append(each)
+    return walk.found
+
+
+def _named(node: Node) -> str:
+    return f"{node.op_type} {printable(node.name or node.id)!r}"
+
+
+def _to_outputs(node: Node, place: _Place, axis: int) -> Iterator[_Place]:
+    for tensor in node.outputs:
+        if tensor is not None:
+            yield replace(place, tensor=tensor, axis=axis)
+
+
+class _Walk:
+    """Notes what each operator on the way wants, and yields the places behind it."""
+
+    def __init__(self) -> None:
+        self.found = AxisUses()
+        self._rules: Mapping[str, _Rule] = {
+            **dict.fromkeys(_WINDOWS, self._slide),
+            **dict.fromkeys(_ENLARGING, self._enlarge),
+            **dict.fromkeys(_RECURRENT, self._recur),
+            **dict.fromkeys(("Gemm", "MatMul"), self._multiply),
+            **dict.fromkeys(("Flatten", "Reshape"), self._reshape),
+            "Concat": self._join,
+            "Gather": self._gather,
+            "Pad": self._pad,
+            "Slice": self._slice,
+            "SpaceToDepth": self._to_depth,
+            "Squeeze": self._squeeze,
+            "Transpose": self._transpose,
+            "Unsqueeze": self._unsqueeze,
+        }
+
+    def behind(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        if node.op_type.startswith("Reduce"):
+            return self._reduce(node, index, place)
+        return self._rules.get(node.op_type, self._keep)(node, index, place)
+
+    def _wish(self, place: _Place, size: int, reason: str) -> None:
+        sizes = place.back(Interval(size, size))
+        if sizes is not None and sizes.low <= _LARGEST:
+            self.found.wishes.append(Wish(sizes, place.step, reason))
+
+    def _step(self, step: int, reason: str) -> None:
+        if step <= _LARGEST:
+            self.found.steps.setdefault(step, reason)
+
+    def _keep(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
+        """The axis stays, counted from the end; a stored tensor beside it can have its size."""
+        behind = place.axis - len(place.shape)
+        for other in node.inputs if node.op_type in _ELEMENTWISE else ():
+            shape = None if other is None or not other.is_constant else other.shape
+            size = shape[behind] if shape is not None and len(shape) >= -behind else None
+            if size is not None and size > 1:
+                self._wish(place, size, f"{_named(node)} adds {size} stored values to it")
+        for tensor in node.outputs:
+            shape = None if tensor is None else tensor.shape
+            least = len(place.shape)
+            is_kept = node.op_type in _ELEMENTWISE or (shape is not None and len(shape) == least)
+            if tensor is not None and shape is not None and len(shape) >= least and is_kept:
+                yield replace(place, tensor=tensor, axis=behind + len(shape))
+
+    def _slide(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        at = place.axis - 2
+        kernel = _kernel(node, at) if index == 0 and at >= 0 else None
+        if index == 0 and place.axis == 0:
+            yield from _to_outputs(node, place, 0)
+        if kernel is None:
+            return
+        stride = _along(node, "strides", at)
+        reach = (kernel - 1) * _along(node, "dilations", at) + 1
+        step = place.step * stride
+        if stride > 1:
+            self.found.step = max(self.found.step, step)
+            self._step(step, f"the strides up to {_named(node)} multiply to {step}")
+        window = Window(reach, stride, _padding(node, at, reach, stride))
+        place = replace(place, before=(*place.before, window), step=step)
+        least = place.back(Interval(1, _LARGEST))
+        if least is not None:
+            self.found.least = max(self.found.least, least.low)
+        yield from _to_outputs(node, place, place.axis)
+
+    def _enlarge(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """Behind an operator that makes the axis larger, steps and sizes begin anew."""
+        if index == 0:
+            yield from _to_outputs(node, replace(place, before=(), step=1), place.axis)
+
+    def _pad(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """A fixed number of elements more, or an unknown one."""
+        pads = node.attr_ints("pads") or _values(node, 1)
+        rank = len(place.shape)
+        if index != 0:
+            return
+        if len(pads) != 2 * rank:
+            yield from self._enlarge(node, index, place)
+            return
+        window = Window(1, 1, pads[place.axis] + pads[rank + place.axis])
+        place = replace(place, before=(*place.before, window))
+        yield from _to_outputs(node, place, place.axis)
+
+    def _to_depth(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
+        block = node.attr_int("blocksize", 1)
+        step = place.step * block
+        self._step(step, f"{_named(node)} takes blocks of {block}")
+        before = (*place.before, Window(block, block, 0))
+        yield from _to_outputs(node, replace(place, before=before, step=step), place.axis)
+
+    def _slice(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """A slice that takes every second element is a stride; any other size is left open."""
+        if index != 0:
+            return
+        axes, strides = _values(node, 3), _values(node, 4)
+        rank = len(place.shape)
+        stride = dict(zip([a % rank for a in axes], strides, strict=False)).get(place.axis, 1)
+        if stride > 1:
+            step = place.step * stride
+            self.found.step = max(self.found.step, step)
+            self._step(step, f"the strides up to {_named(node)} multiply to {step}")
+            before = (*place.before, Window(1, stride, 0))
+            place = replace(place, before=before, step=step)
+        elif place.axis in {a % rank for a in axes} or not axes:
+            place = replace(place, before=(), step=1)
+        yield from _to_outputs(node, place, place.axis)
+
+    def _recur(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """A recurrent operator keeps the steps of the sequence, its first axis."""
+        if index == 0 and place.axis == 0 and node.outputs and node.outputs[0] is not None:
+            yield replace(place, tensor=node.outputs[0], axis=0)
+
+    def _multiply(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """The inner axis of a product has as many elements as the other factor has rows."""
+        if index > 1:
+            return
+        other = node.optional_input(1 - index)
+        if place.axis != _inner_axis(node, index, len(place.shape)):
+            yield from self._keep(node, index, place)
+        elif other is not None and other.is_constant and other.shape:
+            rows = other.shape[_inner_axis(node, 1 - index, len(other.shape))]
+            if rows is not None:
+                self._wish(place, rows, f"{_named(node)} takes {rows} features")
+
+    def _reshape(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """Merged axes have a product to meet; an axis that is cut has tiles to fill."""
+        shape, axis = place.shape, place.axis
+        target = _target(node, shape)
+        if index != 0 or not target or not shape:
+            return
+        kept = _kept(shape, target)
+        if axis < kept:
+            yield from _to_outputs(node, place, axis)
+        elif kept == len(target) - 1:
+            merged = [size for at, size in enumerate(shape) if at >= kept]
+            unknown = sum(size is None for size in merged)
+            others = prod(size for size in merged if size is not None)
+            place = replace(place, before=(*place.before, Merge(others, unknown)))
+            if target[-1] > 0:
+                self._wish(place, target[-1], f"{_named(node)} makes {target[-1]} of it")
+            yield from _to_outputs(node, place, kept)
+        else:
+            for tile in sorted({size for size in target[1:] if size > 1} - set(shape)):
+                self._step(place.step * tile, f"{_named(node)} cuts it into tiles of {tile}")
+
+    def _join(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        if node.attr_int("axis", 0) % max(len(place.shape), 1) != place.axis:
+            yield from self._keep(node, index, place)
+            return
+        others = [t for at, t in enumerate(node.inputs) if t is not None and at != index]
+        if index == 0 and not place.before and any(not each.is_constant for each in others):
+            self.found.cache_of = _named(node)
+        # The others add to the size, so no operator behind wants one of this axis alone.
+        yield from _to_outputs(node, replace(place, before=(), step=1), place.axis)
+
+    def _gather(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """The axes of the indices take the place of the axis that they index."""
+        indices = node.optional_input(1)
+        data = node.optional_input(0)
+        ranks = [None if t is None or t.shape is None else len(t.shape) for t in (data, indices)]
+        if ranks[0] is None or ranks[1] is None:
+            return
+        axis = node.attr_int("axis", 0) % ranks[0]
+        if index == 1:
+            yield from _to_outputs(node, place, axis + place.axis)
+        elif place.axis != axis:
+            later = place.axis + ranks[1] - 1
+            yield from _to_outputs(node, place, place.axis if place.axis < axis else later)
+
+    def _squeeze(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        axes = _axes(node, len(place.shape)) if index == 0 else ()
+        if place.axis in axes:
+            self._wish(place, 1, f"{_named(node)} removes it, so it has to shrink to 1 there")
+        elif axes:
+            yield from _to_outputs(node, place, place.axis - sum(a < place.axis for a in axes))
+
+    def _unsqueeze(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        if index == 0:
+            rank = len(place.shape) + (len(node.attr_ints("axes")) or len(_values(node, 1)))
+            added = _axes(node, rank)
+            kept = [axis for axis in range(rank) if axis not in added]
+            if place.axis < len(kept):
+                yield from _to_outputs(node, place, kept[place.axis])
+
+    def _reduce(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        axes = _axes(node, len(place.shape)) if index == 0 else ()
+        if axes and place.axis not in axes:
+            lost = 0 if node.attr_int("keepdims", 1) else sum(a < place.axis for a in axes)
+            yield from _to_outputs(node, place, place.axis - lost)
+
+    def _transpose(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
+        order = node.attr_ints("perm", tuple(reversed(range(len(place.shape)))))
+        if place.axis in order:
+            yield from _to_outputs(node, place, order.index(place.axis))
+
+
+_Rule: TypeAlias = "Callable[[Node, int, _Place], Iterator[_Place]]"
+
+_WINDOWS = ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv")
+_ENLARGING = ("ConvTranspose", "DepthToSpace", "Resize", "Upsample")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
+
+
+def _inner_axis(node: Node, index: int, rank: int) -> int:
+    """The axis of a factor over which a product sums up."""
+    is_turned = bool(node.attr_int("transB" if index else "transA", 0))
+    return rank - 1 if (index == 0) != is_turned else max(rank - 2, 0)
+
+
+def _kernel(node: Node, at: int) -> int | None:
+    """The size of a window along a spatial axis: an attribute, or that of its weight."""
+    given = node.attr_ints("kernel_shape")
+    if at < len(given):
+        return given[at]
+    weight = node.optional_input(3 if node.op_type == "QLinearConv" else 1)
+    shape = None if weight is None else weight.shape
+    return None if shape is None or at + 2 >= len(shape) else shape[at + 2]
+
+
+def _along(node: Node, attribute: str, at: int) -> int:
+    given = node.attr_ints(attribute)
+    return given[at] if at < len(given) else 1
+
+
+def _padding(node: Node, at: int, reach: int, stride: int) -> int:
+    """The elements that are added at both ends together."""
+    if node.attr_str("auto_pad", "NOTSET").startswith("SAME"):
+        return reach - 1
+    pads = node.attr_ints("pads")
+    half = len(pads) // 2
+    both = pads[at] + pads[half + at] if at < half else 0
+    return both + (stride - 1 if node.attr_int("ceil_mode", 0) else 0)
+
+
+def _values(node: Node, index: int) -> tuple[int, ...]:
+    """The elements of an input that is a small constant; none if it is something else."""
+    tensor = node.optional_input(index)
+    if tensor is None or tensor.value is None:
+        return ()
+    return tuple(int(each) for each in tensor.value.reshape(-1))
+
+
+def _axes(node: Node, rank: int) -> tuple[int, ...]:
+    axes = node.attr_ints("axes") or _values(node, 1)
+    return tuple(axis % rank for axis in axes) if rank else ()
+
+
+def _target(node: Node, shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    """The shape that a Reshape or a Flatten makes; 0 keeps a size, -1 takes what is left."""
+    if node.op_type == "Flatten":
+        return (0, -1) if node.attr_int("axis", 1) == 1 and len(shape) > 1 else ()
+    return _values(node, 1) or node.attr_ints("shape")
+
+
+def _kept(shape: tuple[int | None, ...], target: tuple[int, ...]) -> int:
+    """How many leading axes a target keeps; the batch counts as kept whatever stands for it."""
+    kept = 0
+    for old, new in zip(shape, target, strict=False):
+        is_same = new == 0 or (old is not None and new == old)
+        # One unknown size can be that of a -1, if all behind it are kept.
+        is_rest = new == -1 and shape[kept + 1 :] == target[kept + 1 :]
+        if kept and not (is_same or is_rest):
+            break
+        kept += 1
+    return kept

@@ -1,0 +1,199 @@
+"""The sizes to try for each open dimension, the likeliest first."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+
+from msgspec import Struct
+
+from pytest_modelperf.graph.binding import DeclaredInput
+from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.profiler.inputs.uses import find_uses
+from pytest_modelperf.sizing.axes import AxisUses, Interval, follow_axis
+
+# What inputs of models usually have, in the order in which they are tried.
+_USUAL = (64, 224, 320, 512, 640)
+_USUAL_OF_IMAGES = (224, 320, 512, 640, 64)
+# Windows that a signal is made to fill, where its size is a matter of thousands.
+_WINDOWS = 64
+# Multiples of a step that are tried after the usual sizes.
+_MULTIPLES = 16
+_RARE = (128, 256, 1024, 2048, 4096, 16_384)
+_MASK = re.compile(r"mask", re.IGNORECASE)
+_IMAGE_RANK, _MOST_CHANNELS = 4, 4
+
+Places = Sequence[tuple[str, int]]
+
+
+class Candidate(Struct, frozen=True):
+    """A size to try, or with `beside` what a size adds to that of a cache; `reason` is a clause."""
+
+    size: int
+    reason: str
+    beside: str = ""
+
+
+class OpenDim(Struct, frozen=True):
+    """An open dimension and its candidates; the first of one that `is_batch` is tried longest."""
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    is_batch: bool = False
+
+
+def open_dims_of(
+    graph: Graph, inputs: Sequence[DeclaredInput], open_places: Mapping[str, Places], batch: int
+) -> tuple[OpenDim, ...]:
+    """The open dimensions of a model, each with its candidates.
+
+    `graph` is that of the model with open shapes, `open_places` have the dimensions by their names.
+    """
+    uses = find_uses(graph)
+    tensors = {tensor.name: tensor for tensor in graph.inputs}
+    declared = {each.name: each for each in inputs}
+    wants = {
+        name: _joined([follow_axis(tensors[own], axis, uses) for own, axis in places])
+        for name, places in open_places.items()
+    }
+    caches = [name for name, want in wants.items() if want.cache_of]
+    found = []
+    for name, places in open_places.items():
+        own = tuple(_sizes(wants[name], [declared[each] for each, _ in places]))
+        if caches and name not in caches:
+            own = _beside_cache(own, caches[0], wants[caches[0]].cache_of, places)
+        is_batch = all(_is_batch(declared[each], axis) for each, axis in places)
+        if is_batch:
+            own = (Candidate(batch, "the batch size of the other inputs"), *own)
+        found.append(OpenDim(name, own, is_batch))
+    return tuple(found)
+
+
+def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
+    """One candidate for each dimension, the likeliest choices first; none comes twice.
+
+    At first all dimensions take their first, second, third candidate together, because equal sizes
+    fit most often. After that they change one by one.
+    """
+    seen = set()
+    longest = max((len(each.candidates) for each in dims), default=1)
+    together = (
+        tuple(0 if d.is_batch else min(rank, len(d.candidates) - 1) for d in dims)
+        for rank in range(longest)
+    )
+    for ranks in (*together, *_one_by_one([len(each.candidates) for each in dims])):
+        if ranks not in seen:
+            seen.add(ranks)
+            yield _chosen(dims, ranks)
+
+
+def _chosen(dims: Sequence[OpenDim], ranks: Sequence[int]) -> Mapping[str, Candidate]:
+    chosen = {d.name: d.candidates[rank] for d, rank in zip(dims, ranks, strict=True)}
+    return {
+        name: Candidate(each.size + chosen[each.beside].size, each.reason) if each.beside else each
+        for name, each in chosen.items()
+    }
+
+
+def _one_by_one(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All choices of ranks, those with the smallest sum first."""
+    first = (0,) * len(lengths)
+    waiting, seen, number = [(0, 0, first)], {first}, count(1)
+    while waiting:
+        total, _, ranks = heapq.heappop(waiting)
+        yield ranks
+        for at, rank in enumerate(ranks):
+            further = (*ranks[:at], rank + 1, *ranks[at + 1 :])
+            if rank + 1 < lengths[at] and further not in seen:
+                seen.add(further)
+                heapq.heappush(waiting, (total + 1, next(number), further))
+
+
+def _joined(uses: Sequence[AxisUses]) -> AxisUses:
+    """What the axes of one dimension want together."""
+    steps: dict[int, str] = {}
+    for each in reversed(uses):
+        steps |= each.steps
+    return AxisUses(
+        step=max(each.step for each in uses),
+        least=max(each.least for each in uses),
+        steps=steps,
+        wishes=[wish for each in uses for wish in each.wishes],
+        cache_of=next((each.cache_of for each in uses if each.cache_of), ""),
+    )
+
+
+def _sizes(want: AxisUses, inputs: Sequence[DeclaredInput]) -> Iterator[Candidate]:
+    """The sizes that operators want, the usual ones that fit the strides, then multiples."""
+    seen: set[int] = set()
+    for each in _all_sizes(want, _is_image(inputs)):
+        if each.size not in seen:
+            seen.add(each.size)
+            yield each
+
+
+def _all_sizes(want: AxisUses, is_image: bool) -> Iterator[Candidate]:  # noqa: FBT001  # private
+    usual = _USUAL_OF_IMAGES if is_image else _USUAL
+    for wish in want.wishes:
+        for size in _inside(wish.sizes, wish.step, usual):
+            yield Candidate(size, wish.reason)
+    strides = want.steps.get(want.step, "")
+    if want.step > min(usual) and not is_image:
+        size = _rounded(want.least + (_WINDOWS - 1) * want.step, want.step)
+        yield Candidate(size, f"{strides}, and so it has some {_WINDOWS} windows")
+    for size in usual:
+        rounded = _rounded(max(size, want.least), want.step)
+        fits = f"a usual size; {strides}" if strides else "a usual size"
+        yield Candidate(rounded, fits if rounded == size else strides or _enough(want.least))
+    for step, reason in sorted(want.steps.items()):
+        for size in usual:
+            yield Candidate(_rounded(max(size, want.least), step), reason)
+        for factor in range(1, _MULTIPLES + 1):
+            yield Candidate(_rounded(max(factor * step, want.least), step), reason)
+    for size in (*range(1, _MULTIPLES + 1), *_RARE):
+        yield Candidate(size, "tried one after the other")
+
+
+def _enough(least: int) -> str:
+    return f"its windows take {least} or more"
+
+
+def _inside(sizes: Interval, step: int, usual: Sequence[int]) -> Iterator[int]:
+    """Sizes of an interval: usual ones, multiples of the step, and its ends."""
+    fitting = [size for size in usual if sizes.low <= size <= sizes.high and size % step == 0]
+    yield from fitting
+    multiple = sizes.high // step * step
+    if multiple >= sizes.low:
+        yield multiple
+    yield sizes.low
+    yield sizes.high
+
+
+def _rounded(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def _is_image(inputs: Sequence[DeclaredInput]) -> bool:
+    """Whether all inputs are images by their shapes: a few channels, and two axes more."""
+    return all(
+        each.dims is not None
+        and len(each.dims) == _IMAGE_RANK
+        and any(isinstance(dim, int) and dim <= _MOST_CHANNELS for dim in each.dims[1:])
+        for each in inputs
+    )
+
+
+def _is_batch(declared: DeclaredInput, axis: int) -> bool:
+    """Whether an axis is where the batch stands: it leads an input of several axes."""
+    return axis == (declared.batch_axis or 0) and len(declared.dims or ()) > 1
+
+
+def _beside_cache(
+    own: Sequence[Candidate], cache: str, concat: str, places: Places
+) -> tuple[Candidate, ...]:
+    """The candidates, and each with the size of the cache added: masks cover both."""
+    longer = [Candidate(each.size, f"{concat} adds it to {cache}", cache) for each in own]
+    is_mask = any(_MASK.search(name) for name, _ in places)
+    return (*longer, *own) if is_mask else (*own, *longer)

@@ -1,0 +1,74 @@
+"""Found sizes in words: as a command, as a table of `pyproject.toml`, as arguments of a marker."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.sizing.records import FoundSizes
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def render_command(found: FoundSizes, typed: Sequence[str], program: str = "modelperf") -> str:
+    """The command that was typed, with the found sizes: `modelperf profile m.onnx --dim seq=64`.
+
+    `typed` are its words without the program.
+    """
+    return " ".join([program, *map(shell_word, [*typed, *command_words(found)])])
+
+
+def command_words(found: FoundSizes) -> tuple[str, ...]:
+    """The options that give the found sizes, one word each."""
+    dims = (word for each in found.dims for word in ("--dim", f"{each.name}={each.size}"))
+    inputs = (word for text in found.input_texts for word in ("--input", text))
+    return (*dims, *inputs)
+
+
+def render_table(found: FoundSizes, path: str) -> str:
+    """The table of the model at a path below the root, ready to paste into `pyproject.toml`."""
+    return "\n".join([f"[tool.modelperf.models.{_quoted(path)}]", *table_lines(found)])
+
+
+def table_lines(found: FoundSizes) -> Iterator[str]:
+    """The keys of the table of a model: `dims` and `inputs`, as far as there are any."""
+    if found.dims:
+        sizes = ", ".join(f"{_key(each.name)} = {each.size}" for each in found.dims)
+        yield f"dims = {{{sizes}}}"
+    if found.inputs:
+        yield f"inputs = [{', '.join(map(_quoted, found.input_texts))}]"
+
+
+def render_arguments(found: FoundSizes) -> str:
+    """The arguments of a marker or of the fixture: `dims={"seq": 64}`."""
+    parts = []
+    if found.dims:
+        sizes = ", ".join(f"{_quoted(each.name)}: {each.size}" for each in found.dims)
+        parts.append(f"dims={{{sizes}}}")
+    if found.inputs:
+        parts.append(f"inputs=[{', '.join(map(_quoted, found.input_texts))}]")
+    return ", ".join(parts)
+
+
+def reason_lines(found: FoundSizes) -> Iterator[str]:
+    """One line for each size and value, with its reason, and one about the run."""
+    for size in found.dims:
+        yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {size.reason}"
+    for given in found.inputs:
+        yield f"{printable(given.text)}: {given.reason}"
+    if found.has_run:
+        yield "one inference ran with these sizes"
+    elif found.not_run is not None:
+        yield f"these sizes fit by shapes; no inference was tried: {found.not_run}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    """A text as Python and TOML write it, which here is as JSON does."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,48 @@
+"""The values to try for inputs that choose a branch: those that the graph compares them with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.structure import Graph, Tensor
+from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
+from pytest_modelperf.sizing.records import FoundInput
+from pytest_modelperf.text.units import format_shape
+
+
+def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, ...]]:
+    """The choices of values, the likeliest first; at last the made values, which need no option."""
+    given = {spec.name for spec in binding.inputs}
+    uses = find_uses(graph)
+    choices = []
+    for tensor in graph.inputs:
+        if tensor.name in given or not _is_scalar(tensor):
+            continue
+        demand = demand_on(tensor, graph, uses)
+        values = demand.compared
+        if tensor.dtype == "bool" and demand.decides:
+            values = (1.0, 0.0)
+        found = [
+            FoundInput(tensor.name, _text(tensor, value), _reason(demand.decides, value))
+            for value in values
+        ]
+        if found:
+            choices.append(found)
+    yield from product(*choices)
+    if choices:
+        yield ()
+
+
+def _is_scalar(tensor: Tensor) -> bool:
+    return tensor.dtype is not None and tensor.shape is not None and tensor.shape in ((), (1,))
+
+
+def _text(tensor: Tensor, value: float) -> str:
+    size = format_shape(tensor.shape) if tensor.shape else ""
+    return f"{tensor.name}:{tensor.dtype}:{size}:{value:g}"
+
+
+def _reason(decides: str, value: float) -> str:
+    return f"decides {decides}; the graph compares it with {value:g}"
