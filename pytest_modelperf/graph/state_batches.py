@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 
@@ -19,15 +19,20 @@ def state_batches(graph: onnx.GraphProto) -> dict[str, int]:
 
     Such an input often leaves its batch without a name, or fixes it, while the data names it.
     """
-    sources: dict[str, str] = {}
-    states: set[str] = set()
+    sources: dict[str, list[str]] = {}
+    states: list[str] = []
     for node in _walk(graph):
         if node.op_type in _PASSES and node.input:
-            sources.update(dict.fromkeys(node.output, node.input[0]))
+            for name in node.output:
+                sources.setdefault(name, []).append(node.input[0])
+        for attribute in node.attribute:
+            if node.op_type == "If" and attribute.type == onnx.AttributeProto.GRAPH:
+                for name, made in zip(node.output, attribute.g.output, strict=False):
+                    sources.setdefault(name, []).append(made.name)
         if node.op_type in _STATES and not _has_batch_first(node):
             taken = _STATES[node.op_type]
-            states |= {node.input[place] for place in taken if place < len(node.input)}
-    held = {_origin(name, sources) for name in states if name}
+            states += [node.input[place] for place in taken if place < len(node.input)]
+    held = _origins(states, sources)
     return {
         info.name: _BATCH_AXIS
         for info in graph.input
@@ -48,10 +53,11 @@ def _has_batch_first(node: onnx.NodeProto) -> bool:
     return any(each.name == "layout" and each.i == 1 for each in node.attribute)
 
 
-def _origin(name: str, sources: dict[str, str]) -> str:
-    """The tensor that a state was taken from; names of a cycle end where they began."""
-    seen = set()
-    while name in sources and name not in seen:
-        seen.add(name)
-        name = sources[name]
-    return name
+def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[str]:
+    """All tensors that these are taken from, step by step."""
+    waiting, seen = list(names), set(names)
+    while waiting:
+        new = set(sources.get(waiting.pop(), ())) - seen
+        seen |= new
+        waiting += new
+    return seen

@@ -84,21 +84,30 @@ class AxisUses(Struct):
 
 
 class _Place(Struct, frozen=True):
-    """An axis of a tensor on the way, and what lies before it."""
+    """An axis of a tensor on the way, and what lies before it; None where that is unknown."""
 
     tensor: Tensor
     axis: int
-    before: tuple[Window | Merge, ...] = ()
+    before: tuple[Window | Merge, ...] | None = ()
     step: int = 1
+
+    def behind(self, each: Window | Merge, stride: int = 1) -> _Place:
+        """The place behind one operator more."""
+        before = None if self.before is None else (*self.before, each)
+        return replace(self, before=before, step=self.step * stride)
+
+    def lost(self) -> _Place:
+        """The place behind an operator that adds or drops an unknown number of elements."""
+        return replace(self, before=None)
 
     @property
     def shape(self) -> tuple[int | None, ...]:
         return self.tensor.shape or ()
 
     def back(self, sizes: Interval) -> Interval | None:
-        """The sizes of the input that lead to these sizes here."""
-        found: Interval | None = sizes
-        for each in reversed(self.before):
+        """The sizes of the input that lead to these sizes here; None if none or any may."""
+        found: Interval | None = None if self.before is None else sizes
+        for each in reversed(self.before or ()):
             found = None if found is None else each.before(found)
         return found
 
@@ -159,6 +168,9 @@ class _Walk:
 
     def _wish(self, place: _Place, size: int, reason: str) -> None:
         sizes = place.back(Interval(size, size))
+        if place.before is None and place.step > 1:
+            # About right: what was added or dropped on the way is small beside a step.
+            sizes = Interval(size * place.step, size * place.step)
         if sizes is not None and sizes.low <= _LARGEST:
             self.found.wishes.append(Wish(sizes, place.step, reason))
 
@@ -190,21 +202,22 @@ class _Walk:
             return
         stride = _along(node, "strides", at)
         reach = (kernel - 1) * _along(node, "dilations", at) + 1
-        step = place.step * stride
+        place = place.behind(Window(reach, stride, _padding(node, at, reach, stride)), stride)
         if stride > 1:
-            self.found.step = max(self.found.step, step)
-            self._step(step, f"the strides up to {_named(node)} multiply to {step}")
-        window = Window(reach, stride, _padding(node, at, reach, stride))
-        place = replace(place, before=(*place.before, window), step=step)
+            self._stride(node, place)
         least = place.back(Interval(1, _LARGEST))
         if least is not None:
             self.found.least = max(self.found.least, least.low)
         yield from _to_outputs(node, place, place.axis)
 
+    def _stride(self, node: Node, place: _Place) -> None:
+        self.found.step = max(self.found.step, place.step)
+        self._step(place.step, f"the strides up to {_named(node)} multiply to {place.step}")
+
     def _enlarge(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         """Behind an operator that makes the axis larger, steps and sizes begin anew."""
         if index == 0:
-            yield from _to_outputs(node, replace(place, before=(), step=1), place.axis)
+            yield from _to_outputs(node, replace(place, before=None, step=1), place.axis)
 
     def _pad(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         """A fixed number of elements more, or an unknown one."""
@@ -212,36 +225,40 @@ class _Walk:
         rank = len(place.shape)
         if index != 0:
             return
-        if len(pads) != 2 * rank:
-            yield from self._enlarge(node, index, place)
-            return
-        window = Window(1, 1, pads[place.axis] + pads[rank + place.axis])
-        place = replace(place, before=(*place.before, window))
+        is_known = len(pads) == 2 * rank
+        added = pads[place.axis] + pads[rank + place.axis] if is_known else 0
+        place = place.behind(Window(1, 1, added)) if is_known else place.lost()
         yield from _to_outputs(node, place, place.axis)
 
     def _to_depth(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
         block = node.attr_int("blocksize", 1)
-        step = place.step * block
-        self._step(step, f"{_named(node)} takes blocks of {block}")
-        before = (*place.before, Window(block, block, 0))
-        yield from _to_outputs(node, replace(place, before=before, step=step), place.axis)
+        place = place.behind(Window(block, block, 0), block)
+        self._stride(node, place)
+        yield from _to_outputs(node, place, place.axis)
 
     def _slice(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """A slice that takes every second element is a stride; any other size is left open."""
+        """A slice along the axis is a stride, or drops elements at its ends, or keeps a part."""
+        rank = len(place.shape)
+        axes = [axis % rank for axis in _values(node, 3) or range(len(_values(node, 1)))]
         if index != 0:
             return
-        axes, strides = _values(node, 3), _values(node, 4)
-        rank = len(place.shape)
-        stride = dict(zip([a % rank for a in axes], strides, strict=False)).get(place.axis, 1)
-        if stride > 1:
-            step = place.step * stride
-            self.found.step = max(self.found.step, step)
-            self._step(step, f"the strides up to {_named(node)} multiply to {step}")
-            before = (*place.before, Window(1, stride, 0))
-            place = replace(place, before=before, step=step)
-        elif place.axis in {a % rank for a in axes} or not axes:
-            place = replace(place, before=(), step=1)
+        if place.axis in axes or not axes:
+            place = self._sliced(node, axes.index(place.axis) if axes else 0, place)
         yield from _to_outputs(node, place, place.axis)
+
+    def _sliced(self, node: Node, at: int, place: _Place) -> _Place:
+        starts, ends, strides = _values(node, 1), _values(node, 2), _values(node, 4)
+        stride = strides[at] if at < len(strides) else 1
+        if at >= len(starts) or at >= len(ends) or starts[at] < 0 or stride < 1:
+            return place.lost()
+        is_to_end = ends[at] >= _LARGEST
+        if not is_to_end and ends[at] >= 0:
+            return place.lost()
+        dropped = starts[at] - (0 if is_to_end else ends[at])
+        place = place.behind(Window(1, stride, -dropped), stride)
+        if stride > 1:
+            self._stride(node, place)
+        return place
 
     def _recur(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         """A recurrent operator keeps the steps of the sequence, its first axis."""
@@ -273,7 +290,7 @@ class _Walk:
             merged = [size for at, size in enumerate(shape) if at >= kept]
             unknown = sum(size is None for size in merged)
             others = prod(size for size in merged if size is not None)
-            place = replace(place, before=(*place.before, Merge(others, unknown)))
+            place = place.behind(Merge(others, unknown))
             if target[-1] > 0:
                 self._wish(place, target[-1], f"{_named(node)} makes {target[-1]} of it")
             yield from _to_outputs(node, place, kept)
@@ -289,7 +306,7 @@ class _Walk:
         if index == 0 and not place.before and any(not each.is_constant for each in others):
             self.found.cache_of = _named(node)
         # The others add to the size, so no operator behind wants one of this axis alone.
-        yield from _to_outputs(node, replace(place, before=(), step=1), place.axis)
+        yield from _to_outputs(node, place.lost(), place.axis)
 
     def _gather(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         """The axes of the indices take the place of the axis that they index."""
@@ -301,7 +318,10 @@ class _Walk:
         axis = node.attr_int("axis", 0) % ranks[0]
         if index == 1:
             yield from _to_outputs(node, place, axis + place.axis)
-        elif place.axis != axis:
+        elif place.axis == axis:
+            if ranks[1] == 0 and indices is not None and indices.is_constant and place.step > 1:
+                self._wish(place, 1, f"{_named(node)} takes one element of it")
+        else:
             later = place.axis + ranks[1] - 1
             yield from _to_outputs(node, place, place.axis if place.axis < axis else later)
 

@@ -19,6 +19,8 @@ _USUAL = (64, 224, 320, 512, 640)
 _USUAL_OF_IMAGES = (224, 320, 512, 640, 64)
 # Windows that a signal is made to fill, where its size is a matter of thousands.
 _WINDOWS = 64
+# A step from here on may be that of a size that one window takes whole.
+_LARGE_STEP = 32
 # Multiples of a step that are tried after the usual sizes.
 _MULTIPLES = 16
 _RARE = (128, 256, 1024, 2048, 4096, 16_384)
@@ -143,7 +145,8 @@ def _all_sizes(want: AxisUses, is_image: bool) -> Iterator[Candidate]:  # noqa: 
     if want.step > min(usual) and not is_image:
         size = _rounded(want.least + (_WINDOWS - 1) * want.step, want.step)
         yield Candidate(size, f"{strides}, and so it has some {_WINDOWS} windows")
-    for size in usual:
+    first, *others = usual
+    for size in (first, *([want.step] if want.step >= _LARGE_STEP else ()), *others):
         rounded = _rounded(max(size, want.least), want.step)
         fits = f"a usual size; {strides}" if strides else "a usual size"
         yield Candidate(rounded, fits if rounded == size else strides or _enough(want.least))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import BindingError, EngineError, ModelError
+from pytest_modelperf.errors import BindingError, EngineError, MeasureError, ModelError
 from pytest_modelperf.graph.binding import (
     Binding,
     DeclaredInput,
@@ -24,7 +26,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.sizing.candidates import Places, choices, open_dims_of
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
-from pytest_modelperf.sizing.trial import run_once
+from pytest_modelperf.sizing.trial import Trials
 from pytest_modelperf.sizing.values import value_choices
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
@@ -48,15 +50,18 @@ def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
     If nothing fits, the result says what was tried.
     """
     file = source if isinstance(source, ModelFile) else open_model(source)
-    return _Search(
-        file=file,
-        inputs=declared_inputs(file.proto),
-        binding=binding or Binding(),
-        setup=setup,
-        extensions=extensions or Extensions(),
-        clock=clock,
-        deadline=clock() + budget_s,
-    ).find()
+    known = extensions or Extensions()
+    with ExitStack() as stack:
+        trials = None if setup is None else stack.enter_context(Trials(file, setup, known))
+        return _Search(
+            file=file,
+            inputs=declared_inputs(file.proto),
+            binding=binding or Binding(),
+            extensions=known,
+            trials=trials,
+            clock=clock,
+            deadline=clock() + budget_s,
+        ).find()
 
 
 class _Search(Struct, kw_only=True):
@@ -65,35 +70,30 @@ class _Search(Struct, kw_only=True):
     file: ModelFile
     inputs: tuple[DeclaredInput, ...]
     binding: Binding
-    setup: Setup | None
     extensions: Extensions
+    trials: Trials | None
     clock: Callable[[], float]
     deadline: float
     tried: int = 0
     last_error: str | None = None
 
     def find(self) -> FoundSizes:
-        # The graph with open shapes tells the values to try; each value can settle a branch.
-        graph = self._open_graph(self.binding)
-        for values in value_choices(graph, self.binding):
-            binding = replace(
-                self.binding,
-                inputs=(*self.binding.inputs, *(parse_input_spec(each.text) for each in values)),
-            )
-            found = self._with_values(binding, values)
+        # The graph with open shapes tells which values choose a branch.
+        for values in value_choices(self._open_graph(self.binding), self.binding):
+            given = map(parse_input_spec, (each.text for each in values))
+            binding = replace(self.binding, inputs=(*self.binding.inputs, *given))
+            found = self._find_dims(binding, values)
             if found is not None:
                 return found
-        return self._nothing()
+        last = f" The last one: {self.last_error}" if self.last_error else ""
+        return self._result(error=f"{count_of(self.tried, 'choice')} of sizes did not fit.{last}")
 
-    def _open_graph(self, binding: Binding) -> Graph:
-        open_binding = replace(binding, leaves_open=True)
-        return load_model(self.file, open_binding, self.extensions.operators.shape_rules).graph
-
-    def _with_values(self, binding: Binding, values: Sequence[FoundInput]) -> FoundSizes | None:
+    def _find_dims(self, binding: Binding, values: Sequence[FoundInput]) -> FoundSizes | None:
+        """The first choice of sizes that fits and runs, with these values."""
         places = open_dims(self.inputs, binding, self.file.name)
-        graph = self._open_graph(binding)
         batch = open_batch(self.inputs, binding, self.file.name)
-        for chosen in choices(open_dims_of(graph, self.inputs, places, batch)):
+        dims = open_dims_of(self._open_graph(binding), self.inputs, places, batch)
+        for chosen in choices(dims):
             if self.tried and self.clock() >= self.deadline:
                 return None
             self.tried += 1
@@ -101,25 +101,27 @@ class _Search(Struct, kw_only=True):
             whole = replace(binding, dims={**binding.dims, **sizes})
             if not self._fits(whole):
                 continue
-            result = FoundSizes(
-                model=self.file.name,
+            found = self._result(
                 dims=tuple(
                     FoundSize(name, each.size, _shown(places[name]), each.reason)
                     for name, each in chosen.items()
                 ),
                 inputs=tuple(values),
-                batch=find_batch(self.inputs),
-                tried=self.tried,
             )
-            if self.setup is None:
-                return replace(result, not_run="nothing was to run")
-            error = run_once(self.file, whole, self.setup, self.extensions)
+            if self.trials is None:
+                return found
+            not_run = self._started(self.trials)
+            if not_run is not None:
+                return replace(found, not_run=not_run)
+            error = self.trials.run(whole)
             if error is None:
-                return replace(result, has_run=True)
-            if isinstance(error, EngineError):
-                return replace(result, not_run=str(error))
+                return replace(found, has_run=True)
             self.last_error = str(error)
         return None
+
+    def _open_graph(self, binding: Binding) -> Graph:
+        rules = self.extensions.operators.shape_rules
+        return load_model(self.file, replace(binding, leaves_open=True), rules).graph
 
     def _fits(self, binding: Binding) -> bool:
         """Whether all shapes fit together at these sizes, as far as they are known."""
@@ -128,18 +130,23 @@ class _Search(Struct, kw_only=True):
         except (BindingError, ModelError) as error:
             self.last_error = str(error)
             return False
-        if bound.notes:
-            self.last_error = bound.notes[0]
+        self.last_error = bound.notes[0] if bound.notes else self.last_error
         return not bound.notes
 
-    def _nothing(self) -> FoundSizes:
-        reason = f" The last one: {self.last_error}" if self.last_error else ""
-        return FoundSizes(
-            model=self.file.name,
-            batch=find_batch(self.inputs),
-            error=f"{count_of(self.tried, 'choice')} of sizes did not fit.{reason}",
-            tried=self.tried,
-        )
+    def _started(self, trials: Trials) -> str | None:
+        """Start a worker, which takes no time of the search; returns why none can be had."""
+        begun = self.clock()
+        try:
+            trials.start()
+        except (EngineError, MeasureError) as error:
+            return str(error)
+        self.deadline += self.clock() - begun
+        return None
+
+    def _result(self, **found: Any) -> FoundSizes:  # noqa: ANN401  # fields of the record
+        """What was found, with what is known of any search."""
+        batch = find_batch(self.inputs)
+        return FoundSizes(model=self.file.name, batch=batch, tried=self.tried, **found)
 
 
 def _shown(places: Places) -> tuple[str, ...]:

@@ -1,37 +1,80 @@
-"""One real inference of a model at sizes that fit by shapes."""
+"""Inferences that show whether a model runs at sizes that fit by shapes."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, started_rig
+from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on, unchanged
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import set_up
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.lock import measuring_alone
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The longest that a worker may be silent: the inference is a check, and not worth a long wait.
 LIMIT_S = 10.0
 _NS_PER_S = 1_000_000_000
 
 
-def run_once(
-    file: ModelFile, binding: Binding, setup: Setup, extensions: Extensions
-) -> ModelPerfError | None:
-    """Run one inference in a worker, on one core; returns the error if it failed."""
+class Trials:
+    """Single inferences of one model, in one worker that starts with the first of them.
 
-    def watch(_: Progress) -> None:
-        """Nobody watches."""
+    A context: no worker is left behind. Nothing else is measured on this machine meanwhile.
+    """
 
-    short = replace(setup, limit_s=min(setup.limit_s, LIMIT_S))
-    try:
-        model = Model.bind(file, binding, ProfileRequest(), extensions)
-        with started_rig(model, short, CasePlace(model.case(1), 1, 1, watch)) as rig:
-            rig.open()
-            rig.block(1, _NS_PER_S)
-    except ModelPerfError as error:
-        return error
-    return None
+    def __init__(self, file: ModelFile, setup: Setup, extensions: Extensions) -> None:
+        self._file = file
+        self._setup = replace(setup, limit_s=min(setup.limit_s, LIMIT_S))
+        self._extensions = extensions
+        self._open = ExitStack()
+        self._worker: ProcessWorker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def start(self) -> None:
+        """Start the worker, if none is there; MeasureError or EngineError if that fails."""
+        if self._worker is None:
+            self._open.enter_context(measuring_alone())
+            worker = self._open.enter_context(start_on(self._setup, 1))
+            worker.use_engine(self._setup.engine, self._setup.options)
+            self._worker = worker
+
+    def run(self, binding: Binding) -> MeasureError | None:
+        """Run one inference; returns the error of a model that does not run at these sizes."""
+        model = Model.bind(self._file, binding, ProfileRequest(), self._extensions)
+        self.start()
+        if self._worker is None:
+            return None
+        try:
+            with unchanged(model):
+                rig = set_up(self._worker, self._setup, 1, make_workload(model, self._worker))
+                rig.open()
+                rig.block(1, _NS_PER_S)
+                rig.close()
+        except MeasureError as error:
+            self._forget_ended()
+            return error
+        return None
+
+    def _forget_ended(self) -> None:
+        """Forget a worker that an inference has ended, so that the next one starts another."""
+        try:
+            if self._worker is not None:
+                self._worker.ask("clocks", "as its clocks were read")
+        except MeasureError:
+            self._open.close()
+            self._worker = None
