@@ -15,10 +15,13 @@ from typing import Any, cast
 
 import click
 
+from pytest_modelperf.cli.sizes import find_for, guessed, worded_with
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import MeasureError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.interrupts import lost_interrupts_raised
+from pytest_modelperf.spec.case_definitions import GUESS
 from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.quoting import shell_word
 from pytest_modelperf.text.site import SITE, page_url
 from pytest_modelperf.text.version import __version__
 
@@ -26,6 +29,7 @@ from pytest_modelperf.text.version import __version__
 _INTERRUPTED = 130
 _TERMINATED = 143
 _FAULT = 3
+_TYPED = "pytest_modelperf.typed"
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
@@ -54,9 +58,9 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class _Failure(click.ClickException):
     """One of our errors, shown the way click shows its own."""
 
-    def __init__(self, error: ModelPerfError) -> None:
+    def __init__(self, error: ModelPerfError, text: str | None = None) -> None:
         # Names in it are escaped already; typed values may not be.
-        super().__init__(printable_lines(error.worded(COMMAND_WORDING)))
+        super().__init__(printable_lines(text or error.worded(COMMAND_WORDING)))
         self.error = error
 
     @property
@@ -176,9 +180,18 @@ class _Commands(Mapping[str, click.Command]):
 class _Group(click.Group):
     """Shows our errors the way click shows its own: one message, the exit code, no traceback."""
 
-    def make_context(self, *arguments: Any, **named: Any) -> click.Context:  # noqa: ANN401  # likewise
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        *arguments: Any,  # noqa: ANN401  # likewise
+        **named: Any,  # noqa: ANN401  # likewise
+    ) -> click.Context:
+        typed = tuple(args)
         with _ended_by_interrupt():
-            return super().make_context(*arguments, **named)
+            context = super().make_context(info_name, args, *arguments, **named)
+        context.meta[_TYPED] = typed
+        return context
 
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
         with _ended_by_interrupt():
@@ -190,7 +203,7 @@ class _Group(click.Group):
             with _ended_by_sigterm(), lost_interrupts_raised():
                 return super().invoke(context)
         except ModelPerfError as error:
-            raise _Failure(error) from error
+            return self._at_other_sizes(error, context)
         except click.UsageError as error:
             raise self._worded(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -208,6 +221,20 @@ class _Group(click.Group):
             traceback.print_exc()
             click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
+
+    def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # likewise
+        """Run the command with guessed sizes if it may; otherwise the error names them."""
+        typed: tuple[str, ...] = context.meta[_TYPED]
+        found = find_for(error, typed)
+        again = guessed(found, typed)
+        if found is None or again == typed:
+            raise _Failure(error) from error
+        if again is None:
+            raise _Failure(error, worded_with(error, found, typed)) from error
+        shown = " ".join(shell_word(word) for word in again if word != GUESS.command_flag)
+        click.echo(printable_lines(f"guessed: {context.info_name} {shown}"), err=True)
+        with self.make_context(context.info_name, list(again), obj=context.obj) as other:
+            return self.invoke(other)
 
     def _worded(self, error: click.UsageError) -> click.UsageError:
         """The error with the commands that have an option, and with what was typed escaped."""

@@ -26,6 +26,7 @@ from pytest_modelperf.spec.case_definitions import (
     CORES,
     DIMS,
     GENERATE,
+    GUESS,
     INPUTS,
     PROMPT,
     STATE,
@@ -156,6 +157,8 @@ def _model_options(command: Command, of_several: str) -> Command:
         command,
         setting_option(DIMS, more=of_several),
         setting_option(INPUTS),
+        # The group of commands acts on it.
+        setting_option(GUESS, is_taken=False),
         click.option(
             "--plugin",
             "plugins",

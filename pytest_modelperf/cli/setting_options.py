@@ -23,6 +23,7 @@ def setting_option(  # noqa: PLR0913  # what a command may say of it in another 
     metavar: str | None = None,
     default: object = None,
     has_note: bool = False,
+    is_taken: bool = True,
 ) -> Option:
     """The option of a setting, whose value is read and has the name of the field.
 
@@ -39,6 +40,7 @@ def setting_option(  # noqa: PLR0913  # what a command may say of it in another 
         type=bool if setting.metavar is None else click.UNPROCESSED,
         metavar=metavar or setting.metavar,
         default=False if setting.metavar is None else default,
+        expose_value=is_taken,
         callback=None if setting.metavar is None else _reads(setting),
         help=_help(setting, help, more, shown, has_note=has_note),
     )

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import BindingError, EngineError, MeasureError, ModelError
+from pytest_modelperf.errors import BindingError, EngineError, MeasureError, MisfitError, ModelError
 from pytest_modelperf.graph.binding import (
     Binding,
     DeclaredInput,
@@ -19,7 +19,7 @@ from pytest_modelperf.graph.binding import (
     open_dims,
     parse_input_spec,
 )
-from pytest_modelperf.graph.load import declared_inputs, load_model
+from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -32,6 +32,8 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
 BUDGET_S = 2.0
+# So many choices are tried whatever the clock says: a busy machine may need the time for one.
+_LEAST_TRIES = 4
 
 
 def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
@@ -79,27 +81,40 @@ class _Search(Struct, kw_only=True):
 
     def find(self) -> FoundSizes:
         # The graph with open shapes tells which values choose a branch.
-        for values in value_choices(self._open_graph(self.binding), self.binding):
+        graph = self._open_graph(replace(self.binding, dims={}))
+        for values in value_choices(graph, self.binding):
             given = map(parse_input_spec, (each.text for each in values))
             binding = replace(self.binding, inputs=(*self.binding.inputs, *given))
-            found = self._find_dims(binding, values)
+            found = self._find_dims(binding, values, None if values or self.binding.dims else graph)
             if found is not None:
                 return found
         last = f" The last one: {self.last_error}" if self.last_error else ""
         return self._result(error=f"{count_of(self.tried, 'choice')} of sizes did not fit.{last}")
 
-    def _find_dims(self, binding: Binding, values: Sequence[FoundInput]) -> FoundSizes | None:
-        """The first choice of sizes that fits and runs, with these values."""
+    def _find_dims(
+        self, binding: Binding, values: Sequence[FoundInput], graph: Graph | None
+    ) -> FoundSizes | None:
+        """The first choice of sizes that fits and runs, with these values.
+
+        `graph` is the model with open shapes, if it is known.
+        """
         places = open_dims(self.inputs, binding, self.file.name)
         batch = open_batch(self.inputs, binding, self.file.name)
-        dims = open_dims_of(self._open_graph(binding), self.inputs, places, batch)
+        try:
+            graph = graph or self._open_graph(binding)
+        except MisfitError as error:
+            # A branch does not fit the sizes that are given; the model may take another one.
+            self.last_error = str(error)
+            return None
+        dims = open_dims_of(graph, self.inputs, places, batch)
         for chosen in choices(dims):
-            if self.tried and self.clock() >= self.deadline:
+            if self.tried >= _LEAST_TRIES and self.clock() >= self.deadline:
                 return None
             self.tried += 1
             sizes = {name: each.size for name, each in chosen.items()}
             whole = replace(binding, dims={**binding.dims, **sizes})
-            if not self._fits(whole):
+            bound = self._fitting(whole)
+            if bound is None:
                 continue
             found = self._result(
                 dims=tuple(
@@ -113,25 +128,25 @@ class _Search(Struct, kw_only=True):
             not_run = self._started(self.trials)
             if not_run is not None:
                 return replace(found, not_run=not_run)
-            error = self.trials.run(whole)
-            if error is None:
+            failure = self.trials.run(whole, bound)
+            if failure is None:
                 return replace(found, has_run=True)
-            self.last_error = str(error)
+            self.last_error = str(failure)
         return None
 
     def _open_graph(self, binding: Binding) -> Graph:
         rules = self.extensions.operators.shape_rules
         return load_model(self.file, replace(binding, leaves_open=True), rules).graph
 
-    def _fits(self, binding: Binding) -> bool:
-        """Whether all shapes fit together at these sizes, as far as they are known."""
+    def _fitting(self, binding: Binding) -> BoundModel | None:
+        """The model at these sizes; None if its shapes do not fit together."""
         try:
             bound = load_model(self.file, binding, self.extensions.operators.shape_rules)
         except (BindingError, ModelError) as error:
             self.last_error = str(error)
-            return False
+            return None
         self.last_error = bound.notes[0] if bound.notes else self.last_error
-        return not bound.notes
+        return None if bound.notes else bound
 
     def _started(self, trials: Trials) -> str | None:
         """Start a worker, which takes no time of the search; returns why none can be had."""

@@ -13,12 +13,40 @@ from pytest_modelperf.text.quoting import shell_word
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
+def render_advice(found: FoundSizes, paste: str) -> str:
+    """What to paste, and where its sizes come from."""
+    lead = "One inference ran with these sizes" if found.has_run else "These sizes fit by shapes"
+    why = f" (no inference was tried: {found.not_run})" if found.not_run else ""
+    pasted = "\n".join(f"  {line}" for line in paste.splitlines())
+    reasons = "\n".join(reason_lines(found))
+    return f"{lead}{why}; give your own where you know them:\n\n{pasted}\n\n{reasons}"
+
+
 def render_command(found: FoundSizes, typed: Sequence[str], program: str = "modelperf") -> str:
     """The command that was typed, with the found sizes: `modelperf profile m.onnx --dim seq=64`.
 
     `typed` are its words without the program.
     """
-    return " ".join([program, *map(shell_word, [*typed, *command_words(found)])])
+    return " ".join([program, *map(shell_word, with_sizes(found, typed))])
+
+
+def with_sizes(found: FoundSizes, typed: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command with the found sizes, in place of other sizes of these dimensions."""
+    names = found.sizes.keys()
+    kept: list[str] = []
+    words = iter(typed)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if word == "--dim":
+            value = next(words, "")
+        elif option != "--dim" or not equals:
+            kept.append(word)
+            continue
+        if not any(f"{value},".startswith(f"{name}=") for name in names):
+            kept += ["--dim", value]
+    # Behind a `--` a command takes no options.
+    end = kept.index("--") if "--" in kept else len(kept)
+    return (*kept[:end], *command_words(found), *kept[end:])
 
 
 def command_words(found: FoundSizes) -> tuple[str, ...]:
@@ -54,15 +82,11 @@ def render_arguments(found: FoundSizes) -> str:
 
 
 def reason_lines(found: FoundSizes) -> Iterator[str]:
-    """One line for each size and value, with its reason, and one about the run."""
+    """One line for each size and value, with its reason."""
     for size in found.dims:
         yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {size.reason}"
     for given in found.inputs:
         yield f"{printable(given.text)}: {given.reason}"
-    if found.has_run:
-        yield "one inference ran with these sizes"
-    elif found.not_run is not None:
-        yield f"these sizes fit by shapes; no inference was tried: {found.not_run}"
 
 
 def _key(name: str) -> str:

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on, unchanged
-from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.request import ProfileRequest, profile_bound
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import set_up
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
@@ -53,9 +54,10 @@ class Trials:
             worker.use_engine(self._setup.engine, self._setup.options)
             self._worker = worker
 
-    def run(self, binding: Binding) -> MeasureError | None:
+    def run(self, binding: Binding, bound: BoundModel) -> MeasureError | None:
         """Run one inference; returns the error of a model that does not run at these sizes."""
-        model = Model.bind(self._file, binding, ProfileRequest(), self._extensions)
+        static = profile_bound(bound, self._extensions.operators)
+        model = Model(self._file, binding, ProfileRequest(), self._extensions, bound, static)
         self.start()
         if self._worker is None:
             return None

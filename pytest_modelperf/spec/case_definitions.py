@@ -148,6 +148,15 @@ CASE_SETTINGS = (
     *(each for each in RUN_SETTINGS if each.stands_in(Place.MODEL)),
 )
 
+GUESS = Setting(
+    "guess",
+    "flag",
+    "run with sizes that fit where dimensions are open, and say which: those that operators want, "
+    "or usual ones",
+    places=(Place.COMMAND,),
+    guide="sizes.md",
+)
+
 # A command knows no names of machines, and a machine of a cluster may have the interpreter.
 COMMAND_GATEWAY = Setting(
     "gateway",

@@ -40,14 +40,15 @@ class OnnxFile(pytest.File):
             for name in dict.fromkeys(name or _PLACEHOLDER for name in named):
                 yield SkippedItem.from_parent(self, name=name)
             return
+        path, spec = _path_below(self.path, run.settings.root), None
         try:
-            spec = run.settings.spec_for(_path_below(self.path, run.settings.root))
+            spec = run.settings.spec_for(path)
             cases = cases_of(spec_by_table(spec, self.path, run.settings.root))
-        except ModelError as error:
-            yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=in_table(error))
-            return
         except ModelPerfError as error:
-            message = in_table(error)
+            message = in_table(error, path, has_table=spec is not None)
+            if isinstance(error, ModelError):
+                yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=message)
+                return
         else:
             for case in cases:
                 yield OnnxItem.from_parent(self, name=printable(case.name), case=case)
@@ -72,7 +73,8 @@ class OnnxItem(pytest.Item):
         except PerfFailure as error:
             message = str(error)
         except ModelPerfError as error:
-            message = in_table(error)
+            path = _path_below(self.path, run.settings.root)
+            message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
         else:
             return
         # Outside of the except block, or pytest would show both errors.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pytest_modelperf.errors import ModelPerfError, Wording
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, DIMS, INPUTS, STATE
@@ -18,6 +20,9 @@ from pytest_modelperf.spec.run_definitions import (
     TOLERANCE,
 )
 from pytest_modelperf.text.escaping import printable, printable_lines
+
+if TYPE_CHECKING:
+    from pytest_modelperf.sizing.records import FoundSizes
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _MODEL_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
@@ -73,12 +78,42 @@ def recording_with(command: str | None) -> Wording:
 
 def in_python(error: ModelPerfError) -> str:
     """The error for whoever wrote a marker or a call of the fixture."""
-    return printable_lines(error.worded(PYTHON_WORDING))
+    return printable_lines(_with_sizes(error, PYTHON_WORDING, _as_arguments))
 
 
-def in_table(error: ModelPerfError) -> str:
-    """The error for whoever wrote the table of a model."""
-    return printable_lines(error.worded(TABLE_WORDING))
+def in_table(error: ModelPerfError, path: str = "", *, has_table: bool = False) -> str:
+    """The error for whoever wrote the table of a model; `path` is where the table has it."""
+    paste = partial(_as_table, path, has_table=has_table)
+    return printable_lines(_with_sizes(error, TABLE_WORDING, paste))
+
+
+def _with_sizes(error: ModelPerfError, wording: Wording, paste: Callable[[FoundSizes], str]) -> str:
+    """The error, with sizes to paste if it is about sizes and there are any that fit."""
+    if error.asked is None:
+        return error.worded(wording)
+    # Imported here: few runs need it.
+    from pytest_modelperf.sizing.asked import sizes_for
+
+    found = sizes_for(error)
+    if found is None:
+        return error.worded(wording)
+    if not found.is_found:
+        return f"{error.worded(wording)}\n{found.error}"
+    from pytest_modelperf.sizing.text import render_advice
+
+    return f"{error.message} {render_advice(found, paste(found))}"
+
+
+def _as_arguments(found: FoundSizes) -> str:
+    from pytest_modelperf.sizing.text import render_arguments
+
+    return render_arguments(found)
+
+
+def _as_table(path: str, found: FoundSizes, *, has_table: bool) -> str:
+    from pytest_modelperf.sizing.text import render_table, table_lines
+
+    return "\n".join(table_lines(found)) if has_table else render_table(found, path)
 
 
 def _quoted(text: str) -> str:
