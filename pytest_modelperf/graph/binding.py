@@ -196,10 +196,18 @@ def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
 def open_dims(
     inputs: Sequence[DeclaredInput], binding: Binding, model: str
 ) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    """The dimensions that a binding leaves without a size; each with its places (input, axis)."""
+    """The dimensions that a binding leaves without a size; each with its places (input, axis).
+
+    One that follows from others, such as `past_length + 1`, is none of them.
+    """
     binder = _Binder(inputs, replace(binding, leaves_open=True), model)
     binder.bind()
-    return {name: tuple(places) for name, places in binder.missing.items()}
+    sizes = {**binder.sizes, **dict.fromkeys(binder.missing, 1)}
+    return {
+        name: tuple(places)
+        for name, places in binder.missing.items()
+        if evaluate(name, {each: size for each, size in sizes.items() if each != name}) is None
+    }
 
 
 def open_batch(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> int:

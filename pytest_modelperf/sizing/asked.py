@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.errors import ModelPerfError, OpenSizesError
 from pytest_modelperf.graph.load import Asked
 from pytest_modelperf.profiler.hookspecs import Extensions, Operators
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -33,4 +33,4 @@ def sizes_for(error: ModelPerfError, *, runs: bool = True) -> FoundSizes | None:
     except ModelPerfError:
         # The first error is what the user has to see.
         return None
-    return found
+    return found if found.is_found or isinstance(error, OpenSizesError) else None

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import BindingError, EngineError, MeasureError, MisfitError, ModelError
+from pytest_modelperf.errors import BindingError, MisfitError, ModelError, ModelPerfError
 from pytest_modelperf.graph.binding import (
     Binding,
     DeclaredInput,
@@ -153,7 +153,7 @@ class _Search(Struct, kw_only=True):
         begun = self.clock()
         try:
             trials.start()
-        except (EngineError, MeasureError) as error:
+        except ModelPerfError as error:
             return str(error)
         self.deadline += self.clock() - begun
         return None

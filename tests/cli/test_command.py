@@ -574,7 +574,6 @@ def broken() -> None:
         (["absolute.onnx", "--dim", "seq=4", "--sparsity"], "'/etc/passwd', outside", "folder"),
         (["negative.onnx"], "a negative dimension: -4x3", "--input name:dtype:shape"),
         (["enormous.onnx"], "(1125899906842624x3)", "mistyped?"),
-        (["linear.onnx"], "a dimension without a size: 'seq' (in x[1])", "--dim seq=SIZE"),
         (["linear.onnx", "--dim", "sq=4"], "no dimension 'sq'", "Did you mean 'seq'?"),
         (["linear.onnx", "--dim", "N=0"], "'N' cannot be 0", "give 1 or more"),
         (["linear.onnx", "--dim", "seq=-1"], "'seq=-1' cannot be read", "for example seq=64"),
@@ -734,7 +733,8 @@ def test_names_in_messages_are_escaped(evil: str, arguments: list[str]) -> None:
     assert is_safe(result.err)
     assert is_safe(result.out)
     if result.exit_code:
-        assert result.err.count("\n") == 1
+        # Without a size for its dimension, a command with one stands below the message.
+        assert result.err.count("\n") == (1 if arguments else 5)
         assert ESCAPED in result.err.replace("\\\\", "\\")
 
 

@@ -17,6 +17,7 @@ from pytest_modelperf.graph.binding import (
     InputSpec,
     bind_inputs,
     find_batch,
+    open_dims,
     parse_dim,
     parse_input_spec,
 )
@@ -72,6 +73,39 @@ def test_a_leading_size_that_all_inputs_share_is_a_fixed_batch() -> None:
     found = find_batch([_x(4, 3), _x(4, name="y")])
 
     assert found == BatchDim(None, (("x", 0), ("y", 0)), 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "state", "name"),
+    [
+        (("N", "seq"), (2, "N", 64), "N"),
+        (("N", "seq"), (2, None, 64), "N"),
+        ((None, None), (2, None, 64), None),
+        ((1, 576), (2, 1, 64), None),
+    ],
+)
+def test_the_batch_of_a_state_goes_with_that_of_the_data(
+    data: tuple[Dim, ...], state: tuple[Dim, ...], name: str | None
+) -> None:
+    inputs = [_x(*data), DeclaredInput("h", "float32", state, batch_axis=1)]
+    found = find_batch(inputs)
+    assert found is not None
+    assert (found.name, found.places) == (name, (("x", 0), ("h", 1)))
+    dims = {"seq": 5} if "seq" in data else {} if 1 in data else {"x.1": 5}
+    bound = bind_inputs(inputs, Binding(8, dims), "m.onnx")
+    assert bound.shapes["h"] == (2, 8, 64)
+
+
+def test_a_state_with_another_batch_than_the_data_is_left_alone() -> None:
+    inputs = [_x("frames", 576), DeclaredInput("h", "float32", (1, 1, 128), batch_axis=1)]
+    assert bind_inputs(inputs, Binding(8), "m.onnx").shapes["h"] == (1, 1, 128)
+
+
+def test_open_dimensions_are_listed_with_their_places() -> None:
+    inputs = [_x("N", "seq"), _x("N", None, name="y"), _x("seq", "seq + 1", name="z")]
+    places = open_dims(inputs, Binding(), "m.onnx")
+    assert places == {"seq": (("x", 1), ("z", 0)), "y.1": (("y", 1),)}
+    assert open_dims(inputs, Binding(dims={"seq": 2, "y.1": 3}), "m.onnx") == {}
 
 
 def test_inputs_that_share_nothing_have_no_batch() -> None:

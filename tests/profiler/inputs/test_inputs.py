@@ -380,6 +380,39 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("c = Equal(rate, limit)", "16000"),
+        ("c = Greater(rate, limit)", "16000"),
+        ("c = Less(limit, rate)", "16000"),
+        ("e = Equal(rate, limit)  c = Not(e)", "16000"),
+        ("r = Sub(rate, limit)  c = Equal(r, limit)", "32000"),
+    ],
+)
+def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> None:
+    feeds = made(
+        f"""t (int64 rate, float[9] x) => (float[9] y) <int64 limit = {{16000}}> {{
+            {condition}
+            y = If(c) <then_branch = a () => (float[9] r) {{ r = Neg(x) }},
+                       else_branch = b () => (float[9] q) {{ q = Abs(x) }}>
+        }}"""
+    )
+    note = feeds["rate"].note
+    assert note is not None
+    assert f"The graph compares it with {told}" in note
+    assert f"rate:int64::{told}" in note
+
+
+def test_a_comparison_that_decides_nothing_is_not_told() -> None:
+    feeds = made(
+        """t (int64[1] rate, float[1] x) => (bool[1] y) <int64[1] limit = {16000}> {
+            y = Equal(rate, limit)
+        }"""
+    )
+    assert feeds["rate"].note is None
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("(float[2,3] x, int64[4] i) => (float[a,b] y) { y = Pad(x, i) }", 0),

@@ -1,0 +1,115 @@
+"""What operators want of an axis is found by following it from the input."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.profiler.inputs.uses import find_uses
+from pytest_modelperf.sizing.axes import AxisUses, Interval, Merge, Window, follow_axis
+from tests.support.graph_models import load, parse, zeros
+
+SIZES = st.integers(1, 60)
+
+
+def _follow(graph: str, axis: int, **weights: tuple[int, ...]) -> AxisUses:
+    model = parse(graph, {name: zeros(*shape) for name, shape in weights.items()})
+    built = load(model, Binding(leaves_open=True)).graph
+    return follow_axis(built.inputs[0], axis, find_uses(built))
+
+
+@given(SIZES, SIZES, st.integers(0, 8), SIZES)
+def test_a_window_makes_a_wanted_size_of_just_the_sizes_before_it(
+    kernel: int, stride: int, padding: int, wanted: int
+) -> None:
+    before = Window(kernel, stride, padding).before(Interval(wanted, wanted))
+
+    def made(size: int) -> int:
+        return (size + padding - kernel) // stride + 1
+
+    found = {size for size in range(1, 4000) if made(size) == wanted}
+    assert found == (set() if before is None else set(range(before.low, before.high + 1)))
+
+
+@given(SIZES, SIZES, st.sampled_from([1, 2]))
+def test_a_merge_is_undone(size: int, others: int, unknown: int) -> None:
+    product = others * size**unknown
+    assert Merge(others, unknown).before(Interval(product, product)) == Interval(size, size)
+
+
+def test_strides_multiply_along_the_way() -> None:
+    found = _follow(
+        """g (float[1,3,H,8] x) => (float[1,4,a,b] y) {
+            h = Conv<strides = [2, 1], pads = [1, 1, 1, 1]>(x, v)
+            r = Relu(h)
+            y = MaxPool<kernel_shape = [3, 1], strides = [3, 1]>(r)
+        }""",
+        2,
+        v=(4, 3, 3, 3),
+    )
+    assert (found.step, set(found.steps)) == (6, {2, 6})
+    # The pool needs three elements of the convolution, whose last window ends at the fifth row.
+    assert found.least == 5
+
+
+def test_a_classifier_wants_the_size_that_fills_its_features() -> None:
+    found = _follow(
+        """g (float[N,1,H,W] x) => (float[N,10] y) {
+            h = Conv(x, v)
+            p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(h)
+            f = Flatten(p)
+            y = Gemm<transB = 1>(f, w)
+        }""",
+        2,
+        v=(6, 1, 5, 5),
+        w=(10, 6 * 12 * 12),
+    )
+    (wish,) = found.wishes
+    # 28 and 29 both leave 12 rows; the reason names who wants them.
+    assert (wish.sizes, wish.step) == (Interval(28, 29), 2)
+    assert wish.reason.startswith("Gemm ")
+
+
+def test_a_squeeze_wants_what_shrinks_to_one() -> None:
+    found = _follow(
+        """g (float[1,1,T] x) => (float[1,4] y) {
+            h = Conv<strides = [8]>(x, v)
+            y = Squeeze(h, axes)
+        }""",
+        2,
+        v=(4, 1, 16),
+        axes=(1,),
+    )
+    # A Squeeze of axis 0, whose size is 1 already.
+    assert found.wishes == []
+    assert found.least == 16
+
+
+def test_an_axis_of_tokens_is_followed_through_an_embedding() -> None:
+    found = _follow(
+        """g (int64[1,S] ids) => (float[1,S,6] y) {
+            e = Gather(table, ids)
+            y = Add(e, positions)
+        }""",
+        1,
+        table=(50, 6),
+        positions=(1, 20, 6),
+    )
+    assert [wish.sizes for wish in found.wishes] == [Interval(20, 20)]
+
+
+def test_a_cache_is_told_by_what_is_added_to_it() -> None:
+    graph = """g (float[1,P,4] past, float[1,S,4] x) => (float[1,T,4] y) {
+        y = Concat<axis = 1>(past, x)
+    }"""
+    assert _follow(graph, 1).cache_of.startswith("Concat ")
+
+
+def test_a_reshape_into_tiles_wants_multiples_of_them() -> None:
+    found = _follow(
+        """g (float[1,S,6] x) => (float[1,n,7,6] y)
+        <int64[4] target = {1, -1, 7, 6}> { y = Reshape(x, target) }""",
+        1,
+    )
+    assert set(found.steps) == {7}

@@ -1,0 +1,91 @@
+"""The command line shows commands with sizes that work."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.support.command import Result, run
+from tests.support.graph_models import zeros
+from tests.support.small_models import parse
+
+MODEL = "g (float[N,S] x) => (float[N,2] y) { y = MatMul(x, w) }"
+# Any number but 3 takes the other branch, whose weights have another size.
+RATED = """g (float[1,S] x, int64 rate) => (float[1,4] y) <int64 fast = {16000}> {
+    is_fast = Equal(rate, fast)
+    y = If(is_fast) <
+        then_branch = t () => (float[1,4] a) { a = MatMul(x, wide) },
+        else_branch = e () => (float[1,4] b) { b = MatMul(x, narrow) }
+    >
+}"""
+QUICK = ("--max-seconds", "0.3")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        onnx.save(parse(MODEL, weights={"w": zeros(6, 2)}), "m.onnx")
+        rated = {"wide": zeros(512, 4), "narrow": zeros(256, 4)}
+        onnx.save(parse(RATED, weights=rated), "rated.onnx")
+        yield tmp_path
+
+
+def _pasted(result: Result) -> list[str]:
+    """The words of the command in an error, without the program."""
+    assert result.exit_code == 2
+    (line,) = [line for line in result.err.splitlines() if line.startswith("  modelperf ")]
+    return shlex.split(line)[1:]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("profile", "m.onnx", *QUICK),
+        ("profile", "rated.onnx", *QUICK),
+        ("profile", "rated.onnx", "--dim", "S=512", "--static"),
+        ("profile", "m.onnx", "--static", "--batch", "1,8"),
+        ("compare", "m.onnx", "m.onnx", "--static"),
+        ("shapes", "m.onnx", "--batch", "2"),
+        ("shapes", "m.onnx", "--dim", "S=5"),
+    ],
+)
+def test_a_pasted_command_runs(typed: tuple[str, ...]) -> None:
+    pasted = _pasted(run(*typed))
+    assert pasted[0] == typed[0]
+    assert run(*pasted).exit_code == 0
+
+
+def test_an_error_says_where_the_sizes_come_from() -> None:
+    assert "S=6 in x[1]: MatMul 'y' takes 6 features" in run("profile", "m.onnx", *QUICK).err
+
+
+def test_what_ran_is_told_from_what_only_fits() -> None:
+    assert "One inference ran with these sizes" in run("profile", "m.onnx").err
+    assert "These sizes fit by shapes" in run("profile", "m.onnx", "--static").err
+
+
+def test_guessed_sizes_are_run_and_shown() -> None:
+    result = run("profile", "m.onnx", "--static", "--guess", "--json", "-")
+    assert result.exit_code == 0
+    assert result.out.startswith("{")
+    assert result.err == "guessed: modelperf profile m.onnx --static --json - --dim S=6\n"
+
+
+def test_a_guess_changes_nothing_where_all_sizes_are_known() -> None:
+    typed = ("shapes", "m.onnx", "--dim", "S=6")
+    assert run(*typed, "--guess") == run(*typed)
+
+
+def test_a_model_that_nothing_fits_says_what_was_tried() -> None:
+    torn = "g (float[N,S] x) => (float[N,2] y, float[N,2] z) { y = MatMul(x, w) z = MatMul(x, v) }"
+    onnx.save(parse(torn, weights={"w": zeros(4, 2), "v": zeros(6, 2)}), "torn.onnx")
+    for typed in (["shapes", "torn.onnx"], ["shapes", "torn.onnx", "--guess"]):
+        result = run(*typed)
+        assert (result.exit_code, result.out) == (2, "")
+        assert "Give --dim S=SIZE" in result.err
+        assert "choices of sizes did not fit. The last one: " in result.err

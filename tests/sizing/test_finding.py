@@ -1,0 +1,179 @@
+"""Sizes are found by shapes and confirmed by a run; what cannot be found says what was tried."""
+
+from __future__ import annotations
+
+from itertools import count, pairwise
+
+import hypothesis.strategies as st
+import onnx
+import pytest
+from hypothesis import given
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.graph.binding import Binding, parse_input_spec
+from pytest_modelperf.graph.load import load_model
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.sizing.asked import sizes_for
+from pytest_modelperf.sizing.candidates import Candidate, OpenDim, choices
+from pytest_modelperf.sizing.finding import find_sizes
+from pytest_modelperf.sizing.records import FoundSizes
+from tests.support.graph_models import parse, zeros
+
+CONV = """g (float[N,3,H,W] x) => (float[N,4,a,b] y) {
+    h = Conv<strides = [16, 16]>(x, v)
+    y = Relu(h)
+}"""
+TWO_BRANCHES = """g (float[1,S] x, int64 rate) => (float[1,4] y) <int64 fast = {16000}> {
+    is_fast = Equal(rate, fast)
+    y = If(is_fast) <
+        then_branch = t () => (float[1,4] a) { a = MatMul(x, wide) },
+        else_branch = e () => (float[1,4] b) { b = MatMul(x, narrow) }
+    >
+}"""
+# The state has its batch at the second axis, without a name, inside of a branch or not.
+LSTM = """g (float[N,S,3] x, float[1,?,5] h) => (float[S,1,n,5] y) {
+    t = Transpose<perm = [1, 0, 2]>(x)
+    i = Identity(h)
+    y = LSTM<hidden_size = 5>(t, w, r, , , i, i)
+}"""
+CACHE = """g (float[1,P,4] past, float[1,S,4] x, float[1,T,1] mask) => (float[1,a,4] y) {
+    all = Concat<axis = 1>(past, x)
+    y = Mul(all, mask)
+}"""
+
+
+def _branches() -> onnx.ModelProto:
+    return parse(TWO_BRANCHES, {"wide": zeros(512, 4), "narrow": zeros(256, 4)})
+
+
+def _lstm() -> onnx.ModelProto:
+    return parse(LSTM, {"w": zeros(1, 20, 3), "r": zeros(1, 20, 5)})
+
+
+def _binding(found: FoundSizes, batch_size: int | None = None) -> Binding:
+    return Binding(batch_size, found.sizes, tuple(map(parse_input_spec, found.input_texts)))
+
+
+def _by_shapes(model: onnx.ModelProto, binding: Binding | None = None) -> FoundSizes:
+    """What is found without a run, and without a limit of time."""
+    found = find_sizes(open_model(model), binding, clock=lambda: 0.0)
+    if found.is_found:
+        load_model(open_model(model), _binding(found))
+    return found
+
+
+def test_images_get_a_usual_size_that_the_strides_divide() -> None:
+    found = _by_shapes(parse(CONV, {"v": zeros(4, 3, 16, 16)}))
+    assert found.sizes == {"H": 224, "W": 224}
+    assert found.dims[0].places == ("x[2]",)
+    assert "multiply to 16" in found.dims[0].reason
+
+
+@given(st.integers(1, 300))
+def test_a_product_with_stored_weights_has_the_size_of_these(rows: int) -> None:
+    model = parse("g (float[1,S] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": zeros(rows, 2)})
+    found = _by_shapes(model)
+    assert (found.sizes, found.tried) == ({"S": rows}, 1)
+
+
+def test_a_mask_covers_the_cache_and_what_is_new() -> None:
+    sizes = _by_shapes(parse(CACHE)).sizes
+    assert sizes["T"] == sizes["P"] + sizes["S"]
+
+
+def test_a_scalar_is_tried_with_the_constant_that_it_is_compared_with() -> None:
+    found = _by_shapes(_branches())
+    assert found.input_texts == ("rate:int64::16000",)
+    assert found.sizes == {"S": 512}
+    assert "compares it with 16000" in found.inputs[0].reason
+
+
+def test_a_size_that_the_user_gave_chooses_the_value() -> None:
+    model = open_model(_branches())
+    with pytest.raises(ModelPerfError) as raised:
+        load_model(model, Binding(dims={"S": 512}))
+    found = sizes_for(raised.value, runs=False)
+    assert found is not None
+    assert (found.sizes, found.input_texts) == ({}, ("rate:int64::16000",))
+
+
+def test_the_batch_of_a_state_is_not_open() -> None:
+    model = _lstm()
+    found = _by_shapes(model)
+    assert set(found.sizes) == {"S"}
+    bound = load_model(open_model(model), _binding(found, batch_size=8))
+    assert {t.name: t.shape for t in bound.graph.inputs}["h"] == (1, 8, 5)
+
+
+def test_a_found_choice_runs() -> None:
+    for model in (_branches(), _lstm(), parse(CACHE)):
+        assert find_sizes(open_model(model), setup=Setup()).has_run
+
+
+def test_a_choice_that_fits_and_does_not_run_is_left() -> None:
+    # The engine refuses another number of elements than 320; shapes alone do not tell.
+    model = parse(
+        """g (float[1,S] x, int64[1] n) => (float[m] y) <int64[1] all = {320}> {
+            k = Mul(n, all)
+            y = Reshape(x, k)
+        }"""
+    )
+    found = find_sizes(open_model(model), setup=Setup(), clock=lambda: 0.0)
+    assert found.has_run
+    assert found.sizes == {"S": 320}
+    assert found.tried > 1
+
+
+def test_without_its_engine_a_choice_is_by_shapes_and_says_so() -> None:
+    missing = replace(Setup(), engine=EngineModule("no_such_engine", "no.such_module"))
+    found = find_sizes(open_model(_branches()), setup=missing)
+    assert (found.is_found, found.has_run) == (True, False)
+    assert found.not_run
+
+
+def test_what_cannot_fit_says_what_was_tried() -> None:
+    model = parse(
+        """g (float[1,S] x) => (float[1,2] y, float[1,2] z) {
+            y = MatMul(x, w)
+            z = MatMul(x, v)
+        }""",
+        {"w": zeros(4, 2), "v": zeros(6, 2)},
+    )
+    found = _by_shapes(model)
+    assert not found.is_found
+    assert f"{found.tried} choices of sizes did not fit. The last one: " in str(found.error)
+
+
+def test_the_budget_ends_a_search() -> None:
+    model = parse(
+        "g (float[1,S] x) => (float[1,2] y) { a = MatMul(x, w)  y = MatMul(x, v) }",
+        {"w": zeros(4, 2), "v": zeros(6, 2)},
+    )
+    seconds = count()
+    found = find_sizes(open_model(model), budget_s=10, clock=lambda: next(seconds))
+    # The clock is asked before each of them.
+    assert 4 <= found.tried <= 14
+
+
+def test_an_error_about_something_else_has_no_sizes() -> None:
+    assert sizes_for(ModelPerfError("no file")) is None
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+def test_every_choice_comes_once_and_the_first_ones_together(lengths: list[int]) -> None:
+    dims = [
+        OpenDim(f"d{at}", tuple(Candidate(rank, "") for rank in range(length)))
+        for at, length in enumerate(lengths)
+    ]
+    found = [tuple(each.size for each in choice.values()) for choice in choices(dims)]
+    total = 1
+    for length in lengths:
+        total *= length
+    assert len(found) == len(set(found)) == total
+    together = found[: max(lengths)]
+    assert all(
+        a <= b for one, next_one in pairwise(together) for a, b in zip(one, next_one, strict=True)
+    )
