@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 
 from msgspec import Struct
 
@@ -85,7 +85,8 @@ def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
         tuple(0 if d.is_batch else min(rank, len(d.candidates) - 1) for d in dims)
         for rank in range(longest)
     )
-    for ranks in (*together, *_one_by_one([len(each.candidates) for each in dims])):
+    # There are too many to list them all.
+    for ranks in chain(together, _one_by_one([len(each.candidates) for each in dims])):
         if ranks not in seen:
             seen.add(ranks)
             yield _chosen(dims, ranks)
@@ -130,7 +131,7 @@ def _joined(uses: Sequence[AxisUses]) -> AxisUses:
 def _sizes(want: AxisUses, inputs: Sequence[DeclaredInput]) -> Iterator[Candidate]:
     """The sizes that operators want, the usual ones that fit the strides, then multiples."""
     seen: set[int] = set()
-    for each in _all_sizes(want, _is_image(inputs)):
+    for each in _all_sizes(want, _is_image(inputs) and not want.cache_of):
         if each.size not in seen:
             seen.add(each.size)
             yield each

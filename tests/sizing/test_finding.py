@@ -162,6 +162,12 @@ def test_an_error_about_something_else_has_no_sizes() -> None:
     assert sizes_for(ModelPerfError("no file")) is None
 
 
+def test_the_first_choices_of_many_dimensions_come_at_once() -> None:
+    many = tuple(Candidate(size, "") for size in range(50))
+    found = choices([OpenDim(f"d{at}", many) for at in range(40)])
+    assert set(next(found)) == {f"d{at}" for at in range(40)}
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_every_choice_comes_once_and_the_first_ones_together(lengths: list[int]) -> None:
     dims = [
