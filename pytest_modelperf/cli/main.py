@@ -33,8 +33,8 @@ _TYPED = "pytest_modelperf.typed"
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
-    "baselines", "bisect", "compare", "doctor", "env", "history", "profile", "profiles", "shapes",
-    "sweep", "trace", "whatif", "worker",
+    "baselines", "bisect", "compare", "doctor", "env", "history", "init", "profile", "profiles",
+    "shapes", "sweep", "trace", "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
@@ -44,6 +44,7 @@ _PAGES = {
     "doctor": "noise",
     "env": "upgrades",
     "history": "history",
+    "init": "init",
     "profile": "profiling",
     "profiles": "profiles",
     "shapes": "counting",

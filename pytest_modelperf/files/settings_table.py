@@ -19,22 +19,32 @@ _MAX_TOML_BYTES = 16 << 20
 
 def read_table(pyproject: Path) -> Mapping[str, object] | None:
     """The content of `[tool.modelperf]`; None without that table, or without the file."""
+    tool = read_toml(pyproject).get("tool")
+    table = tool.get(_TABLE) if isinstance(tool, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    name = printable(str(pyproject))
+    raise UsageError(f"{name}: tool.{_TABLE} takes a table, not {shown(table)}.")
+
+
+def read_toml(path: Path) -> Mapping[str, object]:
+    """The content of a TOML file; empty without the file."""
     # Imported here: most pytest runs do not read this table.
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
 
-    name = printable(str(pyproject))
+    name = printable(str(path))
     try:
-        size = require_file(pyproject)
+        size = require_file(path)
         if size > _MAX_TOML_BYTES:
             raise UsageError(
                 f"{name} has {format_bytes(size)}: that is no pyproject.toml. Restore it."
             )
-        content = tomllib.loads(pyproject.read_text("utf-8"))
+        content: Mapping[str, object] = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        return None
+        return {}
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
@@ -43,8 +53,4 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
         raise UsageError(
             f"{name} has values that are nested too deeply: make it flatter."
         ) from error
-    tool = content.get("tool")
-    table = tool.get(_TABLE) if isinstance(tool, dict) else None
-    if table is None or isinstance(table, dict):
-        return table
-    raise UsageError(f"{name}: tool.{_TABLE} takes a table, not {shown(table)}.")
+    return content

@@ -32,7 +32,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
     """The whole report: the answer first, then its evidence, then what to do."""
     page = Page(style)
     for checkup in checkups:
-        page.item(_answer(checkup), style="bold")
+        page.item(describe_checkup(checkup), style="bold")
     page.line("")
     page.item(describe_machine_line(machine))
     page.item(describe_engine(checkups[0].engine))
@@ -60,7 +60,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
     return page.text()
 
 
-def _answer(checkup: Checkup) -> str:
+def describe_checkup(checkup: Checkup) -> str:
     """One sentence: which change can be detected here, and how soon."""
     cores = f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}"
     enough = _first_within(checkup, TOLERANCE)

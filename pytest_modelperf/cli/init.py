@@ -1,0 +1,202 @@
+"""`modelperf init`: finds the models of a project, and writes what is missing to test them."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.output import ProgressLine, shown_progress, terminal_style
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_modelperf.init.planning import Wishes
+    from pytest_modelperf.init.records import FileChange, Project
+    from pytest_modelperf.init.surveying import Survey
+
+_SERVICES = ("github", "gitlab", "none")
+_NO_SERVICE = "none"
+_UNANSWERED = 2
+_ENGINE = "onnxruntime"
+# With more new models, the command that commits them does not name each.
+_MOST_COMMITTED = 10
+
+
+@click.command(short_help="Find the models of a project, and set up their tests.")
+@click.argument("places", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--yes", "-y", "says_yes", is_flag=True, help="Write every change without a question."
+)
+@click.option(
+    "--tables/--no-tables",
+    default=None,
+    help="Write a table for each new model into pyproject.toml.  [default: asks]",
+)
+@click.option(
+    "--ci",
+    type=click.Choice(_SERVICES),
+    help="Write the file that runs the tests in this service.  [default: asks, for the service "
+    "that the git repository belongs to]",
+)
+@click.option(
+    "--gitattributes/--no-gitattributes",
+    default=None,
+    help="Write the line of .gitattributes that keeps git from merging baselines.  [default: asks]",
+)
+@click.option(
+    "--noise/--no-noise",
+    default=None,
+    help="Measure for 10 s how noisy this machine is.  [default: if a file was written]",
+)
+def init(  # noqa: PLR0913  # each is an answer
+    *,
+    places: tuple[Path, ...],
+    says_yes: bool,
+    tables: bool | None,
+    ci: str | None,
+    gitattributes: bool | None,
+    noise: bool | None,
+) -> None:
+    """Find the ONNX models of a project, and write what is missing to test them.
+
+    Each model gets a table in pyproject.toml, with sizes for its open dimensions. Every change is
+    shown as a diff, and made if you agree. Models that have a table stay as they are, so a second
+    run changes nothing. Without PATH the whole project is searched, but for caches, environments,
+    build folders, and what git ignores.
+
+    \b
+    modelperf init
+    modelperf init --yes --ci gitlab --no-noise
+    modelperf init models/encoder.onnx
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.init.planning import plan_setup
+    from pytest_modelperf.init.project import find_project, untracked_files
+    from pytest_modelperf.init.records import Part, inner_path
+    from pytest_modelperf.init.settling import settle_changes
+    from pytest_modelperf.init.text import (
+        nothing_found,
+        render_change,
+        render_next,
+        render_notes,
+        render_survey,
+    )
+    from pytest_modelperf.init.writing import write_changes
+
+    style, here = terminal_style(), Path.cwd()
+    project = find_project(here)
+    with shown_progress() as progress:
+        survey = _survey(project, [here / each for each in places], progress)
+    if not survey.search.models:
+        raise UsageError(nothing_found(survey))
+    click.echo(render_survey(survey, style), nl=False)
+    wishes = _wishes(project, tables=tables, ci=ci, gitattributes=gitattributes)
+    plan = plan_setup(project, survey.tables, survey.baselines, wishes)
+    answers = {
+        Part.TABLES: says_yes or tables,
+        Part.CI: says_yes or (None if ci is None else True),
+        Part.GITATTRIBUTES: says_yes or gitattributes,
+    }
+    settled = settle_changes(
+        plan.changes,
+        {part: answer for part, answer in answers.items() if answer},
+        lambda change: click.echo(render_change(change, style), nl=False),
+        _ask if sys.stdin.isatty() else None,
+    )
+    click.echo(render_notes(plan.notes, style), nl=False)
+    if settled.unanswered:
+        _refuse_to_write(settled.unanswered)
+    write_changes(settled.accepted)
+    _tell_written(plan.changes, settled.accepted)
+    if noise or (noise is None and settled.accepted):
+        _measure_noise()
+    written = [change.name for change in settled.accepted]
+    if len(survey.sizes) <= _MOST_COMMITTED:
+        written += untracked_files(project, tuple(survey.sizes))
+    baselines = inner_path(survey.baselines, project.root)
+    click.echo(render_next(project, written, baselines, here, style), nl=False)
+
+
+def _survey(project: Project, places: Sequence[Path], progress: ProgressLine) -> Survey:
+    from pytest_modelperf.init.surveying import survey_project
+    from pytest_modelperf.profiler.sampling.setup import Setup
+    from pytest_modelperf.sizing.finding import find_sizes
+
+    # One inference with the sizes shows that they work.
+    find = partial(find_sizes, setup=Setup(wording=COMMAND_WORDING))
+    return survey_project(project, places or [project.root], find, progress.show)
+
+
+def _wishes(
+    project: Project, *, tables: bool | None, ci: str | None, gitattributes: bool | None
+) -> Wishes:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from pytest_modelperf.init.ci_files import usual_service
+    from pytest_modelperf.init.planning import Wishes
+    from pytest_modelperf.init.records import Service
+
+    service = None if ci == _NO_SERVICE else Service(ci) if ci else usual_service(project)
+    try:
+        engine: str | None = version(_ENGINE)
+    except PackageNotFoundError:
+        # Another distribution can bring it, such as onnxruntime-gpu.
+        engine = None
+    return Wishes(
+        tables=tables is not False,
+        service=service,
+        gitattributes=gitattributes is not False,
+        engine=engine,
+    )
+
+
+def _ask(change: FileChange) -> bool:
+    try:
+        return click.confirm(f"write {printable(change.name)}?", default=True)
+    except click.Abort:
+        # Its exit code would be 1, which means a worse model here.
+        raise KeyboardInterrupt from None
+
+
+def _refuse_to_write(changes: Sequence[FileChange]) -> None:
+    """Tell how to agree where nobody can be asked, and end."""
+    command = " ".join(map(shell_word, ["modelperf", *sys.argv[1:], "--yes"]))
+    names = ", ".join(printable(change.name) for change in changes)
+    click.echo(
+        f"\nnothing was written: {names} would change, and standard input is no terminal to ask "
+        f"at. To agree, type:\n  {command}",
+        err=True,
+    )
+    raise SystemExit(_UNANSWERED)
+
+
+def _tell_written(changes: Sequence[FileChange], accepted: Sequence[FileChange]) -> None:
+    click.echo("")
+    for change in accepted:
+        click.echo(f"wrote {printable(change.name)}")
+    for change in changes:
+        if change not in accepted:
+            click.echo(f"left {printable(change.name)} as it is")
+    if not changes:
+        click.echo("nothing to change")
+
+
+def _measure_noise() -> None:
+    from pytest_modelperf.init.noise import measure_noise
+    from pytest_modelperf.init.text import render_noise
+
+    try:
+        with shown_progress() as progress:
+            answers = measure_noise(COMMAND_WORDING, progress)
+    except ModelPerfError as error:
+        # The files are written; modelperf doctor can be run at any time.
+        click.echo(f"noise of this machine: not measured: {error.worded(COMMAND_WORDING)}")
+        return
+    click.echo(render_noise(answers, terminal_style()), nl=False)

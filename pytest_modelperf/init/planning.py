@@ -1,0 +1,86 @@
+"""What a setup changes in the files of a project; nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.init.attributes import NAME, add_twins_line
+from pytest_modelperf.init.ci_files import ci_file, runs_in_ci
+from pytest_modelperf.init.project import PYPROJECT
+from pytest_modelperf.init.records import FileChange, Part, Plan, Project, Service, inner_path
+from pytest_modelperf.init.tables import add_tables
+from pytest_modelperf.text.escaping import printable
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What is to be set up: tables, a service, a line for the twins.
+
+    `engine` is the installed version of ONNX Runtime, which the service installs too.
+    """
+
+    tables: bool = True
+    service: Service | None = None
+    gitattributes: bool = True
+    engine: str | None = None
+
+
+def plan_setup(
+    project: Project, tables: Mapping[str, str], baselines: Path, wishes: Wishes
+) -> Plan:
+    """The changes that are left to make; `tables` has the lines of each new table as TOML."""
+    changes: list[FileChange] = []
+    notes: list[str] = []
+    if wishes.tables:
+        pyproject = project.root / PYPROJECT
+        before = read_text(pyproject)
+        after = add_tables(before or "", tables)
+        changes += _changed(project, Part.TABLES, pyproject, before, after)
+    if project.repository is None:
+        if wishes.service is not None or wishes.gitattributes:
+            notes.append(
+                "there is no git repository, so nothing is set up for CI: type git init, and run "
+                "this again"
+            )
+        return Plan(tuple(changes), tuple(notes))
+    if wishes.service is not None:
+        there = runs_in_ci(project.repository, wishes.service)
+        if there is None:
+            made = ci_file(project, project.repository, wishes.service, wishes.engine)
+            path = project.repository / made.path
+            there = made.path if path.exists() else None
+            if there is None:
+                changes += _changed(project, Part.CI, path, None, made.text)
+                notes += [made.note] if made.note is not None else []
+        if there is not None:
+            notes.append(f"{printable(there)} is there already: it is left as it is")
+    if wishes.gitattributes and baselines.is_relative_to(project.root):
+        path = project.root / NAME
+        before = read_text(path)
+        after = add_twins_line(before or "", inner_path(baselines, project.root))
+        changes += _changed(project, Part.GITATTRIBUTES, path, before, after)
+    return Plan(tuple(changes), tuple(notes))
+
+
+def _changed(
+    project: Project, part: Part, path: Path, before: str | None, after: str
+) -> Iterator[FileChange]:
+    if after != (before or ""):
+        name = inner_path(path, project.root)
+        yield FileChange(part=part, path=path, name=name, before=before, after=after)
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a file with its line ends; None if there is none."""
+    name = printable(str(path))
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is no UTF-8: save it in that encoding.") from error
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,85 @@
+"""The records of a setup: the project, the models in it, and the changes to its files."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Project(Struct, frozen=True, kw_only=True):
+    """The folder that pytest takes as its root, and the git repository around it.
+
+    `reason` says why it is that folder. `repository` and `branch`, the default one, are None
+    outside of git. `remote` is the address of the remote, empty if there is none.
+    """
+
+    root: Path
+    reason: str
+    repository: Path | None = None
+    branch: str | None = None
+    remote: str = ""
+
+    @property
+    def inner(self) -> str:
+        """The path of the root in the repository: `.` if both are the same folder."""
+        return "." if self.repository is None else inner_path(self.root, self.repository)
+
+
+class Remark(Struct, frozen=True):
+    """A place that was found and not used, and why."""
+
+    path: str
+    reason: str
+
+
+class Search(Struct, frozen=True):
+    """The result of a search: models by their paths in the project, and what was left out.
+
+    `looked` are the places that were searched, `folders` is how many folders were. `skipped` are
+    the folders that hold no models of the project itself.
+    """
+
+    looked: tuple[str, ...]
+    folders: int
+    models: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+class Part(enum.Enum):
+    """One thing that is set up, which is one question to the user."""
+
+    TABLES = "tables"
+    CI = "ci"
+    GITATTRIBUTES = "gitattributes"
+
+
+class Service(enum.Enum):
+    """A service that runs the tests of a project."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+
+
+class FileChange(Struct, frozen=True, kw_only=True):
+    """A file before and after; `before` is None for a new one. `name` is its path as shown."""
+
+    part: Part
+    path: Path
+    name: str
+    before: str | None
+    after: str
+
+
+class Plan(Struct, frozen=True):
+    """The changes to files that set a project up, and what only the user can do."""
+
+    changes: tuple[FileChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def inner_path(path: Path, folder: Path) -> str:
+    """The path below a folder with slashes; the whole path if it lies elsewhere."""
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

@@ -1,0 +1,90 @@
+"""A project looked over: its models, which of them have tables, and sizes for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.init.project import PYPROJECT
+from pytest_modelperf.init.records import Project, Remark, Search
+from pytest_modelperf.init.searching import Tell, find_models
+from pytest_modelperf.sizing.records import FoundSizes
+from pytest_modelperf.sizing.text import reason_lines, table_lines
+from pytest_modelperf.spec.model_tables import MODELS, ModelTables, read_models
+from pytest_modelperf.spec.run_definitions import BASELINE_DIR
+from pytest_modelperf.spec.setting import PREFIX
+from pytest_modelperf.text.escaping import printable
+
+FindSizes = Callable[[Path], FoundSizes]
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """The models of a project.
+
+    `declared` have a table already. `sizes` are those of the models that get one. `unsized` are
+    those whose sizes were not found, so that only the user can write their tables.
+    """
+
+    project: Project
+    baselines: Path
+    search: Search
+    declared: tuple[str, ...] = ()
+    sizes: Mapping[str, FoundSizes] = field(default_factory=dict)
+    unsized: tuple[Remark, ...] = ()
+
+    @property
+    def tables(self) -> Mapping[str, str]:
+        """The lines of each new table as TOML."""
+        return {path: _lines(found) for path, found in self.sizes.items()}
+
+
+def survey_project(
+    project: Project,
+    places: Sequence[Path],
+    find_sizes: FindSizes,
+    tell: Tell = lambda _: None,
+) -> Survey:
+    """The survey of these files and folders; UsageError for settings that mean nothing."""
+    pyproject = project.root / PYPROJECT
+    table = read_table(pyproject) or {}
+    tables = read_models(table.get(MODELS, {}), f"{PYPROJECT}, [tool.{PREFIX}.{MODELS}")
+    baselines = project.root / str(table.get(BASELINE_DIR.table_key, BASELINE_DIR.default))
+    search = find_models(project, places, baselines, tell)
+    declared = tuple(path for path in search.models if _is_declared(path, tables))
+    sizes: dict[str, FoundSizes] = {}
+    unsized: list[Remark] = []
+    new = [path for path in search.models if path not in set(declared)]
+    for number, path in enumerate(new, 1):
+        tell(f"finding sizes, {number} of {len(new)}: {printable(path)}")
+        try:
+            found = find_sizes(project.root / path)
+        except ModelPerfError as error:
+            unsized.append(Remark(path, str(error)))
+            continue
+        if found.error is None:
+            sizes[path] = found
+        else:
+            unsized.append(Remark(path, found.error))
+    return Survey(
+        project=project,
+        baselines=baselines,
+        search=search,
+        declared=declared,
+        sizes=sizes,
+        unsized=tuple(unsized),
+    )
+
+
+def _is_declared(path: str, tables: ModelTables) -> bool:
+    return tables.own(path) is not None or bool(tables.globs_of(path))
+
+
+def _lines(found: FoundSizes) -> str:
+    """The keys of a table, below the reason for each size."""
+    keys = list(table_lines(found))
+    reasons = [f"# {printable(line)}" for line in reason_lines(found)] if keys else []
+    return "".join(f"{line}\n" for line in [*reasons, *keys])
