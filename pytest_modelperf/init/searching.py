@@ -24,7 +24,8 @@ _SKIPPED_NAMES = (
     "venv", "build", "_build", "dist", "*.egg", "*.egg-info", "CVS", "_darcs",
 )  # fmt: skip
 # What a folder has inside that is an environment, a cache, or another repository.
-_SKIPPED_BY_CONTENT = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG", ".git")
+_REPOSITORY = ".git"
+_SKIPPED_BY_CONTENT = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG", _REPOSITORY)
 # A baseline that is not in the folder of this project.
 _TWIN_NAMES, _BASELINE_FILE = frozenset({"twin.onnx", "twin.next.onnx"}), "model.json"
 # What an error says to somebody who named the file.
@@ -127,7 +128,9 @@ class _Walk(Struct):
         while waiting:
             folder = waiting.pop()
             if folder != top and self._is_skipped(folder):
-                self.skipped.append(inner_path(folder, self.root))
+                # Nobody expects a model in it.
+                if folder.name != _REPOSITORY:
+                    self.skipped.append(inner_path(folder, self.root))
                 continue
             try:
                 with os.scandir(folder) as listed:

@@ -69,7 +69,7 @@ def render_change(change: FileChange, style: TextStyle) -> str:
     # The first two name the file; the third says of a new one that it has no line yet.
     lines = lines[3 if change.before is None else 2 :]
     for line in lines[:_MOST_LINES]:
-        page.line(printable(line), _DIFF_STYLES.get(line[:1], "dim"))
+        page.item(printable(line), indent=4, style=_DIFF_STYLES.get(line[:1], "dim"))
     if len(lines) > _MOST_LINES:
         page.line(f"... and {count_of(len(lines) - _MOST_LINES, 'more line')}")
     return page.text()

@@ -13,9 +13,9 @@ import pytest
 from pytest_modelperf.errors import PLAIN, ModelError
 from pytest_modelperf.init.noise import measure_noise
 from pytest_modelperf.init.project import find_project
-from pytest_modelperf.init.records import Project, Remark
+from pytest_modelperf.init.records import FileChange, Part, Project, Remark
 from pytest_modelperf.init.surveying import Survey, survey_project
-from pytest_modelperf.init.text import render_noise, render_survey
+from pytest_modelperf.init.text import render_change, render_noise, render_survey
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
 from tests.support.command import environment, run
@@ -116,6 +116,14 @@ def test_options_are_answers(project: Path) -> None:
     assert not (project / "pyproject.toml").exists()
     assert "branches: [trunk]" in (project / ".github/workflows/model-performance.yml").read_text()
     assert (project / ".gitattributes").read_text() == "baselines/**/twin.onnx binary\n"
+
+
+def test_a_long_line_of_a_diff_is_indented_where_it_goes_on() -> None:
+    change = FileChange(
+        part=Part.TABLES, path=Path("a"), name="a", before=None, after=f"# {'word ' * 9}\n"
+    )
+    text = render_change(change, TextStyle(40))
+    assert text == ("\nnew file: a\n+# word word word word word word word\n    word word\n")
 
 
 def test_a_user_who_leaves_writes_nothing(project: Path) -> None:
