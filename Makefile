@@ -39,7 +39,8 @@ layers: $(STAMP)-lint ## Check who may import whom
 	@$(BIN)/lint-imports --no-logo
 
 workflows: $(STAMP)-lint ## Check workflows and actions of GitHub
-	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml pytest_modelperf/init/ci/github.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.gitlab-ci pytest_modelperf/init/ci/gitlab.yml
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml comment/action.yml
 	@$(BIN)/zizmor --offline --no-progress --quiet action.yml comment .github
 
