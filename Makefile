@@ -58,7 +58,9 @@ schemas: $(STAMP) ## Write what is made of the code: JSON Schemas, types, and re
 	@$(BIN)/python docs/schemas/write_schemas.py
 
 docs: $(STAMP)-docs ## Build the site of the docs into site/
+	@$(BIN)/python docs/site/prepare_pages.py build/pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@cp build/pages/*.md site/ # the Markdown of each page, which llms.txt lists
 	@$(BIN)/python docs/site/check_site.py site
 
 fuzz: $(STAMP)-fuzz ## Look for files that break what reads them
@@ -79,7 +81,7 @@ wheel-check: wheel ## Test the wheel where the sources are not
 	@PYTHON=$(WHEEL_PYTHON) .ci/check-wheel $(ARGS) dist/*.whl
 
 clean: ## Remove what make and the tools made
-	@rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache site
+	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp holds the folder that the environment was made in, because its scripts hold that path

@@ -1,20 +1,24 @@
-"""Holds the built site against the pages that it is made of: each must have the same blocks.
+"""Checks the built site: each page has the blocks of its Markdown, and its Markdown lies beside it.
 
 The site is made by another reader of Markdown than GitHub's. Where the two differ, a list or a
-table becomes a paragraph that nobody notices. Ends with 1 and names the page and its blocks.
+table becomes a paragraph that nobody notices. `llms.txt` leads to the Markdown of each page. Ends
+with 1 and names what is wrong.
 
     python docs/site/check_site.py site
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-from hooks import DOCS, OUTSIDE, ROOT
 from markdown_it import MarkdownIt
+from prepare_pages import ROOT, sources
+from site_settings import read_settings
 
 BLOCKS = frozenset({"h1", "h2", "h3", "h4", "li", "ol", "pre", "table", "tr", "ul"})
 
@@ -55,16 +59,27 @@ def compare(markdown: str, html: str) -> str:
 
 
 def check(site: Path) -> int:
-    pages = {f"{DOCS}/{path.name}": path.name for path in (ROOT / DOCS).glob("*.md")}
-    failed = 0
-    for source, page in sorted({**pages, **OUTSIDE}.items()):
+    problems = [*check_blocks(site), *check_links(site)]
+    print("".join(f"{problem}\n" for problem in problems), end="")
+    return 1 if problems else 0
+
+
+def check_blocks(site: Path) -> Iterator[str]:
+    for source, page in sorted(sources().items()):
         name = page.removesuffix(".md")
         built = site / ("index.html" if name == "index" else f"{name}/index.html")
-        found = compare((ROOT / source).read_text("utf-8"), built.read_text("utf-8"))
+        found = compare((site / page).read_text("utf-8"), built.read_text("utf-8"))
         if found:
-            print(f"{source} has other blocks on the site. Put a blank line around them. {found}")
-            failed = 1
-    return failed
+            yield f"{source} has other blocks on the site. Put a blank line around them. {found}"
+
+
+def check_links(site: Path) -> Iterator[str]:
+    """Each link of `llms.txt` leads to a file of the site."""
+    address = read_settings(ROOT / "mkdocs.yml").address
+    listed = re.findall(r"\]\((.+?)\)", (site / "llms.txt").read_text("utf-8"))
+    for url in listed:
+        if not (url.startswith(address) and (site / url.removeprefix(address)).is_file()):
+            yield f"llms.txt leads to {url}, which is no file of the site"
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
-import yaml
-from check_site import compare
-from hooks import OUTSIDE, rewrite_links
+from check_site import check_links, compare
+from llms_text import render_llms_text
+from prepare_pages import prepare_page, rewrite_links, sources
+from site_settings import Section, SiteSettings, read_settings
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.text.site import SITE
@@ -21,44 +22,29 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-PAGES = {path.name for path in (ROOT / "docs").glob("*.md")} | set(OUTSIDE.values())
+SETTINGS = read_settings(ROOT / "mkdocs.yml")
+PAGES = set(sources().values())
 REPOSITORY = "https://github.com/owner/project"
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
-    """Reads settings without the functions of Python that they name."""
-
-
-_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
-
-
-def read_settings() -> dict[str, Any]:
-    text = (ROOT / "mkdocs.yml").read_text("utf-8")
-    settings: dict[str, Any] = yaml.load(text, _Loader)  # noqa: S506  # a safe one
-    return settings
-
-
-def names(navigation: object) -> list[str]:
-    """The pages of a part of the navigation."""
-    if isinstance(navigation, str):
-        return [navigation]
-    parts = navigation.values() if isinstance(navigation, dict) else navigation
-    assert not isinstance(parts, (int, float, bool, type(None)))
-    return [name for part in parts for name in names(part)]  # type: ignore[attr-defined]
+SMALL = SiteSettings(
+    name="A site",
+    description="What it is about.",
+    address="https://example.org/site/",
+    repository=REPOSITORY,
+    sections=(Section("Use", ("index.md", "ci.md")), Section("The project", ("changelog.md",))),
+)
 
 
 def test_the_navigation_has_every_page_once() -> None:
-    assert sorted(names(read_settings()["nav"])) == sorted(PAGES)
+    assert sorted(page for each in SETTINGS.sections for page in each.pages) == sorted(PAGES)
 
 
 def test_the_site_and_the_repository_have_one_address_everywhere() -> None:
-    settings = read_settings()
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
-    assert settings["site_url"] == urls["Documentation"] == SITE
-    assert settings["repo_url"] == urls["Source"] == f"https://github.com/{settings['repo_name']}"
+    assert SETTINGS.address == urls["Documentation"] == SITE
+    assert SETTINGS.repository == urls["Source"]
     assert urls["Changelog"] == f"{SITE}changelog/"
     used = re.findall(r"uses: (pytest-modelperf/\S+?)(?:/comment)?@v1", page_of("ci"))
-    assert set(used) == {settings["repo_name"]}
+    assert [f"https://github.com/{name}" for name in dict.fromkeys(used)] == [SETTINGS.repository]
 
 
 def page_of(name: str) -> str:
@@ -81,6 +67,8 @@ def page_of(name: str) -> str:
         ),
         ("ci.md", "#strict", "#strict"),
         ("ci.md", "https://example.org/a.md", "https://example.org/a.md"),
+        ("ci.md", "https://example.org/site/gallery/run.html#types", "gallery/run.html#types"),
+        ("index.md", "docs/pictures/a.svg", "pictures/a.svg"),
         ("index.md", "docs/ci.md#strict", "ci.md#strict"),
         ("index.md", "LICENSE", f"{REPOSITORY}/blob/main/LICENSE"),
         ("benchmarks.md", "../docs/evidence.md", "evidence.md"),
@@ -88,13 +76,58 @@ def page_of(name: str) -> str:
     ],
 )
 def test_a_link_of_the_repository_holds_on_the_site(page: str, link: str, rewritten: str) -> None:
-    assert rewrite_links(f"See [it]({link}).", page, REPOSITORY) == f"See [it]({rewritten})."
+    assert rewrite_links(f"See [it]({link}).", page, SMALL) == f"See [it]({rewritten})."
 
 
 def test_a_link_in_a_block_of_code_is_code() -> None:
     text = "[a](../x.py)\n\n```text\n[a](../x.py)\n```\n"
-    shown = rewrite_links(text, "ci.md", REPOSITORY)
+    shown = rewrite_links(text, "ci.md", SMALL)
     assert shown == text.replace("../x.py", f"{REPOSITORY}/blob/main/x.py", 1)
+
+
+def test_a_page_of_the_site_has_no_badges_but_its_pictures() -> None:
+    badge = "[![CI](https://example.org/ci.svg)](https://example.org/ci)\n"
+    text = f"# A\n\n{badge}{badge}\n[![b](docs/b.svg)](docs/ci.md)\n"
+    assert prepare_page(text, "index.md", SMALL) == "# A\n\n\n[![b](b.svg)](ci.md)\n"
+
+
+def test_a_navigation_is_read_with_titles_and_sections_of_sections(tmp_path: Path) -> None:
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: a\nsite_description: b\nsite_url: c\nrepo_url: d\n"
+        "theme: !!python/name:a.b\n"
+        "nav: [{Home: index.md}, {Use: [ci.md, {Deep: [a.md, {Title: b.md}]}]}, {Last: z.md}]\n"
+    )
+    assert read_settings(tmp_path / "mkdocs.yml").sections == (
+        Section("Overview", ("index.md", "z.md")),
+        Section("Use", ("ci.md", "a.md", "b.md")),
+    )
+
+
+# -- what is made for programs
+
+
+def test_the_list_of_pages_has_their_titles_and_first_sentences() -> None:
+    pages = {
+        "index.md": "# Home of `it`\n\n![a](a.svg)\n\nSee [this\npage](ci.md) first. Then go.\n",
+        "ci.md": "# In CI\n\n```text\na\n\nb.\n```\n\n<!-- c. -->\n\n- d\n\n`x` runs 1.5 times:\n",
+        "changelog.md": "# Changes\n",
+    }
+    assert render_llms_text(SMALL, pages) == (
+        "# A site\n\n> What it is about.\n\n## Use\n\n"
+        "- [Home of it](https://example.org/site/index.md): See this page first.\n"
+        "- [In CI](https://example.org/site/ci.md): `x` runs 1.5 times\n\n"
+        "## Optional\n\n- [Changes](https://example.org/site/changelog.md)\n"
+    )
+
+
+def test_every_page_is_listed_and_says_what_it_is_about() -> None:
+    texts = {page: (ROOT / source).read_text("utf-8") for source, page in sources().items()}
+    lines = [line for line in render_llms_text(SETTINGS, texts).splitlines() if line[:1] == "-"]
+    assert len(lines) == len(PAGES)
+    assert [line for line in lines if not re.search(r"\.md\): .{20,}", line)] == []
+
+
+# -- what leads to the site
 
 
 def test_the_check_of_the_site_tells_a_list_that_became_a_paragraph() -> None:
@@ -103,6 +136,14 @@ def test_the_check_of_the_site_tells_a_list_that_became_a_paragraph() -> None:
     assert compare(markdown, "<article><p></article>") == (
         "li: 2 on GitHub, 0 on the site; ul: 1 on GitHub, 0 on the site"
     )
+
+
+def test_the_check_of_the_site_tells_a_page_that_is_listed_and_missing(tmp_path: Path) -> None:
+    (tmp_path / "ci.md").touch()
+    (tmp_path / "llms.txt").write_text(f"- [a]({SITE}ci.md): b\n- [c]({SITE}d.md)\n")
+    assert list(check_links(tmp_path)) == [
+        f"llms.txt leads to {SITE}d.md, which is no file of the site"
+    ]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in main.commands)], ids=str)

@@ -1,0 +1,90 @@
+"""Prepares the pages of the site: copies them into a folder, with links that hold on the site.
+
+The pages lie in the repository where their links are those of GitHub. The pages outside of docs/
+that readers need become pages of the site, too. A link to any other file leads to the repository.
+`llms.txt` lists all pages.
+
+    python docs/site/prepare_pages.py build/pages
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from llms_text import render_llms_text
+from site_settings import SiteSettings, read_settings
+
+ROOT = Path(__file__).parents[2]
+DOCS = "docs"
+# Pages of the site, by the file in the repository that each is made of.
+OUTSIDE: Mapping[str, str] = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/README.md": "benchmarks.md",
+}
+_SOURCES = {page: source for source, page in OUTSIDE.items()}
+_BRANCH = "main"
+# A link or a picture, unless it stands in a block of code.
+_LINK = re.compile(r"^```.*?^```$|\]\(([^)\s#]+)(#[^)\s]*)?\)", re.DOTALL | re.MULTILINE)
+_SCHEME = re.compile(r"\w+:")
+# They would be asked of another server by each reader of the site.
+_BADGE = re.compile(r"^\[!\[.*\]\(https://.*\n", re.MULTILINE)
+# The programs beside the pages, what they read, and the pages themselves, which are written anew.
+_NOT_COPIED = shutil.ignore_patterns("*.py", "__pycache__", "*.md", "site")
+
+
+def sources() -> dict[str, str]:
+    """The pages of the site by the file in the repository that each is made of."""
+    inside = {f"{DOCS}/{path.name}": path.name for path in (ROOT / DOCS).glob("*.md")}
+    return {**inside, **OUTSIDE}
+
+
+def prepare(folder: Path) -> None:
+    """Writes every page and what it shows; a page that is no more goes with the old folder."""
+    settings = read_settings(ROOT / "mkdocs.yml")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / DOCS, folder, ignore=_NOT_COPIED)
+    pages = {
+        page: prepare_page((ROOT / source).read_text("utf-8"), page, settings)
+        for source, page in sources().items()
+    }
+    written = {**pages, "llms.txt": render_llms_text(settings, pages)}
+    for name, text in written.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+def prepare_page(markdown: str, page: str, settings: SiteSettings) -> str:
+    """A page of the repository as a page of the site: no badges, and links that hold there."""
+    return rewrite_links(_BADGE.sub("", markdown), page, settings)
+
+
+def rewrite_links(markdown: str, page: str, settings: SiteSettings) -> str:
+    """The text of a page of the site, with links to pages of the site or to the repository."""
+    folder = posixpath.dirname(_SOURCES.get(page, f"{DOCS}/{page}"))
+
+    def rewrite(found: re.Match[str]) -> str:
+        target, anchor = found[1], found[2] or ""
+        if target is None:
+            return found[0]
+        if target.startswith(settings.address):
+            return f"]({target.removeprefix(settings.address)}{anchor})"
+        if _SCHEME.match(target):
+            return found[0]
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if path in OUTSIDE:
+            return f"]({OUTSIDE[path]}{anchor})"
+        if path.startswith(f"{DOCS}/") and not path.endswith(".py"):
+            return f"]({posixpath.relpath(path, DOCS)}{anchor})"
+        return f"]({settings.repository}/blob/{_BRANCH}/{path}{anchor})"
+
+    return _LINK.sub(rewrite, markdown)
+
+
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]))
