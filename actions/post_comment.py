@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,7 @@ from workflow import StepError, read_event, read_input, require, run_step, say, 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryMetric, P50Line
-from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.history.store import HistoryFile, HistoryStore
 
 _MAX_HISTORY_BYTES = 256 << 20
 # Runs that end so may not have written a report.
@@ -148,15 +148,20 @@ def _read_curves(github: GitHub, branch: str) -> tuple[Curve, ...]:
         except UsageError:
             say("notice", f"no curves: the branch {branch} has no history")
             return ()
-        curves = tuple(
-            Curve(file.model, file.machine, case, chain.points)
-            for file in files
-            for (case, _), chain in chain_cases(file.read(P50Line), HistoryMetric.P50).items()
-            if chain.points
-        )
+        curves = curves_of(files)
     for note in (note for file in files for note in file.notes):
         say("warning", f"history on {branch}: {note}")
     return curves
+
+
+def curves_of(files: Sequence[HistoryFile]) -> tuple[Curve, ...]:
+    """The curve of each case that has points."""
+    return tuple(
+        Curve(file.model, file.machine, case, chain.points)
+        for file in files
+        for (case, _), chain in chain_cases(file.read(P50Line), HistoryMetric.P50).items()
+        if chain.points
+    )
 
 
 def _unpack(content: bytes, folder: Path) -> None:

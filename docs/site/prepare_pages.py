@@ -2,7 +2,7 @@
 
 The pages lie in the repository where their links are those of GitHub. The pages outside of docs/
 that readers need become pages of the site, too. A link to any other file leads to the repository.
-`llms.txt` lists all pages.
+The pages of the gallery get their scripts back, and `llms.txt` lists all pages.
 
     python docs/site/prepare_pages.py build/pages
 """
@@ -16,8 +16,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from comment_page import render_comment_page
 from llms_text import render_llms_text
 from site_settings import SiteSettings, read_settings
+from stored_pages import SUFFIX, with_shared
 
 ROOT = Path(__file__).parents[2]
 DOCS = "docs"
@@ -36,7 +38,7 @@ _SCHEME = re.compile(r"\w+:")
 # They would be asked of another server by each reader of the site.
 _BADGE = re.compile(r"^\[!\[.*\]\(https://.*\n", re.MULTILINE)
 # The programs beside the pages, what they read, and the pages themselves, which are written anew.
-_NOT_COPIED = shutil.ignore_patterns("*.py", "__pycache__", "*.md", "site")
+_NOT_COPIED = shutil.ignore_patterns("*.py", "__pycache__", "*.md", "*.txt", f"*{SUFFIX}", "site")
 
 
 def sources() -> dict[str, str]:
@@ -54,9 +56,20 @@ def prepare(folder: Path) -> None:
         page: prepare_page((ROOT / source).read_text("utf-8"), page, settings)
         for source, page in sources().items()
     }
-    written = {**pages, "llms.txt": render_llms_text(settings, pages)}
+    written = {**pages, **gallery(), "llms.txt": render_llms_text(settings, pages)}
     for name, text in written.items():
         (folder / name).write_text(text, "utf-8")
+
+
+def gallery() -> dict[str, str]:
+    """The pages of the gallery by the name of the file."""
+    stored = ROOT / DOCS / "gallery"
+    pages = {
+        f"gallery/{path.name.removesuffix(SUFFIX)}": with_shared(path.read_text("utf-8"))
+        for path in stored.glob(f"*{SUFFIX}")
+    }
+    comment = (stored / "comment.md").read_text("utf-8")
+    return {**pages, "gallery/comment.html": render_comment_page(comment)}
 
 
 def prepare_page(markdown: str, page: str, settings: SiteSettings) -> str:

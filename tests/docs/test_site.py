@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from check_site import check_links, compare
 from llms_text import render_llms_text
-from prepare_pages import prepare_page, rewrite_links, sources
+from prepare_pages import gallery, prepare_page, rewrite_links, sources
 from site_settings import Section, SiteSettings, read_settings
+from stored_pages import with_shared, without_shared
 
 from pytest_modelperf.cli import main
+from pytest_modelperf.report.html.drawings import Drawings
+from pytest_modelperf.report.html.overview import Overview, Tone
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.text.site import SITE
 from tests.support.checkout import ROOT
 from tests.support.command import run
@@ -125,6 +129,33 @@ def test_every_page_is_listed_and_says_what_it_is_about() -> None:
     lines = [line for line in render_llms_text(SETTINGS, texts).splitlines() if line[:1] == "-"]
     assert len(lines) == len(PAGES)
     assert [line for line in lines if not re.search(r"\.md\): .{20,}", line)] == []
+
+
+# -- the gallery
+
+
+def test_a_page_is_stored_without_its_scripts_and_gets_them_back() -> None:
+    overview = Overview(title="A page", headline="", tone=Tone.PLAIN, lines=())
+    page = render_page({"a": [1, 2]}, overview, Drawings())
+    stored = without_shared(page)
+    assert with_shared(stored) == page
+    assert len(page) > 1_000_000
+    assert len(stored) < 5_000
+
+
+def test_a_stored_page_whose_script_is_gone_is_refused() -> None:
+    with pytest.raises(KeyError, match=r"report/html/gone\.js"):
+        with_shared("<script>@@report/html/gone.js@@</script>")
+
+
+def test_the_gallery_links_to_every_page_of_it() -> None:
+    made = gallery()
+    linked = re.findall(rf"\]\({SITE}(gallery/[\w.]+)\)", page_of("gallery"))
+    assert sorted(linked) == sorted(made)
+    assert f"{SITE}gallery/run.html" in made["gallery/comment.html"]
+    # What a run of today would write, too.
+    assert "<td>regressed</td>" in made["gallery/comment.html"]
+    assert "regressed" in made["gallery/run.html"]
 
 
 # -- what leads to the site
