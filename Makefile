@@ -58,6 +58,7 @@ schemas: $(STAMP) ## Write what is made of the code: JSON Schemas, types, and re
 	@$(BIN)/python docs/schemas/write_schemas.py
 
 docs: $(STAMP)-docs ## Build the site of the docs into site/
+	@$(BIN)/python docs/pictures/failing_build.py
 	@$(BIN)/python docs/site/prepare_pages.py build/pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@cp build/pages/*.md site/ # the Markdown of each page, which llms.txt lists

@@ -132,7 +132,7 @@ def tables(result: Result) -> dict[str, str]:
     found = Found.of(result)
     return {
         "real": setting_table(found),
-        "real short": f"{setting_table(found)}\n\n{totals(found)}",
+        "real glance": totals(found),
         "real times": time_table(found),
         "real models": model_table(found),
         "real variants": variant_table(found),
@@ -171,7 +171,7 @@ def totals(found: Found) -> str:
     same, slower = found.unchanged(), found.slower_by_5()
     most = 100 * highest_rate(_count(same, "regressed"), len(same))
     text = (
-        f"{len(found.models)} models. Of {len(same)} comparisons of a model with its like "
+        f"{len(found.models)} real models: of {len(same)} comparisons of a model with its like "
         f"{_count(same, 'regressed')} raised an alarm, which shows the rate of false alarms to be "
         f"at most {most:.2g} % ({100 * CONFIDENCE:g} % confidence). "
         f"{_count(same, 'passed')} passed, {sum(each.how == 'plan' for each in same)} of them by "

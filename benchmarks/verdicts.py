@@ -33,7 +33,15 @@ import onnx
 import results
 import scipy
 from onnx import TensorProto, helper, numpy_helper
-from results import Expectation, Result, Start, conclude, markdown, missing_packages
+from results import (
+    Expectation,
+    Result,
+    Start,
+    conclude,
+    markdown,
+    missing_packages,
+    short_conditions,
+)
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
@@ -273,6 +281,7 @@ def tables(result: Result) -> dict[str, str]:
     return {
         "verdicts": full_table(groups),
         "verdicts short": f"{short_table(groups)}\n\n{totals(groups)}",
+        "verdicts glance": f"{glance_table(groups)}\n\nMeasured {short_conditions(result)}.",
     }
 
 
@@ -311,6 +320,37 @@ def short_table(groups: Sequence[Group]) -> str:
         "this tool", "median", "pytest-benchmark, 3 %", "Mann-Whitney, 5 %",
     )  # fmt: skip
     return markdown(header, rows, "lrllrll")
+
+
+def glance_table(groups: Sequence[Group]) -> str:
+    """What each verdict means, and how often each way of judging gave it where it is wrong."""
+    ways = (DUET, PEER, RANKS)
+    same = [of_way(groups, way, is_same=True) for way in ways]
+    slower = [of_way(groups, way, is_same=False) for way in ways]
+    changes = dict.fromkeys(group.setting.change.lstrip("+") for group in slower[0])
+    every = [[*some, *others] for some, others in zip(same, slower, strict=True)]
+    rows = [
+        (f"`{verdicts[0]}`", meaning, whose, *(_share(some, verdicts) for some in among))
+        for verdicts, meaning, whose, among in (
+            (("regressed",), "slower than allowed", "that did not change", same),
+            (
+                ("passed", "improved"),
+                "not slower",
+                f"that are {' or '.join(changes)} slower",
+                slower,
+            ),
+            (("inconclusive",), "neither is shown", "of both kinds", every),
+        )
+    ]
+    header = (
+        "it says", "it means", "said of models",
+        "by this tool", "by pytest-benchmark's gate", "by a Mann-Whitney test",
+    )  # fmt: skip
+    return markdown(header, rows, "lllrrr")
+
+
+def _share(groups: Sequence[Group], verdicts: Sequence[str]) -> str:
+    return f"{count(groups, *verdicts)} of {total(groups)}" if groups else "-"
 
 
 def outcome(group: Group | None) -> str:
