@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -166,6 +169,26 @@ def test_the_markers_of_readme_make_their_cases(project: pytest.Pytester) -> Non
             "test_models.py::test_squeezenet[[]b8-c1[]] NEW *",
         ]
     )
+
+
+def test_the_commands_of_readme_work_as_they_are_typed(project: pytest.Pytester) -> None:
+    """On a project with settings for its model; what is not measured here is counted."""
+    (project.path / MODEL).unlink()
+    (project.path / "models").rmdir()
+    project.makepyprojecttoml(f'[tool.modelperf.models."{MODEL}"]\nbatch_size = 1\n')
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    typed = [line for block in blocks for line in block.splitlines()]
+    (copied,) = (line for line in typed if line.startswith("mkdir "))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["/bin/sh", "-ec", copied], env={**os.environ, "PATH": path}, check=True)
+    assert (project.path / MODEL).read_bytes() == light_model("squeezenet").read_bytes()
+    calls = [shlex.split(line, comments=True) for line in typed if line.startswith("pytest ")]
+    ends = []
+    for _, *arguments in calls:
+        ran = project.runpytest_subprocess(*arguments, "--modelperf-static-only")
+        ran.assert_outcomes(passed=1)
+        ends += [line for line in ran.outlines if re.fullmatch(r"1 \w+\.", line)]
+    assert ends == ["1 recorded.", "1 passed.", "1 recorded."]
 
 
 def test_readme_is_short() -> None:
