@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers workflows format bench evidence schemas docs fuzz wheel dist wheel-check clean
+.PHONY: help demo test lint style types layers workflows format bench evidence schemas docs gallery fuzz wheel dist wheel-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ docs: $(STAMP)-docs ## Build the site of the docs into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@cp build/pages/*.md site/ # the Markdown of each page, which llms.txt lists
 	@$(BIN)/python docs/site/check_site.py site
+
+gallery: $(STAMP) ## Measure the pages and the comment of the gallery again
+	@PYTHONPATH=actions:docs/site $(BIN)/python docs/gallery/make_gallery.py
 
 fuzz: $(STAMP)-fuzz ## Look for files that break what reads them
 	@$(BIN)/python fuzz/run.py $(ARGS)

@@ -3,7 +3,7 @@
 The model is SqueezeNet, as in the README. From version to version other activations of it become
 Elu, which is slower; the last version fails its test. This takes some two minutes when it is quiet.
 
-    PYTHONPATH=actions:docs/site python docs/gallery/make_gallery.py
+    make gallery
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ STORED = sorted((ROOT / "docs" / "gallery").glob(f"*{SUFFIX}"))
 
 @pytest.mark.parametrize("name", [path.name.removesuffix(SUFFIX) for path in STORED])
 def test_a_page_of_the_gallery_is_drawn(name: str, open_page: OpenPage) -> None:
-    """If its data has another form now: `python docs/gallery/make_gallery.py`."""
+    """If its data has another form now, type `make gallery`."""
     page = open_page(without_charts(gallery()[f"gallery/{name}"]))
     assert page.evaluate("document.documentElement.dataset.state") == "ready"
     assert page.locator("section.interactive:visible").count() > 0
