@@ -19,10 +19,17 @@ from failing_build import MODEL, PICTURE, REPORT, Run, draw, plain, shown_lines,
 
 import pytest_modelperf
 from pytest_modelperf.cli import main
+from pytest_modelperf.text.site import SITE
 from tests.support.checkout import ROOT
 from tests.support.light_models import light_model
 from tests.support.shown import assert_laid_out, block, headings
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPOSITORY = "https://github.com/pytest-modelperf/pytest-modelperf"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
 STORED = REPORT.read_text(encoding="utf-8")
@@ -189,6 +196,19 @@ def test_the_commands_of_readme_work_as_they_are_typed(project: pytest.Pytester)
         ran.assert_outcomes(passed=1)
         ends += [line for line in ran.outlines if re.fullmatch(r"1 \w+\.", line)]
     assert ends == ["1 recorded.", "1 passed.", "1 recorded."]
+
+
+def test_no_link_of_readme_leads_to_a_file_on_pypi() -> None:
+    """As the build rewrites them; the pages that they lead to are held by the tests of the site."""
+    text = README
+    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["metadata"]
+    for each in hooks["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    links = re.findall(r"\]\((\S+?)\)", text)
+    assert [link for link in links if not link.startswith("https://")] == []
+    for link in ("pictures/failing-build.svg", "ci/", "gallery/run.html"):
+        assert f"{SITE}{link}" in links
+    assert f"{REPOSITORY}/blob/main/LICENSE" in links
 
 
 def test_readme_is_short() -> None:
