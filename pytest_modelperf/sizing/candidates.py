@@ -145,7 +145,7 @@ def _all_sizes(want: AxisUses, is_image: bool) -> Iterator[Candidate]:  # noqa: 
     strides = want.steps.get(want.step, "")
     if want.step > min(usual) and not is_image:
         size = _rounded(want.least + (_WINDOWS - 1) * want.step, want.step)
-        yield Candidate(size, f"{strides}, and so it has some {_WINDOWS} windows")
+        yield Candidate(size, f"{strides}; it holds about {_WINDOWS} windows")
     first, *others = usual
     for size in (first, *([want.step] if want.step >= _LARGE_STEP else ()), *others):
         rounded = _rounded(max(size, want.least), want.step)

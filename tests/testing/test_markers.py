@@ -485,7 +485,7 @@ DENSE = 'model="dense.onnx"'
         ("perf_case(model=42)", "model takes a path, bytes, an onnx.ModelProto or a function"),
         (
             "perf_case(model='linear.onnx')",
-            "dimension without a size: 'seq' (in x[1]). Give dims={\"",
+            "dimension without a size: 'seq' (in x[1]). One inference ran with these sizes",
         ),
         ("perf_case(model=b'no model')", "the given model"),
     ],
