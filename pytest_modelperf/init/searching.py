@@ -153,11 +153,10 @@ class _Walk(Struct):
     def _models(self, folder: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[Path]:
         is_baseline = any(entry.name == _BASELINE_FILE for entry in entries)
         for entry in entries:
-            path = folder / entry.name
-            if not entry.name.endswith(SUFFIX) or path.is_dir():
-                continue
-            if not (is_baseline and entry.name in _TWIN_NAMES):
-                yield path
+            is_twin = is_baseline and entry.name in _TWIN_NAMES
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name.endswith(SUFFIX) and not is_twin and not is_folder:
+                yield folder / entry.name
 
 
 def _check_place(given: Path, project: Project) -> Path:
@@ -184,7 +183,8 @@ def _without_doubles(root: Path, found: Sequence[Path]) -> Iterator[str]:
     """The paths in the project, without links to other files that were found."""
     files = {path for path in found if not path.is_symlink()}
     for path in found:
-        if path in files or path.resolve() not in files:
+        # Unlike `Path.resolve`, it raises no error for a link to itself.
+        if path in files or Path(os.path.realpath(path)) not in files:
             yield inner_path(path, root)
 
 

@@ -29,6 +29,9 @@ def settle_changes(
         answer = answers.get(change.part)
         if answer is None and ask is None:
             unanswered.append(change)
-        elif ask(change) if answer is None and ask is not None else answer:
+            continue
+        if answer is None and ask is not None:
+            answer = ask(change)
+        if answer:
             accepted.append(change)
     return Settled(tuple(accepted), tuple(unanswered))

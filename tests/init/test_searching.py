@@ -83,6 +83,8 @@ def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "pointer.onnx").write_text(POINTER)
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "gone.onnx").symlink_to("nowhere.onnx")
+    (tmp_path / "loop.onnx").symlink_to("loop.onnx")
+    (tmp_path / "up.onnx").symlink_to("..", target_is_directory=True)
     os.mkfifo(tmp_path / "pipe.onnx")
     (tmp_path / "folder.onnx").mkdir()
     found = search(tmp_path)
@@ -90,9 +92,11 @@ def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
     assert reasons(found) == {
         "empty.onnx": "it is empty",
         "gone.onnx": "it is a link to nothing",
+        "loop.onnx": "it cannot be read: Too many levels of symbolic links",
         "pipe.onnx": "it cannot be read: Not a file",
         "pointer.onnx": "it is a Git LFS pointer, not the model: run git lfs pull",
         "text.onnx": "it is not an ONNX model but a text",
+        "up.onnx": "it cannot be read: Is a directory",
     }
 
 
