@@ -44,9 +44,10 @@ def render_survey(survey: Survey, style: TextStyle) -> str:
 def nothing_found(survey: Survey) -> str:
     """Why there is no model: where was looked, and what was skipped."""
     search = survey.search
-    where = ", ".join(printable(path) for path in search.looked)
+    root = survey.project.root
+    where = ", ".join(printable(str(root / path)) for path in search.looked)
     told = (
-        f"there is no ONNX model to test in {where} of {printable(str(survey.project.root))}: "
+        f"there is no ONNX model to test in {where}: "
         f"{count_of(search.folders, 'folder')} were searched for files named *.onnx"
         f"{_skipped(search.skipped)}."
     )

@@ -150,7 +150,8 @@ def test_a_project_without_models_is_told_where_was_looked(project: Path) -> Non
     (project / "b.onnx").write_text("no model\n")
     done = run("init", "--yes", *QUICK)
     assert done.exit_code == 2
-    assert "2 folders were searched for files named *.onnx, without build." in done.err
+    assert f"there is no ONNX model to test in {project}: 2 folders were searched" in done.err
+    assert "for files named *.onnx, without build." in done.err
     assert "  b.onnx: it is not an ONNX model but a text\n" in done.err
     assert not (project / "pyproject.toml").exists()
 
