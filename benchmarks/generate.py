@@ -40,8 +40,9 @@ from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.generation_steps import make_steps
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
-from pytest_modelperf.profiler.pairs.run import Pair, run_duet
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.pairs.run import run_duet
+from pytest_modelperf.profiler.prepare import Model, Pair, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -272,7 +273,7 @@ def judge(pages: str, change: str, before: Path, after: Path) -> list[Answer]:
     for phase in Phase:
         begun = time.monotonic()
         own = ProfileRequest(generations=(COMPARED,), phases=(phase,))
-        old, new = (Model.load(path, own, Extensions()) for path in (before, after))
+        old, new = (prepare(Model.load(path, own, Extensions())) for path in (before, after))
         gate = Gate(judges_starts=False).divided(len(Phase))
         place = CasePlace(new.case(1), 1, 1, lambda _: None)
         rounds = run_duet(Pair(old, new, setup, setup), gate, place)

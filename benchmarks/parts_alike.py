@@ -44,8 +44,9 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on
+from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
 from pytest_modelperf.profiler.pairs.plans import SavedPlan, run_apart, run_once, save_plan
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
@@ -167,7 +168,7 @@ def both_sides(name: str, cores: int) -> Iterator[tuple[SavedPlan, SavedPlan]]:
         for seed, side in enumerate((BEFORE, AFTER)):
             path = rebuild(read_twin(TWINS / f"{name}.onnx"), Path(place, f"{side}.onnx"), seed)
             model = Model.load(path, ProfileRequest(), Extensions())
-            rig = set_up(worker, Setup(), cores, make_workload(model, worker, side), side)
+            rig = set_up(worker, Setup(), cores, make_workload(prepare(model), worker, side), side)
             plan = save_plan(rig, model.static.weight_bytes)
             if plan is None:
                 raise RuntimeError(f"the engine tells no plan of {name}")

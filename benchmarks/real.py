@@ -69,8 +69,9 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
-from pytest_modelperf.profiler.pairs.run import Pair, Wanted, run_duet, run_pair
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.pairs.run import Wanted, run_duet, run_pair
+from pytest_modelperf.profiler.prepare import Model, Pair, prepare
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, STRETCH_SECONDS, SamplingPolicy
@@ -434,7 +435,7 @@ def duet(
 
 def load_pair(before: Path, after: Path, cores: int, setup: Setup) -> tuple[Pair, CasePlace]:
     request = ProfileRequest(cores=(cores,))
-    old, new = (Model.load(path, request, Extensions()) for path in (before, after))
+    old, new = (prepare(Model.load(path, request, Extensions())) for path in (before, after))
     return Pair(old, new, setup, setup), CasePlace(Case(1, cores), 1, 1, lambda _: None)
 
 

@@ -31,9 +31,10 @@ from verdicts import chain, noise
 
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
-from pytest_modelperf.profiler.pairs.run import Pair as ModelPair
+from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.run import run_duet
+from pytest_modelperf.profiler.prepare import Model, prepare
+from pytest_modelperf.profiler.prepare import Pair as ModelPair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -136,7 +137,7 @@ def record(setting: Setting) -> list[Pair]:
             else:
                 soak.write_models(folder, seed)
             path = folder / f"{setting.model}.onnx"
-            models.append(Model.load(path, request, Extensions()))
+            models.append(prepare(Model.load(path, request, Extensions())))
         place = CasePlace(Case(1, setting.cores), 1, 1, lambda _: None)
         pair = ModelPair(models[0], models[1], setup, setup)
         duet = run_duet(pair, _EveryRound(), place)

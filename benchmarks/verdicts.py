@@ -47,8 +47,9 @@ from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import measure_model
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
-from pytest_modelperf.profiler.pairs.run import Pair, run_duet
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.pairs.run import run_duet
+from pytest_modelperf.profiler.prepare import Model, Pair, prepare
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -462,8 +463,8 @@ def decide(before: Path, after: Path, cores: int) -> Verdict:
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
     request = ProfileRequest(cores=(cores,))
     pair = Pair(
-        Model.load(before, request, Extensions()),
-        Model.load(after, request, Extensions()),
+        prepare(Model.load(before, request, Extensions())),
+        prepare(Model.load(after, request, Extensions())),
         setup,
         setup,
     )

@@ -10,7 +10,7 @@ from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.text.escaping import printable
@@ -44,7 +44,7 @@ def compare_with_recorded(
 ) -> Comparison:
     """Every case of a model against what a baseline has of it."""
     profile = profile_model(source, request, extensions.operators)
-    given = Model.load(source, request, extensions).given_inputs()
+    given = Model.load(source, request, extensions).given_inputs
     return compare_with_baseline(baseline, profile, given, tolerances)
 
 

@@ -19,7 +19,7 @@ from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.profiler.counting.records import StaticProfile
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 from pytest_modelperf.text.words import count_of, shorten_list
@@ -78,7 +78,7 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
                 continue
             if dict(stored.dims) != dict(model.binding.dims):
                 continue
-            if stored.inputs == model.given_inputs():
+            if stored.inputs == model.given_inputs:
                 found = other_counts(stored.static, model.static)
             else:
                 found = _describe([*_differences(stored.static, model.static, _OF_WEIGHTS)])

@@ -28,8 +28,9 @@ from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, Watch, read_facts
-from pytest_modelperf.profiler.pairs.run import Pair, TwinRun, run_twin
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_facts
+from pytest_modelperf.profiler.pairs.run import TwinRun, run_twin
+from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.profiler.sampling.policy import coarsened
@@ -68,7 +69,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     parts: list[BaselineRecording] = []
     with rebuilt_twin(file) as twin:
         for model in models:
-            known = model
+            known = prepare(model)
             for cores in request.cores:
                 place = CasePlace(model.case(cores), len(parts) + 1, total, watch)
                 recorded = record_case(name, known, twin, setup, date, place)
@@ -85,11 +86,16 @@ class RecordedCase(Struct, frozen=True):
 
     recording: BaselineRecording
     profiles: tuple[CaseProfile, ...]
-    model: Model
+    model: PreparedModel
 
 
 def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
-    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: CasePlace
+    name: str,
+    model: PreparedModel,
+    twin: RebuiltTwin,
+    setup: Setup,
+    date: dt.date,
+    place: CasePlace,
 ) -> RecordedCase:
     """Measures a case in one process, and in more if its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
@@ -120,7 +126,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         stored,
         dims=dict(sorted(model.binding.dims.items())),
         options=dict(sorted(setup.options.items())),
-        inputs=model.given_inputs(),
+        inputs=model.given,
         generation=generation_of(model.binding),
         plan=_stored_plan(compared, machine.key),
     )
@@ -144,7 +150,7 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
     stored = replace(
         store_case(profile, facts, provenance, digest_structure(model.file)),
         dims=dict(sorted(model.binding.dims.items())),
-        inputs=model.given_inputs(),
+        inputs=model.given_inputs,
         generation=generation_of(model.binding),
     )
     return BaselineRecording(name=name, model=replace(facts, path=None), cases=(stored,))
@@ -202,7 +208,9 @@ def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
         yield RebuiltTwin(data, open_model(path), left_out_bytes=left_out_bytes(twin))
 
 
-def _measure(model: Model, setup: Setup, place: CasePlace, *, takes_layers: bool) -> MeasuredCase:
+def _measure(
+    model: PreparedModel, setup: Setup, place: CasePlace, *, takes_layers: bool
+) -> MeasuredCase:
     found = measure_case(model, setup, place, takes_layers=takes_layers)
     if found.profile.measured is None:
         raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {found.profile.reason}")
@@ -216,11 +224,11 @@ class _ComparedTwin(Struct, frozen=True):
     plan: PlanDigest | None
 
 
-def _compare(model: Model, twin: Model, setup: Setup, place: CasePlace) -> _ComparedTwin:
+def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) -> _ComparedTwin:
     """How the twin runs compared with the model, and whether the engine makes one plan of both."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
-    pair = Pair(model, twin, setup, setup)
+    pair = Pair(model, prepare(twin), setup, setup)
     found = run_twin(pair, FidelityGate(), place, trusts_plans=by_data is None)
     if not found.rounds:
         return _ComparedTwin(trust_by_plan(), found.plan)

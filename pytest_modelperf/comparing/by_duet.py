@@ -40,29 +40,24 @@ from pytest_modelperf.comparing.records import (
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import (
-    as_unchanged,
     cannot_run_apart,
     compare_counts,
     settle,
+    settle_equal,
 )
 from pytest_modelperf.errors import MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.model_in_worker import (
-    CasePlace,
-    Model,
-    Watch,
-    read_facts,
-)
-from pytest_modelperf.profiler.pairs.run import Pair, PairRun, RanSide, Wanted, run_pair
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_facts
+from pytest_modelperf.profiler.pairs.run import PairRun, RanSide, Wanted, run_pair
+from pytest_modelperf.profiler.prepare import Model, Pair, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
     request_of_each,
     require_equal_batches,
     require_equal_phases,
-    size_on_disk,
 )
 
 
@@ -107,12 +102,17 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         _require_can_run_apart(before, pair, case)
     judged: list[JudgedCase] = []
     for pair in pairs:
-        # The shapes that one run saw hold for every number of cores.
-        known = pair
+        # One preparation, and the shapes that one run saw, hold for every number of cores.
+        prepared: Pair | None = None
         for cores in request.cores:
             place = CasePlace(pair.after.case(cores), len(judged) + 1, total, watch)
-            judged.append(compare_case(PairedCase(known, before, gate, place), details))
-            known = judged[-1].pair or known
+            own = gate.of_case(place.case)
+            found = _settle(before, prepared or pair, own, place)
+            if found is None:
+                prepared = prepared or prepare_pair(pair)
+                found = compare_case(PairedCase(prepared, before, own, place), details)
+                prepared = found.pair or prepared
+            judged.append(found)
     return Comparison(
         old_facts,
         new_facts,
@@ -123,9 +123,16 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     )
 
 
+def _settle(before: Side, pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
+    """The case where there is nothing to run; None where its sides have to."""
+    if before.baseline is None:
+        return settle_equal(pair, gate, place)
+    return settle(before, pair.after, pair.after_setup, gate, place)
+
+
 def _bind_pairs(
     before: Side, after: Side, request: ProfileRequest, extensions: Extensions
-) -> list[Pair]:
+) -> list[PairOf[Model]]:
     """Both models at each set of dimensions of the request."""
     files = open_model(before.source), open_model(after.source)
     requests = request_of_each(request, files)
@@ -136,10 +143,10 @@ def _bind_pairs(
         for file, own, each in zip(files, requests, bindings, strict=True)
     ]
     require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
-    return [Pair(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
+    return [PairOf(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
 
 
-def _require_can_run_apart(before: Side, pair: Pair, case: Case) -> None:
+def _require_can_run_apart(before: Side, pair: PairOf[Model], case: Case) -> None:
     reason = cannot_run_apart(before, pair.after, pair.after_setup, case)
     if reason is not None:
         raise UsageError(
@@ -152,31 +159,20 @@ def _require_can_run_apart(before: Side, pair: Pair, case: Case) -> None:
 
 
 def compare_case(asked: PairedCase, details: Details = Details.ALWAYS) -> JudgedCase:
-    """One case of a model as it is now against the side before.
-
-    Nothing runs where there is nothing to judge; the comparison says so.
-    """
-    pair, phase, stored = asked.pair, asked.place.case.phase, asked.before.baseline
-    gate = asked.gate.of_phase(None if phase is None else phase.phase)
-    settled = settle(asked.before, pair.after, pair.after_setup, gate, asked.place)
-    if settled is not None:
-        return settled
-    judged = _compare_unsettled(replace(asked, gate=gate), details)
+    """One case of a model as it is now against the side before; whatever it takes is run."""
+    judged = _compare(asked, details)
+    gate, stored = asked.gate, asked.before.baseline
     if not gate.judges_starts:
         return judged
-    old = size_on_disk(pair.before.file) if stored is None else stored.size_of(asked.id)
-    sizes = old, size_on_disk(pair.after.file)
+    old = asked.pair.before.size_bytes if stored is None else stored.size_of(asked.id)
+    sizes = old, asked.pair.after.size_bytes
     return replace(judged, comparison=with_size(judged.comparison, *sizes, gate.tolerances))
 
 
-def _compare_unsettled(asked: PairedCase, details: Details) -> JudgedCase:
-    """The case judged by what runs, or by what is stored where nothing can."""
+def _compare(asked: PairedCase, details: Details) -> JudgedCase:
+    """The case judged by what runs, or by what is stored where the twin cannot."""
     baseline, pair = asked.before.baseline, asked.pair
-    refusal = None
-    if baseline is not None:
-        refusal = baseline.twin_refusal(asked.id)
-    elif pair.shares_a_worker and _is_one_model(pair, asked.place):
-        return JudgedCase(as_unchanged(compare_counts(asked)))
+    refusal = None if baseline is None else baseline.twin_refusal(asked.id)
     try:
         if refusal is not None:
             return compare_with_samples(asked, refusal)
@@ -192,11 +188,6 @@ def _compare_unsettled(asked: PairedCase, details: Details) -> JudgedCase:
     measured = [metric for metric in found.comparison.metrics if metric.name not in names]
     metrics = (*measured, *counted)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
-
-
-def _is_one_model(pair: Pair, place: CasePlace) -> bool:
-    """Whether both sides are the same bytes, weights included."""
-    return pair.before.file.sha256(place.tell) == pair.after.file.sha256(place.tell)
 
 
 def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:

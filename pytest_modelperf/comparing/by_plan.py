@@ -21,12 +21,11 @@ from pytest_modelperf.profiler.measured_cases import MeasuredCase
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     complete_if_told,
     started_rig,
 )
 from pytest_modelperf.profiler.pairs.plans import measure_shortly, save_plan
-from pytest_modelperf.profiler.pairs.run import Pair
+from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import is_this_python
@@ -49,7 +48,7 @@ def settle_by_plan(
         return None
     begun = time.monotonic()
     try:
-        found = _measure_plan(stored.plan, after, setup, place)
+        found = _measure_plan(stored.plan, prepare(after), setup, place)
     except MeasureError:
         # The duet meets the same error, and reports it.
         return None
@@ -62,7 +61,7 @@ def settle_by_plan(
 
 
 def _measure_plan(
-    stored: StoredPlan, model: Model, setup: Setup, place: CasePlace
+    stored: StoredPlan, model: PreparedModel, setup: Setup, place: CasePlace
 ) -> MeasuredCase | None:
     """A short run of the model; None if the engine makes another plan of it than the stored one."""
     if find_data_dependence(model.bound.graph) is not None:

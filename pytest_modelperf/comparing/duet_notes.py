@@ -9,7 +9,8 @@ from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pairs.run import Pair, PairRun, RanSide
+from pytest_modelperf.profiler.pairs.run import PairRun, RanSide
+from pytest_modelperf.profiler.prepare import Pair
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.estimates import summarize, unexplained_spread
 from pytest_modelperf.text.escaping import printable

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import StoredLatency, StoredProcess
 from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, Tolerances
 from pytest_modelperf.comparing.records import Measure, Metric, Verdict
-from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.measurements import DuetRound, Round
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.rounds import BlockPair
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
@@ -106,8 +106,9 @@ class Gate(Struct, frozen=True, kw_only=True):
         """The gate of one of this many cases, which share the level of a run."""
         return replace(self, level=share_level(cases, self.level))
 
-    def of_phase(self, phase: Phase | None) -> Gate:
-        """The gate of a case of this phase of a generation; None: of a plain case."""
+    def of_case(self, case: Case) -> Gate:
+        """The gate of a case, which may be a phase of a generation."""
+        phase = None if case.phase is None else case.phase.phase
         return replace(self, tolerances=self.tolerances.of_phase(phase))
 
     @property

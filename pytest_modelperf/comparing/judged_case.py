@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.records import CaseComparison, Metric
 from pytest_modelperf.profiler.measurements import Measurement, SideRun
-from pytest_modelperf.profiler.pairs.run import Pair
+from pytest_modelperf.profiler.prepare import Pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile

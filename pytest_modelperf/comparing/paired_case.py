@@ -8,7 +8,7 @@ from pytest_modelperf.baselines.records import StoredCase, StoredLatency
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.pairs.run import Pair
+from pytest_modelperf.profiler.prepare import Pair
 
 
 class PairedCase(Struct, frozen=True):

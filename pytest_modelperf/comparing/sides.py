@@ -13,7 +13,7 @@ from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, request_of_each
 from pytest_modelperf.profiler.sampling.setup import Setup

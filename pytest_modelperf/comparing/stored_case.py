@@ -17,7 +17,8 @@ from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.prepare import Model, PairOf
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -42,8 +43,8 @@ def settle(
     if stored is None or missing is not None:
         return missing
     require_recorded_structure(before.baseline.model.name, stored, after.file, place.tell)
-    is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
-    if not is_same:
+    is_same = before.setup == setup and stored.inputs == after.given_inputs
+    if not (is_same and _is_recorded(stored, after, setup, place)):
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
     known = SideCounts(stored.static, stored.observed)
@@ -51,6 +52,19 @@ def settle(
     sizes = before.baseline.size_of(stored.id), size_on_disk(after.file)
     static = with_size(static, *sizes, gate.tolerances)
     return JudgedCase(as_unchanged(static), observed=stored.observed)
+
+
+def settle_equal(pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
+    """The case unchanged because both sides are the same model, weights included, run alike."""
+    old, new = pair.before, pair.after
+    if not pair.shares_a_worker or old.file.sha256(place.tell) != new.file.sha256(place.tell):
+        return None
+    before, after = (CaseProfile(place.case, each.static) for each in (old, new))
+    counted = as_unchanged(compare_cases(before, after, gate.tolerances))
+    if gate.judges_starts:
+        sizes = size_on_disk(old.file), size_on_disk(new.file)
+        counted = with_size(counted, *sizes, gate.tolerances)
+    return JudgedCase(counted)
 
 
 def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedCase | None:
@@ -77,7 +91,7 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
     """Why nothing stored can be compared with a case; empty where something can."""
     if stored is None:
         return f"there is no baseline of {case_id}"
-    other = stored.other_dims(model.binding.dims) or stored.other_inputs(model.given_inputs())
+    other = stored.other_dims(model.binding.dims) or stored.other_inputs(model.given_inputs)
     return other or _other_generation(stored, model)
 
 
@@ -98,13 +112,8 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
     return ""
 
 
-def is_same_input(stored: StoredCase, model: Model) -> bool:
-    """Whether a case was recorded on the same values as are given now."""
-    return stored.inputs == model.given_inputs()
-
-
 def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
-    """Whether a case was recorded of the same model, run as it would be run now."""
+    """Whether a case was recorded of the same model on the same engine, with the same options."""
     engine = setup.engine.name
     return (
         stored.engine == engine
@@ -112,7 +121,6 @@ def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlac
         and is_this_python(setup.spec)
         # The options that were not given are defaults, which follow from the version.
         and stored.options == dict(setup.options)
-        and is_same_input(stored, model)
         # Checked last: it may read gigabytes.
         and stored.model_sha256 == model.file.sha256(place.tell)
     )
@@ -124,7 +132,7 @@ def compare_counts(asked: PairedCase) -> CaseComparison:
     tolerances = asked.gate.tolerances
     if stored is not None:
         # Other values may give other shapes.
-        observed = stored.observed if is_same_input(stored, now) else None
+        observed = stored.observed if stored.inputs == now.given else None
         known = SideCounts(stored.static, observed)
         return compare_with_stored(case, known, now.static, tolerances)
     then = CaseProfile(case, asked.pair.before.static)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, make_workload, start_on
+from pytest_modelperf.profiler.model_in_worker import CasePlace, make_workload, start_on
+from pytest_modelperf.profiler.prepare import PreparedModel
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import set_up
 
@@ -13,7 +14,7 @@ LEAST_BYTES = 1 << 20
 _FIND_OUT = "as its memory was asked for"
 
 
-def measure_footprint(model: Model, setup: Setup, place: CasePlace) -> int:
+def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> int:
     """The bytes that loading a model and some inferences take, in a process of their own.
 
     The interpreter, numpy, the engine and the inputs are there before the model is, and are left

@@ -17,7 +17,6 @@ from pytest_modelperf.profiler.inputs.given import make_arguments
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     Watch,
     add_layer_times,
     alone_at,
@@ -29,6 +28,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     start_on,
     started_rig,
 )
+from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
 from pytest_modelperf.profiler.sampling.rounds import IsEnough
@@ -66,7 +66,7 @@ def measure_model(
     cases: list[CaseProfile] = []
     for model in models:
         measured: list[CaseProfile] = []
-        known = model
+        known = prepare(model)
         for cores in request.cores:
             place = CasePlace(model.case(cores), len(cases) + len(measured) + 1, total, watch)
             found = measure_case(known, setup, place)
@@ -88,11 +88,11 @@ class MeasuredCase(Struct, frozen=True):
     """The profile of a case, and the model with the shapes that its run told."""
 
     profile: CaseProfile
-    model: Model
+    model: PreparedModel
 
 
 def measure_case(
-    model: Model,
+    model: PreparedModel,
     setup: Setup,
     place: CasePlace,
     *,
@@ -120,8 +120,8 @@ def measure_case(
 
 
 def _time_layers(
-    model: Model, rig: Rig, measured: Measurement, place: CasePlace
-) -> tuple[Model, Measurement]:
+    model: PreparedModel, rig: Rig, measured: Measurement, place: CasePlace
+) -> tuple[PreparedModel, Measurement]:
     """The completed model, and the measurement with layer times where the engine tells them."""
     try:
         named = name_nodes(model, rig)

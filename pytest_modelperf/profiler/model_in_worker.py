@@ -14,38 +14,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
-from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.chance import find_chance
 from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.load import BoundModel, load_model
-from pytest_modelperf.graph.model_file import (
-    ModelFile,
-    ModelSource,
-    external_files,
-    open_model,
-)
 from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.graph.seen_file import SeenFile
-from pytest_modelperf.profiler.counting.records import StaticProfile
-from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.inputs.generation_steps import make_steps
-from pytest_modelperf.profiler.inputs.given import describe_given
-from pytest_modelperf.profiler.inputs.given_phase import PhaseGiven, divide_given
-from pytest_modelperf.profiler.inputs.made import make_inputs
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
-from pytest_modelperf.profiler.records import Case, ModelFacts, StoredInputs
-from pytest_modelperf.profiler.request import (
-    ProfileRequest,
-    given_dims,
-    model_facts,
-    profile_bound,
-    with_given,
-)
+from pytest_modelperf.profiler.prepare import Model, PreparedModel
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.request import model_facts, profile_bound
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import (
@@ -90,61 +71,6 @@ class CasePlace(Struct, frozen=True):
         return {"case_id": self.case.id, "case_number": self.number, "cases": self.cases}
 
 
-class Model(Struct, frozen=True):
-    """A model at one set of dimensions, and what is known of it so far."""
-
-    file: ModelFile
-    binding: Binding
-    request: ProfileRequest
-    extensions: Extensions
-    bound: BoundModel
-    static: StaticProfile
-
-    @classmethod
-    def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
-        """The first case of a request."""
-        file = open_model(source)
-        return cls.bind(file, request.bindings_of(file)[0], request, extensions)
-
-    @classmethod
-    def bind(
-        cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
-    ) -> Model:
-        binding = with_given(binding, request, file)
-        bound = load_model(file, binding, extensions.operators.shape_rules)
-        static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
-        return cls(file, binding, request, extensions, bound, static)
-
-    def given_inputs(self) -> StoredInputs:
-        """The inputs that the user gave, by which two runs of a model are the same."""
-        return describe_given(self.binding.inputs, self.given_feeds().steps, self.request.seed)
-
-    def given_feeds(self) -> PhaseGiven:
-        """The given inputs of the inference that is repeated, and of the steps of a generation."""
-        given, bound = self.request.given, self.bound
-        if given is None:
-            return PhaseGiven({}, {})
-        if bound.phase is not None:
-            return divide_given(given, bound, bound.phase, self.file.name)
-        feeds = given.feeds(bound.graph, bound.inputs, self.file.name)
-        return PhaseGiven(feeds, feeds)
-
-    @property
-    def dims(self) -> tuple[tuple[str, int], ...]:
-        """The dimensions that tell the cases of the request apart."""
-        return self.request.varying(self.binding)
-
-    def case(self, cores: int) -> Case:
-        """The case of this model on so many cores."""
-        return Case(
-            self.bound.inputs.batch_size,
-            cores,
-            self.dims,
-            given_dims=given_dims(self.binding),
-            phase=self.binding.phase,
-        )
-
-
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
     """The facts of a model's files; reading them is shown as a step of the first case."""
     place = CasePlace(model.case(model.request.cores[0]), 1, cases, watch)
@@ -152,7 +78,7 @@ def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
 
 
 @contextmanager
-def started_rig(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
+def started_rig(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
     """A rig in a worker of its own, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
@@ -200,26 +126,23 @@ def adding_notes(notes: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Workload:
+def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -> Workload:
     """What a worker runs: the user's own file if it can, else a copy named by `side`."""
-    bound, file, request = model.bound, model.file, model.request
-    # Checked first: an engine would read any file that the model names.
-    beside = external_files(file)
-    given = model.given_feeds()
-    feeds = make_inputs(bound.graph, bound.inputs, request.seed, given.still, file.name)
-    steps = None
-    if bound.phase is not None:
-        steps = make_steps(bound, bound.phase, request.seed, given.steps, file.name)
+    bound, file = model.bound, model.file
     folder = None
     if file.path is not None and not bound.inputs.rebound:
-        path = worker.send_model(file.path, beside, f"model{side}")
+        path = worker.send_model(file.path, model.beside, f"model{side}")
     else:
         copy = worker.folder / f"model{side}.onnx"
         write_runnable(bound, copy)
         path = worker.send_file(copy, copy.name)
         folder = None if file.folder is None else str(file.folder.resolve())
     return Workload(
-        model=path, folder=folder, batch_size=bound.inputs.batch_size, feeds=feeds, steps=steps
+        model=path,
+        folder=folder,
+        batch_size=bound.inputs.batch_size,
+        feeds=model.feeds,
+        steps=model.steps,
     )
 
 
@@ -250,7 +173,7 @@ def add_layer_times(
     return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
 
 
-def complete(model: Model, rig: Rig, named: Path | None) -> Model:
+def complete(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:
     """The model with the shapes that a run tells; unchanged if complete or if no run tells."""
     if model.static.graph_alone is not None or not needs_observation(model.bound.graph):
         return model
@@ -258,7 +181,7 @@ def complete(model: Model, rig: Rig, named: Path | None) -> Model:
     return model if observed is None else _with_observed(model, observed)
 
 
-def _with_observed(model: Model, observed: Sequence[Mapping[str, Any]]) -> Model:
+def _with_observed(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> PreparedModel:
     alone, chance = model.static, find_chance(model.bound.graph)
     operators = model.extensions.operators
     bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
@@ -278,7 +201,7 @@ def _with_observed(model: Model, observed: Sequence[Mapping[str, Any]]) -> Model
     return replace(model, bound=bound, static=static)
 
 
-def complete_if_told(model: Model, rig: Rig) -> Model:
+def complete_if_told(model: PreparedModel, rig: Rig) -> PreparedModel:
     """`complete` where no layers are timed: if the engine fails, the model stays unchanged."""
     if needs_observation(model.bound.graph):
         with suppress(MeasureError):

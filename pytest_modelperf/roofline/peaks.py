@@ -25,12 +25,12 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     Watch,
     alone_at,
     make_workload,
     start_on,
 )
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -299,7 +299,7 @@ class _Bench:
         self._loaded += 1
         feed = f"peak{self._loaded}"
         model = Model.load(source, ProfileRequest(), Extensions())
-        workload = make_workload(model, self._worker, feed)
+        workload = make_workload(prepare(model), self._worker, feed)
         inputs = {name: given.to_wire() for name, given in workload.feeds.items()}
         self._worker.ask("inputs", MEASURING, inputs=inputs, feed=feed)
         return _Loaded(model, str(workload.model), feed)

@@ -20,7 +20,6 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     Watch,
     adding_notes,
     alone_at,
@@ -29,6 +28,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     start_on,
     unchanged,
 )
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.rounds import sample_in_turn
@@ -142,7 +142,7 @@ class _Workers(Struct):
             worker = self._worker(key)
             model = self.model(key)
             name = f"{'ab'[key.side]}{side.models.index(model)}"
-            workload = make_workload(model, worker, name)
+            workload = make_workload(prepare(model), worker, name)
             with adding_notes(workload.notes):
                 known = set_up(worker, side.setup, case.cores, workload, name)
             self._rigs[key.side, case] = known

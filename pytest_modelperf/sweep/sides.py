@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.setup import Setup

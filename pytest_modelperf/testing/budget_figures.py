@@ -8,6 +8,7 @@ from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.doctor.growth import measure_growth
 from pytest_modelperf.profiler.measured_cases import measure_case
+from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.sampling.policy import coarsened, filling_time
 from pytest_modelperf.stats.records import Growth
@@ -31,7 +32,9 @@ def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | Non
     policy = replace(policy, tail_samples=gate.samples_needed)
     setup = replace(bound.check.setup, policy=policy)
     is_enough = None if is_only_shown else gate.fits
-    found = measure_case(bound.model, setup, bound.place, takes_layers=False, is_enough=is_enough)
+    found = measure_case(
+        prepare(bound.model), setup, bound.place, takes_layers=False, is_enough=is_enough
+    )
     return require_measured(found.profile)
 
 
@@ -46,7 +49,8 @@ def with_memory(bound: BoundCheck, profile: CaseProfile) -> CaseProfile:
         return profile
     policy = replace(bound.check.setup.policy, min_rounds=1, max_rounds=1, min_samples=1)
     setup = replace(bound.check.setup, policy=policy)
-    alone = measure_case(bound.model, setup, bound.place, takes_layers=False).profile.measured
+    found = measure_case(prepare(bound.model), setup, bound.place, takes_layers=False)
+    alone = found.profile.measured
     peak = None if alone is None else alone.peak_rss_bytes
     return replace(profile, measured=replace(measured, peak_rss_bytes=peak))
 
@@ -56,7 +60,7 @@ def growth_for_budgets(bound: BoundCheck) -> Growth | None:
     if not any(b.figure.metric == GROWTH for b in bound.timed_budgets):
         return None
     level = bound.check.gate.limit_level
-    return measure_growth(bound.model, bound.check.setup, bound.place, level)
+    return measure_growth(prepare(bound.model), bound.check.setup, bound.place, level)
 
 
 def require_measured(profile: CaseProfile) -> CaseProfile:

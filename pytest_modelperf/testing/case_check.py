@@ -28,7 +28,8 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, Watch, machine_of
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, machine_of
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.setup import Setup

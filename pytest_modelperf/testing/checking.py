@@ -18,6 +18,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.model_in_worker import Watch, check_cores
+from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.spec.run_definitions import UpdateMode
@@ -105,7 +106,8 @@ class Checker(Struct, frozen=True):
             return run_function(self.context, check, self.context.watch)
         bound = BoundCheck.bind(self.context, check, self.context.watch)
         check_cores(bound.case.cores, check.setup)
-        return require_measured(measure_case(bound.model, check.setup, bound.place).profile)
+        found = measure_case(prepare(bound.model), check.setup, bound.place)
+        return require_measured(found.profile)
 
     def count(self, check: CaseCheck) -> CaseProfile:
         """The static profile of a case; for a function only its case."""

@@ -20,13 +20,12 @@ from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import (
     cannot_run_apart,
     find_missing,
-    is_same_input,
     settle,
+    settle_equal,
 )
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.profiler.model_in_worker import Model
-from pytest_modelperf.profiler.pairs.run import Pair
+from pytest_modelperf.profiler.prepare import Model, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.testing.against import older_version
@@ -103,7 +102,7 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     # Nothing runs, so only an earlier run of the same model can have completed the counts.
     is_same = (
         case.observed is not None
-        and is_same_input(case, bound.model)
+        and case.inputs == bound.model.given_inputs
         and case.model_sha256 == bound.file.sha256(bound.place.tell)
     )
     tolerances = bound.check.gate.tolerances
@@ -162,8 +161,12 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
         known = before.baseline
         size = size_on_disk(old.file) if known is None else known.size_of(bound.case.id)
         return JudgedCase(with_size(counted, size, size_on_disk(bound.file), tolerances))
-    pair = Pair(old, bound.model, before.setup, bound.check.setup)
-    asked = PairedCase(pair, before, bound.gate, bound.place)
+    pair = PairOf(old, bound.model, before.setup, bound.check.setup)
+    if before.baseline is None:
+        settled = settle_equal(pair, bound.gate, bound.place)
+        if settled is not None:
+            return settled
+    asked = PairedCase(prepare_pair(pair), before, bound.gate, bound.place)
     return compare_case(asked, Details.WHEN_WORSE)
 
 

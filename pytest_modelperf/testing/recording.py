@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
@@ -23,7 +24,9 @@ def record_check(bound: BoundCheck) -> CaseResult:
         return CaseResult(new, bound.counted, recording)
     try:
         with rebuilt_twin(bound.file) as twin:
-            recorded = record_case(name, bound.model, twin, setup, context.today, bound.place)
+            recorded = record_case(
+                name, prepare(bound.model), twin, setup, context.today, bound.place
+            )
     except MeasureError as error:
         return CaseResult(replace(new, failure=error.worded(setup.wording)), bound.counted)
     return CaseResult(new, _merge(recorded.profiles), recorded.recording)

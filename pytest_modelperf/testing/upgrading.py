@@ -16,8 +16,7 @@ from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.stored_case import find_missing
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.model_in_worker import Model
-from pytest_modelperf.profiler.pairs.run import Pair
+from pytest_modelperf.profiler.prepare import Model, Pair, prepare
 from pytest_modelperf.profiler.worker.gateway import LOCAL
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 
@@ -77,7 +76,8 @@ def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChang
     setup = bound.check.setup
     before = Side(source, bound.setup_with([change.recorded_requirement]))
     extensions = bound.context.extensions
-    model = Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
+    older = Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
+    model = prepare(older)
     pair = Pair(model, model, before.setup, setup)
     asked = PairedCase(pair, before, bound.check.gate, bound.place)
     return compare_case(asked, Details.WHEN_WORSE)

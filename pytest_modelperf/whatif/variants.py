@@ -35,12 +35,12 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     Watch,
     read_facts,
     start_on,
 )
-from pytest_modelperf.profiler.pairs.run import Pair, PairRun, Wanted, run_pair
+from pytest_modelperf.profiler.pairs.run import PairRun, Wanted, run_pair
+from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -116,7 +116,7 @@ class _Original(Struct, frozen=True):
     `stored` is a file with all its weights for a quantizer; None if no variant needs it.
     """
 
-    model: Model
+    model: PreparedModel
     size_bytes: int
     zeros: float | None = None
     stored: Path | None = None
@@ -126,7 +126,7 @@ class _Original(Struct, frozen=True):
 class _RunnableVariant(Struct, frozen=True):
     """A variant that is ready to run: its own model or the original, and options of the engine."""
 
-    model: Model
+    model: PreparedModel
     options: Mapping[str, str] = field(default_factory=dict)
     size_bytes: int | None = None
     zeros: float | None = None
@@ -167,12 +167,12 @@ class _Trial(Struct):
         """
         size = model.file.total_bytes
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
-            return _Original(model, size)
+            return _Original(prepare(model), size)
         self._place(case, None).tell("storing its weights")
         path = folder / "stored.onnx"
         zeros, generated = _store(model, path)
         if not generated:
-            return _Original(model, size, zeros, path)
+            return _Original(prepare(model), size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
         note = (
             f"{generated} {are}: random numbers are stored instead, also in the model itself, so "
@@ -354,7 +354,7 @@ _MAKERS: Mapping[VariantKind, _Maker] = {
 }
 
 
-def _reopened(model: Model, path: Path) -> Model:
+def _reopened(model: Model, path: Path) -> PreparedModel:
     """The model that was written, bound to the same inputs."""
     bound = model.bound
     specs = tuple(
@@ -363,7 +363,7 @@ def _reopened(model: Model, path: Path) -> Model:
     )
     given = {**{spec.name: spec for spec in specs}, **bound.inputs.values}
     binding = Binding(inputs=tuple(given.values()))
-    return Model.bind(open_model(str(path)), binding, model.request, model.extensions)
+    return prepare(Model.bind(open_model(path), binding, model.request, model.extensions))
 
 
 def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:

@@ -27,7 +27,7 @@ from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import read_given
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -484,7 +484,7 @@ def test_a_case_that_was_recorded_on_other_inputs_is_new(how: str, tmp_path: Pat
     request = ProfileRequest(given=read_given(tmp_path / "4.npz"))
     profile = profile_model(str(model), request)
     case = stored_of(profile, model)
-    given = Model.load(str(model), request, Extensions()).given_inputs()
+    given = Model.load(str(model), request, Extensions()).given_inputs
     recording = BaselineRecording(
         name="base", model=profile.model, cases=(replace(case, inputs=given),)
     )

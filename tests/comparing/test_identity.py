@@ -29,7 +29,8 @@ from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import read_given
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -70,7 +71,7 @@ def run_case(model: Model, way: Way) -> StoredCase:
         ),
         engine="onnxruntime",
         options=dict(way.options),
-        inputs=model.given_inputs(),
+        inputs=model.given_inputs,
     )
 
 

@@ -9,7 +9,7 @@ from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sharing_reasons
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest
 from tests.support.small_models import parse

@@ -17,7 +17,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_open_starts
 from pytest_modelperf.profiler.footprint import LEAST_BYTES, measure_footprint
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -123,7 +124,7 @@ def test_a_growth_below_four_mebibytes_that_noise_leaves_open_passes(
 
 
 def footprint(path: Path) -> int:
-    model = Model.load(path, ProfileRequest(), Extensions())
+    model = prepare(Model.load(path, ProfileRequest(), Extensions()))
     return measure_footprint(model, Setup(), CasePlace(model.case(1), 1, 1, lambda _: None))
 
 

@@ -34,7 +34,8 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
 from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, unchanged
+from pytest_modelperf.profiler.model_in_worker import CasePlace, unchanged
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
@@ -522,7 +523,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
 @pytest.mark.parametrize(
     ("place", "command"),
     [
-        ("pytest_modelperf.profiler.model_in_worker.load_model", "profile m.onnx"),
+        ("pytest_modelperf.profiler.prepare.load_model", "profile m.onnx"),
         ("pytest_modelperf.profiler.sampling.worker_bench.kernel_run_of", "profile m.onnx"),
         ("pytest_modelperf.profiler.shown.text.render_profile", "profile m.onnx"),
         ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),

@@ -10,8 +10,9 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import measure_case, measure_model
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, Noise, RowKind
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, add_layer_times
-from pytest_modelperf.profiler.pairs.run import Pair, Wanted, run_pair
+from pytest_modelperf.profiler.model_in_worker import CasePlace, add_layer_times
+from pytest_modelperf.profiler.pairs.run import Wanted, run_pair
+from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -33,17 +34,17 @@ MODEL = parse(
 
 
 @pytest.fixture
-def model() -> Model:
-    return Model.load(MODEL, ProfileRequest(), Extensions())
+def model() -> PreparedModel:
+    return prepare(Model.load(MODEL, ProfileRequest(), Extensions()))
 
 
-def place_of(model: Model) -> CasePlace:
+def place_of(model: PreparedModel) -> CasePlace:
     return CasePlace(model.case(1), 1, 1, lambda _: None)
 
 
 @pytest.mark.parametrize("takes_layers", [True, False])
 def test_a_measured_model_is_returned_complete_and_stays_as_it_was(
-    model: Model, *, takes_layers: bool
+    model: PreparedModel, *, takes_layers: bool
 ) -> None:
     before = model.static
     found = measure_case(model, SETUP, place_of(model), takes_layers=takes_layers)
@@ -57,7 +58,9 @@ def test_a_measured_model_is_returned_complete_and_stays_as_it_was(
 
 
 @pytest.mark.parametrize("is_detailed", [True, False])
-def test_both_sides_of_a_pair_are_returned_complete(model: Model, *, is_detailed: bool) -> None:
+def test_both_sides_of_a_pair_are_returned_complete(
+    model: PreparedModel, *, is_detailed: bool
+) -> None:
     pair = Pair(model, model, SETUP, SETUP)
     ran = run_pair(pair, Gate(), place_of(model), Wanted(lambda _: is_detailed))
     assert model.static.graph_alone is None
@@ -70,7 +73,7 @@ def test_both_sides_of_a_pair_are_returned_complete(model: Model, *, is_detailed
     [(True, 600_000_000, True), (True, 0, False), (False, 600_000_000, False)],
 )
 def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
-    model: Model, *, undisturbed: bool, others_ns: int, waits: bool
+    model: PreparedModel, *, undisturbed: bool, others_ns: int, waits: bool
 ) -> None:
     measured = make_measurement(8.0)
     noise = Noise(wall_ns=1_000_000_000, others_ns=others_ns)
@@ -84,7 +87,7 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
 
 
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, limit_s=50.0)])
-def test_no_outputs_are_read_where_nobody_compares_them(model: Model, setup: Setup) -> None:
+def test_no_outputs_are_read_where_nobody_compares_them(model: PreparedModel, setup: Setup) -> None:
     pair = Pair(model, model, SETUP, setup)
     for compares_outputs in (True, False):
         wanted = Wanted(lambda _: True, compares_outputs=compares_outputs)

@@ -14,11 +14,11 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.pages import could_have_huge_pages
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     Watch,
     check_cores,
     started_rig,
 )
+from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.sampling.rounds import sample_duet
@@ -50,7 +50,7 @@ def check_machine(
     The memory of a given model is watched as well.
     """
     request = request or ProfileRequest()
-    model = Model.load(source or sample_model(), request, extensions or Extensions())
+    model = prepare(Model.load(source or sample_model(), request, extensions or Extensions()))
     name = _SAMPLE_NAME if source is None else model_facts(model.file).name
     for cores in request.cores:
         check_cores(cores, setup)
@@ -64,7 +64,7 @@ def check_machine(
     return tuple(checkups)
 
 
-def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
+def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> Checkup:
     with started_rig(model, setup, place) as rig:
         begun = time.monotonic()
         duet = SharedDuet(replace(rig, side=BEFORE), replace(rig, side=AFTER))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from statistics import median
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model, started_rig
+from pytest_modelperf.profiler.model_in_worker import CasePlace, started_rig
+from pytest_modelperf.profiler.prepare import PreparedModel
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.stats.growth import growth_of
@@ -23,7 +24,9 @@ LEVEL = 0.005
 _NS_PER_S = 1e9
 
 
-def measure_growth(model: Model, setup: Setup, place: CasePlace, level: float = LEVEL) -> Growth:
+def measure_growth(
+    model: PreparedModel, setup: Setup, place: CasePlace, level: float = LEVEL
+) -> Growth:
     """The growth of memory with each inference, in a process of its own."""
     with started_rig(model, setup, place) as rig:
         return find_growth(rig, level, lambda: place.tell("watching its memory"))

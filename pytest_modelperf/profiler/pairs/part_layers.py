@@ -19,7 +19,7 @@ from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
 from pytest_modelperf.profiler.layers import LayerTable, layer_indexes, resolution_ns
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.stats.calm import CalmTime, calm_time
 
 

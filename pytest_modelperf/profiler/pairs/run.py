@@ -19,7 +19,6 @@ from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    Model,
     add_layer_times,
     adding_notes,
     alone_at,
@@ -40,6 +39,7 @@ from pytest_modelperf.profiler.pairs.plans import (
     save_plan,
     time_plans,
 )
+from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
@@ -77,23 +77,10 @@ class StopRule(Protocol):
         """Whether no further round is needed."""
 
 
-class Pair(Struct, frozen=True):
-    """Two models at one set of dimensions, and the setup of each."""
-
-    before: Model
-    after: Model
-    before_setup: Setup
-    after_setup: Setup
-
-    @property
-    def shares_a_worker(self) -> bool:
-        return self.before_setup == self.after_setup
-
-
 class RanSide(Struct, frozen=True):
     """The results of one side; `model` has the shapes that its run saw."""
 
-    model: Model
+    model: PreparedModel
     profile: CaseProfile
     plan: PlanGraph | None = None
     outputs: Mapping[str, Sent] | None = None
@@ -295,7 +282,7 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     begun = time.monotonic()
     rigs: list[Rig] = []
 
-    def starter(model: Model, setup: Setup, side: str) -> StartRig:
+    def starter(model: PreparedModel, setup: Setup, side: str) -> StartRig:
         @contextmanager
         def start() -> Iterator[Rig]:
             with start_on(setup, place.case.cores) as worker:
@@ -424,7 +411,7 @@ def _take_rounds(
 
 
 def _tell(
-    sides: Sequence[tuple[Model, Rig]],
+    sides: Sequence[tuple[PreparedModel, Rig]],
     rounds: Sequence[DuetRound],
     place: CasePlace,
     wanted: Wanted,
@@ -463,7 +450,12 @@ def _tell(
 
 
 def _tell_latency(
-    model: Model, rig: Rig, rounds: Sequence[DuetRound], place: CasePlace, *, reads_outputs: bool
+    model: PreparedModel,
+    rig: Rig,
+    rounds: Sequence[DuetRound],
+    place: CasePlace,
+    *,
+    reads_outputs: bool,
 ) -> RanSide:
     outputs = _read_outputs(rig) if reads_outputs else None
     known = complete_if_told(model, rig)

@@ -19,7 +19,8 @@ from pytest_modelperf.profiler.doctor.text import render_checkups
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Model
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.report.page import TextStyle
@@ -145,7 +146,7 @@ def test_an_engine_that_keeps_memory_is_found_in_a_real_process(
     (tmp_path / "leaking_engine.py").write_text(LEAKING)
     monkeypatch.syspath_prepend(str(tmp_path))
     write_timed(tmp_path / "m.onnx")
-    model = Model.load(tmp_path / "m.onnx", ProfileRequest(), Extensions())
+    model = prepare(Model.load(tmp_path / "m.onnx", ProfileRequest(), Extensions()))
     engine = EngineModule("leaking", "leaking_engine")
     place = CasePlace(model.case(1), 1, 1, lambda _: None)
     growth = measure_growth(model, Setup(engine=engine, options={"leak": "20000"}), place)

@@ -17,7 +17,7 @@ from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import GivenSource, read_given
 from pytest_modelperf.profiler.inputs.given_phase import PhaseGiven
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.request import ProfileRequest
 
 PROMPT, GENERATE = 4, 6
@@ -37,7 +37,7 @@ def divided(decoder: Path, phase: Phase, given: GivenSource) -> PhaseGiven:
     )
     file = open_model(decoder)
     (binding,) = request.bindings_of(file)
-    return Model.bind(file, binding, request, Extensions()).given_feeds()
+    return Model.bind(file, binding, request, Extensions()).given_feeds
 
 
 def tokens(count: int) -> np.ndarray[Any, Any]:

@@ -18,8 +18,9 @@ from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
 from pytest_modelperf.graph.plans.plan import find_plan_difference
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on
+from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
 from pytest_modelperf.profiler.pairs.plans import SavedPlan, place_parts, run_apart, save_plan
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -56,7 +57,7 @@ def plans(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[tuple[Sav
     with start_on(setup, 1) as worker:
         rigs: list[Rig] = []
         for model, side in zip(models, (BEFORE, AFTER), strict=True):
-            workload = make_workload(model, worker, side)
+            workload = make_workload(prepare(model), worker, side)
             rigs.append(set_up(worker, setup, 1, workload, side))
         saved = [save_plan(rig, 0) for rig in rigs]
         first, second = saved

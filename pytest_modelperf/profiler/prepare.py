@@ -1,0 +1,154 @@
+"""The way of a model begins here: read, bound to the sizes of a case, and prepared to run.
+
+A `Model` is bound and counted, and nothing about it has been run or written yet. A `PreparedModel`
+is all that a run needs, made once: whatever comes after it reads its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.load import BoundModel, load_model
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, external_files, open_model
+from pytest_modelperf.profiler.counting.records import StaticProfile
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.inputs.generation_steps import StepFeeds, make_steps
+from pytest_modelperf.profiler.inputs.given import describe_given
+from pytest_modelperf.profiler.inputs.given_phase import PhaseGiven, divide_given
+from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
+from pytest_modelperf.profiler.records import Case, StoredInputs
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    given_dims,
+    profile_bound,
+    size_on_disk,
+    with_given,
+)
+from pytest_modelperf.profiler.sampling.setup import Setup
+
+
+class Model(Struct, frozen=True, dict=True):
+    """A model at one set of dimensions, and what is known of it so far."""
+
+    file: ModelFile
+    binding: Binding
+    request: ProfileRequest
+    extensions: Extensions
+    bound: BoundModel
+    static: StaticProfile
+
+    @classmethod
+    def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
+        """The first case of a request."""
+        file = open_model(source)
+        return Model.bind(file, request.bindings_of(file)[0], request, extensions)
+
+    @classmethod
+    def bind(
+        cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
+    ) -> Model:
+        binding = with_given(binding, request, file)
+        bound = load_model(file, binding, extensions.operators.shape_rules)
+        static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
+        return Model(file, binding, request, extensions, bound, static)
+
+    @cached_property
+    def given_inputs(self) -> StoredInputs:
+        """The inputs that the user gave, by which two runs of a model are the same."""
+        return describe_given(self.binding.inputs, self.given_feeds.steps, self.request.seed)
+
+    @cached_property
+    def given_feeds(self) -> PhaseGiven:
+        """The given inputs of the inference that is repeated, and of the steps of a generation."""
+        given, bound = self.request.given, self.bound
+        if given is None:
+            return PhaseGiven({}, {})
+        if bound.phase is not None:
+            return divide_given(given, bound, bound.phase, self.file.name)
+        feeds = given.feeds(bound.graph, bound.inputs, self.file.name)
+        return PhaseGiven(feeds, feeds)
+
+    @property
+    def dims(self) -> tuple[tuple[str, int], ...]:
+        """The dimensions that tell the cases of the request apart."""
+        return self.request.varying(self.binding)
+
+    def case(self, cores: int) -> Case:
+        """The case of this model on so many cores."""
+        return Case(
+            self.bound.inputs.batch_size,
+            cores,
+            self.dims,
+            given_dims=given_dims(self.binding),
+            phase=self.binding.phase,
+        )
+
+
+class PreparedModel(Model, frozen=True):
+    """A model with all that its runs need.
+
+    `given` describes the inputs that the user gave. `feeds` are the inputs of the inference that is
+    repeated, and `steps` those of a generation. `beside` are the files of external data by their
+    names in the model, and `size_bytes` is the size of all files; None where one is missing.
+    """
+
+    given: StoredInputs
+    feeds: Mapping[str, Feed]
+    steps: StepFeeds | None
+    beside: Mapping[str, Path]
+    size_bytes: int | None
+
+
+def prepare(model: Model) -> PreparedModel:
+    """The model with its inputs made, and with the files that an engine opens checked.
+
+    ModelError if one of them is missing or must not be read, BindingError if a given input does not
+    fit.
+    """
+    bound, seed, name = model.bound, model.request.seed, model.file.name
+    beside = external_files(model.file)
+    given = model.given_feeds
+    steps = None
+    if bound.phase is not None:
+        steps = make_steps(bound, bound.phase, seed, given.steps, name)
+    return PreparedModel(
+        **asdict(model),
+        given=model.given_inputs,
+        feeds=make_inputs(bound.graph, bound.inputs, seed, given.still, name),
+        steps=steps,
+        beside=beside,
+        size_bytes=size_on_disk(model.file),
+    )
+
+
+ModelT_co = TypeVar("ModelT_co", bound=Model, covariant=True)
+
+
+class PairOf(Struct, Generic[ModelT_co], frozen=True):
+    """Two models at one set of dimensions, and the setup of each."""
+
+    before: ModelT_co
+    after: ModelT_co
+    before_setup: Setup
+    after_setup: Setup
+
+    @property
+    def shares_a_worker(self) -> bool:
+        return self.before_setup == self.after_setup
+
+
+Pair: TypeAlias = PairOf[PreparedModel]
+
+
+def prepare_pair(pair: PairOf[Model]) -> Pair:
+    """Both models of a pair, prepared; a model that stands on both sides is prepared once."""
+    after = prepare(pair.after)
+    before = after if pair.before is pair.after else prepare(pair.before)
+    return Pair(before, after, pair.before_setup, pair.after_setup)
