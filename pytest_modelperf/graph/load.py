@@ -58,7 +58,8 @@ class BoundModel(Struct, frozen=True, eq=False):
 
     `proto` is the model as it has to run at these dimensions; its weights stay in the file.
     `rewritten` names the nodes that had to be changed for another batch size than the model's own.
-    `notes` are remarks on its shapes. `phase` is the one that it is bound for, if any.
+    `notes` are remarks on its shapes. `phase` is the one that it is bound for, if any. `build`
+    finds all shapes, also with what a run tells of them.
     """
 
     file: ModelFile
@@ -67,9 +68,18 @@ class BoundModel(Struct, frozen=True, eq=False):
     graph: Graph
     tensors: Mapping[str, Tensor]
     stored: Mapping[str, onnx.TensorProto]
+    build: GraphBuild
     rewritten: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     phase: BoundPhase | None = None
+
+    def observed(self, observation: Observation) -> BoundModel:
+        """The model with the shapes that a run of it told; nothing is read or bound again."""
+        built = _built(self.build, self.inputs, self.phase, observation)
+        notes = _notes(built, self.phase)
+        return replace(
+            self, graph=built.graph, tensors=built.tensors, stored=built.stored, notes=notes
+        )
 
     def tensor_facts(self) -> tuple[TensorFacts, ...]:
         """Every tensor that has a name: inputs first, then in the order of the graph."""
@@ -104,16 +114,15 @@ def load_model(
     file: ModelFile,
     binding: Binding | None = None,
     shape_rules: Mapping[str, ShapeRule] | None = None,
-    observation: Observation | None = None,
 ) -> BoundModel:
     """The model in `file` with every input bound as `binding` says.
 
-    `shape_rules` are the rules of plugins, by `domain::Op`; they take precedence. `observation`
-    comes from a run of the same model. An error about sizes carries an `Asked`.
+    `shape_rules` are the rules of plugins, by `domain::Op`; they take precedence. An error about
+    sizes carries an `Asked`.
     """
     asked = Asked(file, binding or Binding(), shape_rules or {})
     with asking(asked):
-        return _load(asked, observation)
+        return _load(asked)
 
 
 @contextmanager
@@ -126,7 +135,7 @@ def asking(asked: Asked) -> Iterator[None]:
         raise
 
 
-def _load(asked: Asked, observation: Observation | None) -> BoundModel:
+def _load(asked: Asked) -> BoundModel:
     file, binding, rules = asked.file, asked.binding, asked.shape_rules
     unfolded = _unfolded(file)
     proto, block = unfolded.proto, unfolded.block
@@ -140,30 +149,43 @@ def _load(asked: Asked, observation: Observation | None) -> BoundModel:
     _forget_shapes(proto.graph)
     rewritten: tuple[str, ...] = ()
     before = None
-    build = _Build(file, resolver, _given_values(bound))
+    values = _given_values(bound)
     if bound.rebound:
-        before = build(proto, block, None).graph
+        before = GraphBuild(file, resolver, values, proto, block, None)().graph
         rewritten = follow_batch(proto, before, bound)
         block = read_graph(proto.graph, file.name)
     _bind(proto.graph, bound)
+    build = GraphBuild(file, resolver, values, proto, block, declared)
     try:
-        built = build(proto, block, declared)
+        built = _built(build, bound, phase)
     except MisfitError as error:
         if before is None:
             raise
         raise refusal(error.where, bound, file.name) from error
     if before is not None:
         verify_rebound(before, built.graph, bound, file.name)
-    if observation is not None:
-        # Build again, because the batch was verified without the observation.
-        built = build(proto, block, declared, observation)
+    return BoundModel(
+        file, proto, bound, built.graph, built.tensors, built.stored, build, rewritten,
+        notes=_notes(built, phase), phase=phase,
+    )  # fmt: skip
+
+
+def _built(
+    build: GraphBuild,
+    inputs: BoundInputs,
+    phase: BoundPhase | None,
+    observation: Observation | None = None,
+) -> BuiltGraph:
+    """The graph; ModelError if the state of a phase does not keep its shapes."""
+    built = build(observation)
     if phase is not None:
         outputs = {tensor.name: tensor.shape for tensor in built.graph.outputs}
-        require_equal_shapes(phase.state, bound.shapes, outputs, file.name)
-    return BoundModel(
-        file, proto, bound, built.graph, built.tensors, built.stored, rewritten,
-        notes=(*find_misfits(built.graph), *(phase.notes if phase else ())), phase=phase,
-    )  # fmt: skip
+        require_equal_shapes(phase.state, inputs.shapes, outputs, build.file.name)
+    return built
+
+
+def _notes(built: BuiltGraph, phase: BoundPhase | None) -> tuple[str, ...]:
+    return (*find_misfits(built.graph), *(phase.notes if phase else ()))
 
 
 def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
@@ -315,23 +337,20 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
     return values
 
 
-class _Build(Struct, frozen=True, eq=False):
-    """Everything that building a graph of one model needs, for any shapes."""
+class GraphBuild(Struct, frozen=True, eq=False):
+    """Everything that building the graph of a bound model needs."""
 
     file: ModelFile
     resolver: Resolver
     values: Mapping[str, Value]
+    proto: onnx.ModelProto
+    block: ParsedGraph
+    declared: Mapping[str, TypeProto] | None
 
-    def __call__(
-        self,
-        proto: onnx.ModelProto,
-        block: ParsedGraph,
-        declared: Mapping[str, TypeProto] | None,
-        observation: Observation | None = None,
-    ) -> BuiltGraph:
-        inferred = _inferred_types(self.file, _without_traps(proto, block))
-        types = TypeSources(inferred, declared, self.values)
-        return build_graph(self.file, block, types, self.resolver, observation)
+    def __call__(self, observation: Observation | None = None) -> BuiltGraph:
+        inferred = _inferred_types(self.file, _without_traps(self.proto, self.block))
+        types = TypeSources(inferred, self.declared, self.values)
+        return build_graph(self.file, self.block, types, self.resolver, observation)
 
 
 def _without_traps(proto: onnx.ModelProto, block: ParsedGraph) -> onnx.ModelProto:

@@ -13,11 +13,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.graph.load import BoundModel, load_model
+from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.observation import NodePlace, Observation, SeenNode
 from pytest_modelperf.graph.runnable import nodes_by_name
-from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Node, Shape, Tensor
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
@@ -52,20 +50,14 @@ def needs_observation(graph: Graph) -> bool:
     )
 
 
-def complete_model(
-    bound: BoundModel,
-    seen: Sequence[Mapping[str, Any]],
-    binding: Binding | None = None,
-    shape_rules: Mapping[str, ShapeRule] | None = None,
-) -> BoundModel:
-    """The model `bound`, loaded again with the observations of a run.
+def complete_model(bound: BoundModel, seen: Sequence[Mapping[str, Any]]) -> BoundModel:
+    """The model with the observations of a run.
 
     `seen` has a `name` and `calls` for each node that ran, as `Engine.observe_shapes` returns them.
-    The other arguments are those of its first loading. The notes of the result say what comes from
-    the run.
+    The notes of the result say what comes from the run.
     """
     observation = read_observation(seen, nodes_by_name(bound), bound.graph)
-    completed = load_model(bound.file, binding, shape_rules, observation)
+    completed = bound.observed(observation)
     notes = (
         *_completions(bound.graph, completed.graph),
         *_contradictions(completed.graph, observation),

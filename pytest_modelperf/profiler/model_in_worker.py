@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.prepare import Model, PreparedModel
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.profiler.request import model_facts, profile_bound
+from pytest_modelperf.profiler.request import count_bound, model_facts
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import (
@@ -183,9 +183,12 @@ def complete(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedMode
 
 def _with_observed(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> PreparedModel:
     alone, chance = model.static, find_chance(model.bound.graph)
-    operators = model.extensions.operators
-    bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
-    completed = profile_bound(bound, operators, sparsity=model.request.sparsity)
+    bound = complete_model(model.bound, observed)
+    completed = count_bound(bound, model.extensions.operators)
+    if model.request.sparsity:
+        from pytest_modelperf.profiler.counting.weights import add_sparsity
+
+        completed = add_sparsity(completed, bound, alone)
     notes = completed.notes
     if chance is not None:
         notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
@@ -195,6 +198,7 @@ def _with_observed(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) 
         params=alone.params,
         weight_bytes=alone.weight_bytes,
         notes=notes,
+        generation=alone.generation,
         graph_alone=alone,
         chance=chance,
     )

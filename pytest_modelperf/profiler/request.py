@@ -268,16 +268,7 @@ def profile_bound(
     bound: BoundModel, operators: Operators, *, sparsity: bool = False
 ) -> StaticProfile:
     """The static profile of a model whose dimensions are bound."""
-    profile = profile_graph(bound.graph, operators.counters)
-    if bound.rewritten:
-        names = ", ".join(printable(name) for name in bound.rewritten[:3])
-        more = ", ..." if len(bound.rewritten) > 3 else ""
-        note = (
-            f"the model fixes its batch; {len(bound.rewritten)} Reshape targets were made to "
-            f"follow {bound.inputs.batch_size} ({names}{more})"
-        )
-        profile = replace(profile, notes=(*profile.notes, note))
-    profile = replace(profile, notes=(*profile.notes, *bound.notes))
+    profile = count_bound(bound, operators)
     if bound.phase is not None:
         from pytest_modelperf.profiler.phase_counts import count_generation
 
@@ -289,6 +280,20 @@ def profile_bound(
 
         profile = add_sparsity(profile, bound)
     return profile
+
+
+def count_bound(bound: BoundModel, operators: Operators) -> StaticProfile:
+    """The counts of the graph of a bound model, with remarks on its shapes."""
+    profile = profile_graph(bound.graph, operators.counters)
+    if bound.rewritten:
+        names = ", ".join(printable(name) for name in bound.rewritten[:3])
+        more = ", ..." if len(bound.rewritten) > 3 else ""
+        note = (
+            f"the model fixes its batch; {len(bound.rewritten)} Reshape targets were made to "
+            f"follow {bound.inputs.batch_size} ({names}{more})"
+        )
+        profile = replace(profile, notes=(*profile.notes, note))
+    return replace(profile, notes=(*profile.notes, *bound.notes))
 
 
 def on_this_machine(profile: Profile) -> Profile:

@@ -311,9 +311,22 @@ def test_what_a_run_tells_does_not_change_what_was_asked_for(tmp_path: Path) -> 
     one = case(text, 0, w=floats(3, 2))
     bound = one.bound(2)
     inputs = {"x": np.ones((2, 3, 4), np.float32)}
-    after = complete_model(bound, observe(bound, inputs, tmp_path), Binding(2))
+    after = complete_model(bound, observe(bound, inputs, tmp_path))
     assert after.inputs.batch_size == 2
     assert profiled(after).macs == 24 * 3 * 2
+
+
+def test_a_model_is_completed_without_reading_its_file_again(tmp_path: Path) -> None:
+    text = """b (float[2,3] x) => (float[n,2] y) {
+        i = NonZero(x)
+        f = Cast<to = 1>(i)
+        t = Transpose<perm = [1, 0]>(f)
+        y = MatMul(t, w)
+    }"""
+    bound = case(text, 0, w=floats(2, 2)).bound()
+    seen = observe(bound, {"x": np.ones((2, 3), np.float32)}, tmp_path)
+    bound.file.proto.Clear()
+    assert profiled(complete_model(bound, seen)).macs == 6 * 2 * 2
 
 
 # -- counts that differ from call to call

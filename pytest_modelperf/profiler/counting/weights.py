@@ -11,13 +11,22 @@ from pytest_modelperf.profiler.counting.sparsity import effective_macs, measure_
 from pytest_modelperf.text.escaping import printable
 
 
-def add_sparsity(profile: StaticProfile, bound: BoundModel) -> StaticProfile:
-    """The profile with the sparsity of every stored weight that a layer multiplies with."""
+def add_sparsity(
+    profile: StaticProfile, bound: BoundModel, known: StaticProfile | None = None
+) -> StaticProfile:
+    """The profile with the sparsity of every stored weight that a layer multiplies with.
+
+    A weight of the `known` profile is not read again.
+    """
+    read = {} if known is None else {each.weight: each.sparsity for each in known.layers}
     measured: dict[str, Sparsity | None] = {}
     layers = []
     for layer in profile.layers:
         if layer.weight is not None and layer.weight not in measured:
-            measured[layer.weight] = _measure(bound, layer.weight)
+            has_read = layer.weight in read
+            measured[layer.weight] = (
+                read[layer.weight] if has_read else _measure(bound, layer.weight)
+            )
         layers.append(_with_sparsity(layer, measured.get(layer.weight or "")))
     unread = sum(sparsity is None for sparsity in measured.values())
     notes = profile.notes
