@@ -61,8 +61,8 @@ from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, decompose, rep
 from results import Start, conclude
 from verdicts import noise
 
-from pytest_modelperf.comparing.changed_parts import find_how
-from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_rounds import judge_rounds
 from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
@@ -382,7 +382,8 @@ def compare(
         same = (passed, passed, passed, round(seconds, 3), 0, 1.0, None, None)
         return Compared(setting, *same, how=How.PLAN.value), ()
     rounds = ran.rounds
-    metrics = latency_metrics(rounds, gate)
+    judged = judge_rounds(rounds, gate)
+    metrics = judged.metrics
     verdict = CaseComparison(place.case, metrics, ()).verdict
     seconds = time.monotonic() - started
     named = {metric.name: metric for metric in metrics}
@@ -399,7 +400,7 @@ def compare(
         ratio,
         low,
         high,
-        find_how(rounds, gate).value,
+        judged.how.value,
     )
     return compared, rounds
 

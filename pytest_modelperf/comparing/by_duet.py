@@ -16,13 +16,13 @@ from pytest_modelperf.comparing.changed_parts import (
     describe_plans,
     explain_by_parts,
     find_elsewhere,
-    find_how,
     part_changes,
 )
 from pytest_modelperf.comparing.differences import summing_to
 from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
-from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
 from pytest_modelperf.comparing.limits import MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
@@ -193,15 +193,13 @@ def _compare(asked: PairedCase, details: Details) -> JudgedCase:
 def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
     """The case judged by a duet of both sides."""
     pair, gate, has_twin = asked.pair, asked.gate, asked.before.baseline is not None
-    metrics: Sequence[Metric] = ()
+    judged: JudgedRounds | None = None
 
     def wants_details(rounds: Sequence[DuetRound]) -> bool:
         # Judging hundreds of rounds takes a fifth of a second, so it is done only here.
-        nonlocal metrics
-        metrics = latency_metrics(rounds, gate)
-        if gate.judges_starts:
-            metrics = (*metrics, *start_metrics(rounds, gate))
-        return details.are_wanted(metrics)
+        nonlocal judged
+        judged = judge_rounds(rounds, gate)
+        return details.are_wanted(judged.metrics)
 
     allowed = gate.tolerances.outputs
     judges_outputs = allowed is not None and not has_twin
@@ -216,11 +214,12 @@ def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
     ran = run_pair(pair, gate, asked.place, wanted)
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)
+    pair = replace(pair, before=ran.before.model, after=ran.after.model)
     if ran.plans is not None and not ran.rounds:
-        judged = judge_same_plan(counted, new, ran.plans.kernels, gate, ran.seconds)
-        return replace(judged, pair=replace(pair, before=ran.before.model, after=ran.after.model))
-    p50 = next(metric for metric in metrics if metric.name == "latency_p50")
-    metrics = (*metrics, *provider_metrics(old, new))
+        passed = judge_same_plan(counted, new, ran.plans.kernels, gate, ran.seconds)
+        return replace(passed, pair=pair)
+    assert judged is not None, "rounds were judged after the last one"  # noqa: S101  # for mypy
+    metrics: Sequence[Metric] = (*judged.metrics, *provider_metrics(old, new))
     begun = time.monotonic()
     is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
     if is_asked and gate.judges_starts:
@@ -231,7 +230,7 @@ def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
     outputs = _compare_outputs(ran.before, ran.after)
     if judges_outputs and allowed is not None:
         metrics = (*metrics, judge_outputs(outputs, allowed))
-    parts = part_changes(ran, gate)
+    parts = part_changes(ran.plans, judged)
     comparison = replace(
         counted,
         before=side_run(old.measured, metrics, is_before=True),
@@ -239,20 +238,19 @@ def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
         parts=tuple(sorted(parts, key=lambda part: -abs(part.time.ns))),
-        elsewhere=find_elsewhere(ran, gate),
+        elsewhere=find_elsewhere(judged),
         notes=(
-            *describe_plans(ran, gate),
-            *describe_duet(asked, ran),
+            *describe_plans(ran.plans, judged),
+            *describe_duet(asked, ran, judged),
             *uncounted_providers(old, new),
         ),
         rounds=len(ran.rounds),
-        how=find_how(ran.rounds, gate),
-        baseline_factor=find_baseline_factor(asked, ran.rounds),
+        how=judged.how,
+        baseline_factor=find_baseline_factor(asked, judged),
         seconds=ran.seconds + time.monotonic() - begun,
     )
     engines = (describe_engine(old), describe_engine(new))
-    explained = _with_explanation(comparison, ran, p50, parts)
-    pair = replace(pair, before=ran.before.model, after=ran.after.model)
+    explained = _with_explanation(comparison, ran, judged, parts)
     return JudgedCase(explained, new, engines, old.measured, pair=pair)
 
 
@@ -272,12 +270,13 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
 
 
 def _with_explanation(
-    comparison: CaseComparison, ran: PairRun, p50: Metric, parts: Sequence[PartChange]
+    comparison: CaseComparison, ran: PairRun, judged: JudgedRounds, parts: Sequence[PartChange]
 ) -> CaseComparison:
     """The comparison with its layers and reasons, where the layers were timed."""
-    old, new = ran.before, ran.after
-    if ran.changed is not None and parts and p50.ratio is not None:
-        explanation = explain_by_parts(ran, ran.changed, parts, comparison, p50)
+    old, new, p50 = ran.before, ran.after, judged.p50
+    if ran.changed is not None and judged.parts is not None and parts and p50.ratio is not None:
+        before_ns = judged.parts.calm_ns
+        explanation = explain_by_parts(ran, ran.changed, parts, comparison, before_ns)
         return replace(
             comparison,
             layer_types=explanation.layer_types,

@@ -5,44 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_plan import describe_same_plan
 from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.figures import format_percent
-from pytest_modelperf.comparing.gates import Gate, has_parts, judge_median, part_rounds
+from pytest_modelperf.comparing.judged_rounds import JudgedRounds
 from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,
     KernelCounts,
-    Metric,
     PartChange,
     TimeChange,
 )
-from pytest_modelperf.profiler.measurements import DuetRound, LayerTime
+from pytest_modelperf.profiler.measurements import LayerTime
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, share_out
-from pytest_modelperf.profiler.pairs.run import PairRun
+from pytest_modelperf.profiler.pairs.run import PairRun, PlanFinding
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.stats.parts import calm_ns, part_figures, whole_beyond_parts
-
-_MEDIAN = 50.0
 
 
-def find_how(rounds: Sequence[DuetRound], gate: Gate) -> How:
-    """By what these rounds judged the median."""
-    if not has_parts(rounds):
-        return How.DUET
-    answer = judge_median(rounds, gate.rule(_MEDIAN), is_last=True)
-    return How.PARTS if answer.is_by_parts else How.DUET
-
-
-def part_changes(ran: PairRun, gate: Gate) -> tuple[PartChange, ...]:
+def part_changes(plans: PlanFinding | None, judged: JudgedRounds) -> tuple[PartChange, ...]:
     """Each part with its difference, in the order of the plan."""
-    if ran.plans is None or not _has_figures(ran):
+    if plans is None or judged.parts is None or not judged.parts.figures:
         return ()
-    figures = part_figures(part_rounds(ran.rounds), gate.rule(_MEDIAN).level)
     return tuple(
         PartChange(
             kernels=KernelCounts(before=len(part.before.changed), after=len(part.after.changed)),
@@ -51,16 +38,14 @@ def part_changes(ran: PairRun, gate: Gate) -> tuple[PartChange, ...]:
             time=TimeChange(ns=figure.shift_ns, low_ns=figure.low_ns, high_ns=figure.high_ns),
             reasons=(part.text,),
         )
-        for part, figure in zip(ran.plans.parts, figures, strict=True)
+        for part, figure in zip(plans.parts, judged.parts.figures, strict=True)
     )
 
 
-def find_elsewhere(ran: PairRun, gate: Gate) -> TimeChange | None:
+def find_elsewhere(judged: JudgedRounds) -> TimeChange | None:
     """What the whole model shows beyond its parts; None without parts."""
-    if not _has_figures(ran):
-        return None
-    found = whole_beyond_parts(part_rounds(ran.rounds), gate.rule(_MEDIAN))
-    return TimeChange(ns=found.ns, low_ns=found.low_ns, high_ns=found.high_ns)
+    beyond = None if judged.parts is None else judged.parts.beyond
+    return None if beyond is None else TimeChange(**asdict(beyond))
 
 
 def explain_by_parts(
@@ -68,10 +53,13 @@ def explain_by_parts(
     changed: ChangedPlans,
     parts: Sequence[PartChange],
     comparison: CaseComparison,
-    p50: Metric,
+    before_ns: float,
 ) -> Explanation:
-    """What explains the difference that was judged: the parts, and what is elsewhere."""
-    before_ns = calm_ns(part_rounds(ran.rounds))
+    """What explains the difference that was judged: the parts, and what is elsewhere.
+
+    `before_ns` is the time of the whole model before, without disturbances.
+    """
+    p50 = next(metric for metric in comparison.metrics if metric.name == "latency_p50")
     total_ns = before_ns * ((p50.ratio or 1.0) - 1.0)
     doubts = [_doubt_of(part.time) for part in parts]
     shifts = [part.time.ns for part in parts]
@@ -115,23 +103,17 @@ def _with_times(profile: CaseProfile, times: tuple[LayerTime, ...]) -> CaseProfi
     return replace(profile, measured=replace(profile.measured, layer_times=times))
 
 
-def _has_figures(ran: PairRun) -> bool:
-    return has_parts(ran.rounds) and len(ran.rounds) > 1
-
-
-def describe_plans(ran: PairRun, gate: Gate) -> Iterator[str]:
+def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[str]:
     """What the plans of both sides say of the case, in words."""
-    plans = ran.plans
     if plans is None:
         return
+    contradiction = None if judged.parts is None else judged.parts.median.contradiction
     if plans.is_same:
         yield describe_same_plan(plans.kernels)
     elif plans.reason is not None:
         yield f"judged by the whole model: {plans.reason}"
-    elif has_parts(ran.rounds):
-        answer = judge_median(ran.rounds, gate.rule(_MEDIAN), is_last=True)
-        if answer.contradiction is not None:
-            yield (
-                "judged by the whole model, which changed by "
-                f"{format_percent(answer.contradiction - 1)}: more than the parts that differ tell"
-            )
+    elif contradiction is not None:
+        yield (
+            f"judged by the whole model, which changed by {format_percent(contradiction - 1)}: "
+            "more than the parts that differ tell"
+        )

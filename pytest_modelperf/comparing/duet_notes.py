@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.comparing.gates import Gate, describe_modes
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_rounds import JudgedRounds
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pairs.run import PairRun, RanSide
 from pytest_modelperf.profiler.prepare import Pair
+from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.estimates import summarize, unexplained_spread
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 
@@ -24,15 +25,15 @@ _LARGE_SPREAD = 0.02
 _MANY_TIMES = 2
 
 
-def describe_duet(asked: PairedCase, ran: PairRun) -> tuple[str, ...]:
+def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tuple[str, ...]:
     """Each note once, in the order in which they are shown."""
     pair, gate = asked.pair, asked.gate
     notes = (
         *notes_of_sides(_notes_of(ran.before), _notes_of(ran.after)),
         *_other_shapes(pair),
-        *_machine_factor(asked, ran.rounds),
-        *describe_modes(ran.rounds, gate),
-        *_small_pages(ran, gate),
+        *_machine_factor(asked, judged),
+        *describe_modes(judged),
+        *_small_pages(ran.after.profile, judged),
         *_unjudged_outputs(asked.before, gate),
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
@@ -62,21 +63,18 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
             )
 
 
-def _machine_factor(asked: PairedCase, rounds: Sequence[DuetRound]) -> list[str]:
-    stored, factor = asked.recorded, find_baseline_factor(asked, rounds)
+def _machine_factor(asked: PairedCase, judged: JudgedRounds) -> list[str]:
+    stored, factor = asked.recorded, find_baseline_factor(asked, judged)
     if stored is None or factor is None:
         return []
     date = max(process.date for process in stored.processes)
     return [f"the baseline takes {describe_factor(factor)} when it was recorded ({date})"]
 
 
-def find_baseline_factor(asked: PairedCase, rounds: Sequence[DuetRound]) -> float | None:
+def find_baseline_factor(asked: PairedCase, judged: JudgedRounds) -> float | None:
     """How long the baseline takes on this machine, compared with when it was recorded."""
     stored = asked.recorded
-    if stored is None:
-        return None
-    now = summarize([each.before.times_ns for each in rounds], 1).median_ns
-    return now / stored.percentile_ns(50.0)
+    return None if stored is None else judged.before.median_ns / stored.percentile_ns(50.0)
 
 
 def describe_factor(factor: float) -> str:
@@ -90,20 +88,28 @@ def describe_factor(factor: float) -> str:
     return f"{change} on this machine than"
 
 
-def _small_pages(ran: PairRun, gate: Gate) -> Iterator[str]:
+def describe_modes(judged: JudgedRounds) -> Iterator[str]:
+    """A note if the inferences come in modes and that decides how the median is judged."""
+    if judged.typical is not None:
+        yield (
+            "the inferences come in modes, and one side takes the slow one more often: the typical "
+            f"pair differs by {100 * (judged.typical - 1):+.1f} %; p50 is judged by the medians of "
+            "the rounds"
+        )
+
+
+def _small_pages(now: CaseProfile, judged: JudgedRounds) -> Iterator[str]:
     """What may decide a median that stays open because sessions differ, if it is the memory."""
-    measured = ran.after.profile.measured
-    weight_bytes = ran.after.profile.static.weight_bytes
+    measured, weight_bytes = now.measured, now.static.weight_bytes
     if measured is None or measured.machine is not None or not could_have_huge_pages(weight_bytes):
         return
-    yield from describe_pages(ran.rounds, gate, weight_bytes)
+    yield from describe_pages(judged, weight_bytes)
 
 
-def describe_pages(rounds: Sequence[DuetRound], gate: Gate, weight_bytes: int) -> Iterator[str]:
+def describe_pages(judged: JudgedRounds, weight_bytes: int) -> Iterator[str]:
     """A note if rounds differ by more than their inferences explain, and leave the median open."""
-    pairs = [(each.before.block, each.after.block) for each in rounds]
-    spread = unexplained_spread(pairs)
-    if spread is None or spread < _LARGE_SPREAD or not gate.leaves_open(rounds):
+    spread = judged.spread
+    if spread is None or spread < _LARGE_SPREAD or not judged.p50.is_open:
         return
     yield (
         f"rounds differ by {100 * spread:.1f} % beyond what their inferences explain: sessions may "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct, field
@@ -19,18 +19,17 @@ from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (
     DuetRule,
-    has_modes,
     judge_duet,
     judge_once_a_round,
     looks_worse,
     once_a_round_looks_worse,
 )
-from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
+from pytest_modelperf.stats.estimates import needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.parts import (
-    MedianAnswer,
     PartRound,
-    calm_ns,
+    PartsAnswer,
+    judge_last,
     judge_whole_and_parts,
 )
 from pytest_modelperf.stats.records import PERCENTS, Latency
@@ -192,7 +191,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         if len(rounds) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
             # There is no answer between two looks.
             return False
-        pairs = _blocks(rounds)
+        pairs = block_pairs(rounds)
         if sum(len(after.times_ns) for _, after in pairs) < needed_samples(_MEDIAN):
             return False
         answers = {p: _judge(rounds, self.rule(p), p).answer for p in self.percents}
@@ -219,10 +218,6 @@ class Gate(Struct, frozen=True, kw_only=True):
         )
         return not is_open and self.fits([after.times_ns for _, after in pairs])
 
-    def leaves_open(self, rounds: Sequence[DuetRound]) -> bool:
-        """Whether these rounds, the last there are, do not decide the median."""
-        return _judge(rounds, self.rule(_MEDIAN), _MEDIAN, is_last=True).is_open
-
     def fits(self, rounds: Sequence[Sequence[int]]) -> bool:
         """Whether each limit is known to be kept, or one is known to be exceeded."""
         if self.limits and len(rounds) not in _LIMIT_LOOKS:
@@ -236,18 +231,41 @@ class Gate(Struct, frozen=True, kw_only=True):
         return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 
+def side_latencies(rounds: Sequence[DuetRound]) -> tuple[Latency, Latency]:
+    """The latency of each side."""
+    before, after = (
+        summarize([pair[side].times_ns for pair in block_pairs(rounds)], 1) for side in (0, 1)
+    )
+    return before, after
+
+
+def answer_by_parts(rounds: Sequence[DuetRound], gate: Gate) -> PartsAnswer | None:
+    """The answer of the parts that ran in each round; None if none ran."""
+    return judge_last(part_rounds(rounds), gate.rule(_MEDIAN)) if has_parts(rounds) else None
+
+
 def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
     """Every percentile of the latency, in milliseconds; those of the gate are judged."""
-    pairs = _blocks(rounds)
-    before, after = (summarize([pair[side].times_ns for pair in pairs], 1) for side in (0, 1))
-    metrics = []
+    return percentile_metrics(rounds, gate, side_latencies(rounds), answer_by_parts(rounds, gate))
+
+
+def percentile_metrics(
+    rounds: Sequence[DuetRound],
+    gate: Gate,
+    sides: tuple[Latency, Latency],
+    parts: PartsAnswer | None,
+) -> tuple[Metric, ...]:
+    """The metrics of the latency of both sides, whose median the parts answer, if any ran."""
+    pairs, metrics = block_pairs(rounds), []
     for percent in PERCENTS:
-        old, new = before.percentile(percent), after.percentile(percent)
-        decision = _judge(rounds, gate.rule(percent), percent, is_last=True)
+        old, new = (side.percentile(percent) for side in sides)
+        if parts is not None and percent == _MEDIAN:
+            decision = parts.median.decision
+        else:
+            decision = judge_duet(pairs, gate.rule(percent), percent, is_last=True)
         shown = _at_ratio((old.value_ns, new.value_ns), decision)
-        if percent == _MEDIAN and has_parts(rounds) and decision.ratio is not None:
-            before_ns = calm_ns(part_rounds(rounds))
-            shown = before_ns, before_ns * decision.ratio
+        if parts is not None and percent == _MEDIAN and decision.ratio is not None:
+            shown = parts.calm_ns, parts.calm_ns * decision.ratio
         values = _ms(shown[0]), _ms(shown[1])
         metrics.append(_metric(f"latency_{old.name}", values, decision, gate, percent))
     return tuple(metrics)
@@ -287,20 +305,18 @@ def _start_pairs(rounds: Sequence[DuetRound], start: StartFigure) -> list[tuple[
 
 def _tick_ns(rounds: Sequence[DuetRound]) -> int:
     """The tick of the coarser clock of both sides."""
-    return max(block.tick_ns for pair in _blocks(rounds) for block in pair)
+    return max(block.tick_ns for pair in block_pairs(rounds) for block in pair)
 
 
-def _blocks(rounds: Sequence[DuetRound]) -> list[BlockPair]:
+def block_pairs(rounds: Sequence[DuetRound]) -> list[BlockPair]:
     return [(each.before.block, each.after.block) for each in rounds]
 
 
-def _judge(
-    rounds: Sequence[DuetRound], rule: DuetRule, percent: float, *, is_last: bool = False
-) -> Decision:
-    """The decision on a percentile: on the median by the parts that changed, if there are some."""
+def _judge(rounds: Sequence[DuetRound], rule: DuetRule, percent: float) -> Decision:
+    """The decision on a percentile so far: on the median by the parts that changed, if any ran."""
     if percent == _MEDIAN and has_parts(rounds):
-        return judge_median(rounds, rule, is_last=is_last).decision
-    return judge_duet(_blocks(rounds), rule, percent, is_last=is_last)
+        return judge_whole_and_parts(part_rounds(rounds), rule).decision
+    return judge_duet(block_pairs(rounds), rule, percent)
 
 
 def has_parts(rounds: Sequence[DuetRound]) -> bool:
@@ -310,29 +326,9 @@ def has_parts(rounds: Sequence[DuetRound]) -> bool:
     )
 
 
-def judge_median(
-    rounds: Sequence[DuetRound], rule: DuetRule, *, is_last: bool = False
-) -> MedianAnswer:
-    """The median of a model judged by its parts, unless the whole contradicts them."""
-    return judge_whole_and_parts(part_rounds(rounds), rule, is_last=is_last)
-
-
 def part_rounds(rounds: Sequence[DuetRound]) -> list[PartRound]:
     """Rounds in which parts ran, as the statistics see them."""
-    return [PartRound(pair, pair[0].parts, pair[1].parts) for pair in _blocks(rounds)]
-
-
-def describe_modes(rounds: Sequence[DuetRound], gate: Gate) -> Iterator[str]:
-    """A note if the inferences come in modes and that decides how the median is judged."""
-    pairs = _blocks(rounds)
-    if has_parts(rounds):
-        return
-    if has_modes(pairs, gate.tolerance):
-        typical = 100 * (duet_ratio(pairs, gate.confidence).value - 1)
-        yield (
-            "the inferences come in modes, and one side takes the slow one more often: the typical "
-            f"pair differs by {typical:+.1f} %; p50 is judged by the medians of the rounds"
-        )
+    return [PartRound(pair, pair[0].parts, pair[1].parts) for pair in block_pairs(rounds)]
 
 
 def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Metric, ...]:

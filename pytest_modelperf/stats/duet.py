@@ -23,6 +23,7 @@ from pytest_modelperf.stats.estimates import (
     PairedTurns,
     bounded_exp,
     difference_of_medians,
+    duet_ratio,
     log_of_tick,
     logs,
     needed_samples,
@@ -332,6 +333,13 @@ def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
     centre = abs(float(found.mean()))
     half = float(t_critical(_MODES_LEVEL, len(pairs) - 1) * standard_error(found))
     return centre > max(half, math.log1p(tolerance))
+
+
+def typical_ratio_of_modes(
+    pairs: Sequence[PairedTurns], tolerance: float, confidence: float
+) -> float | None:
+    """The ratio of the typical pair where modes decide the median; None where they do not."""
+    return duet_ratio(pairs, confidence).value if has_modes(pairs, tolerance) else None
 
 
 def median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:

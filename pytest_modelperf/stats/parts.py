@@ -211,12 +211,33 @@ class Beyond(Struct, frozen=True):
     high_ns: float
 
 
-def whole_beyond_parts(rounds: Sequence[PartRound], rule: DuetRule) -> Beyond:
-    """What the whole shows beyond its parts; each bound is wrong with the level of the rule."""
-    before_ns = calm_ns(rounds)
+class PartsAnswer(Struct, frozen=True):
+    """All that rounds tell in which parts ran beside the whole.
+
+    `calm_ns` is the time of the whole before the change, without disturbances. A single round has
+    no figures.
+    """
+
+    median: MedianAnswer
+    calm_ns: float
+    figures: tuple[PartFigure, ...] = ()
+    beyond: Beyond | None = None
+
+
+def judge_last(rounds: Sequence[PartRound], rule: DuetRule) -> PartsAnswer:
+    """The rounds of a duet judged after the last one; each bound has the level of the rule."""
+    median, before_ns = judge_whole_and_parts(rounds, rule, is_last=True), calm_ns(rounds)
+    if len(rounds) == 1:
+        return PartsAnswer(median, before_ns)
+    figures = part_figures(rounds, rule.level)
+    return PartsAnswer(median, before_ns, figures, _beyond(rounds, figures, before_ns, rule))
+
+
+def _beyond(
+    rounds: Sequence[PartRound], figures: Sequence[PartFigure], before_ns: float, rule: DuetRule
+) -> Beyond:
     pairs = [each.whole for each in rounds]
     found = find_bounds(median_differences(pairs, rule.tolerance)[np.newaxis], rule.level)
-    figures = part_figures(rounds, rule.level)
     parts = sum(each.shift_ns for each in figures)
     doubt = sum(max(each.high_ns - each.shift_ns, each.shift_ns - each.low_ns) for each in figures)
     whole, low, high = (

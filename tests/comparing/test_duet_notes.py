@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.duet_notes import (
     notes_of_sides,
 )
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_rounds import judge_rounds
 from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 
@@ -92,16 +93,16 @@ def rounds(ratio: float, between: float, count: int = 35) -> list[DuetRound]:
 
 
 def test_rounds_that_differ_and_leave_the_median_open_may_lie_in_small_pages() -> None:
-    (note,) = describe_pages(rounds(1.04, 0.06), Gate(), WEIGHT_BYTES)
+    (note,) = describe_pages(judge_rounds(rounds(1.04, 0.06), Gate()), WEIGHT_BYTES)
     assert re.match(r"rounds differ by [5-7]\.\d % beyond what their inferences explain", note)
     assert "40.05 MiB of weights" in note
     assert REMEDY in note
 
 
 def test_pages_are_not_blamed_where_rounds_agree_or_decide() -> None:
-    steady, decided = rounds(1.03, 0.0), rounds(1.3, 0.06)
-    assert Gate().leaves_open(steady)
-    assert not Gate().leaves_open(decided)
-    assert not list(describe_pages(steady, Gate(), WEIGHT_BYTES))
-    assert not list(describe_pages(decided, Gate(), WEIGHT_BYTES))
-    assert not list(describe_pages(rounds(1.04, 0.06, count=3), Gate(), WEIGHT_BYTES))
+    made = rounds(1.03, 0.0), rounds(1.3, 0.06), rounds(1.04, 0.06, count=3)
+    steady, decided, few = (judge_rounds(each, Gate()) for each in made)
+    assert steady.p50.is_open
+    assert not decided.p50.is_open
+    for judged in (steady, decided, few):
+        assert not list(describe_pages(judged, WEIGHT_BYTES))

@@ -11,14 +11,15 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, trust_by_plan
 from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess
+from pytest_modelperf.comparing.duet_notes import describe_modes
 from pytest_modelperf.comparing.gates import (
     Gate,
-    describe_modes,
     latency_metrics,
     start_metrics,
     stored_metrics,
     stored_start_metrics,
 )
+from pytest_modelperf.comparing.judged_rounds import judge_rounds
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
@@ -73,7 +74,7 @@ def test_a_median_in_another_mode_is_judged_by_the_medians_and_that_is_said() ->
     assert found.after is not None
     # The row shows the figure that was judged.
     assert found.after / found.before == pytest.approx(found.ratio, rel=0.05)
-    (note,) = describe_modes(made, Gate())
+    (note,) = describe_modes(judge_rounds(made, Gate()))
     assert note.startswith("the inferences come in modes")
 
 
@@ -81,7 +82,7 @@ def test_modes_that_are_taken_as_often_as_before_are_not_spoken_of() -> None:
     made = with_modes(rounds(1.0), 4, 4)
     found = next(m for m in latency_metrics(made, Gate()) if m.name == "latency_p50")
     assert found.verdict is Verdict.PASSED
-    assert not list(describe_modes(made, Gate()))
+    assert not list(describe_modes(judge_rounds(made, Gate())))
 
 
 @pytest.mark.parametrize(
