@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.measured_cases import MeasuredCase
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    complete_if_told,
+    see_shapes_if_told,
     started_rig,
 )
 from pytest_modelperf.profiler.pairs.plans import measure_shortly, save_plan
@@ -70,7 +70,7 @@ def _measure_plan(
         saved = save_plan(rig, model.static.weight_bytes)
         if saved is None or saved.plan.digest.value != stored.digest:
             return None
-        known = complete_if_told(model, rig)
+        known = see_shapes_if_told(model, rig)
         profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
         return MeasuredCase(profile, known)
 

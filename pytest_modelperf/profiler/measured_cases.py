@@ -21,10 +21,10 @@ from pytest_modelperf.profiler.model_in_worker import (
     add_layer_times,
     alone_at,
     check_cores,
-    complete,
-    complete_if_told,
     name_nodes,
     read_facts,
+    see_shapes,
+    see_shapes_if_told,
     start_on,
     started_rig,
 )
@@ -107,7 +107,7 @@ def measure_case(
             if takes_layers:
                 known, measured = _time_layers(model, rig, measured, place)
             else:
-                known = complete_if_told(model, rig)
+                known = see_shapes_if_told(model, rig)
     except TooFewCoresError as error:
         profile = CaseProfile(
             case, model.static, None, Outcome.SKIPPED, error.worded(setup.wording)
@@ -126,7 +126,7 @@ def _time_layers(
     try:
         named = name_nodes(model, rig)
         place.tell("looking at shapes")
-        model = complete(model, rig, named)
+        model = see_shapes(model, rig, named)
         place.tell("timing layers")
         run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
     except MeasureError as error:

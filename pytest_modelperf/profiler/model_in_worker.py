@@ -5,7 +5,7 @@ A measurement runs alone on this machine, in a worker that ends with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,19 +14,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
-from pytest_modelperf.graph.chance import find_chance
 from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.observed import complete_model, needs_observation
-from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
+from pytest_modelperf.graph.runnable import nodes_by_name, write_runnable
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
-from pytest_modelperf.profiler.prepare import Model, PreparedModel
+from pytest_modelperf.profiler.prepare import Model, PreparedModel, complete
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.profiler.request import count_bound, model_facts
+from pytest_modelperf.profiler.request import model_facts
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import (
@@ -130,7 +128,7 @@ def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -
     """What a worker runs: the user's own file if it can, else a copy named by `side`."""
     bound, file = model.bound, model.file
     folder = None
-    if file.path is not None and not bound.inputs.rebound:
+    if file.path is not None and not model.runs_as_copy:
         path = worker.send_model(file.path, model.beside, f"model{side}")
     else:
         copy = worker.folder / f"model{side}.onnx"
@@ -146,9 +144,9 @@ def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -
     )
 
 
-def name_nodes(model: Model, rig: Rig) -> Path | None:
-    """A copy of the model with a unique name for each node; None if it has such names."""
-    if not needs_copy(model.bound):
+def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
+    """A copy of the model with a unique name for each node; None if what runs has such names."""
+    if not model.needs_names:
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"
     write_runnable(model.bound, named)
@@ -173,43 +171,17 @@ def add_layer_times(
     return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
 
 
-def complete(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:
+def see_shapes(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:
     """The model with the shapes that a run tells; unchanged if complete or if no run tells."""
-    if model.static.graph_alone is not None or not needs_observation(model.bound.graph):
-        return model
-    observed = observe_shapes(rig, named)
-    return model if observed is None else _with_observed(model, observed)
+    observed = observe_shapes(rig, named) if model.is_open else None
+    return model if observed is None else complete(model, observed)
 
 
-def _with_observed(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> PreparedModel:
-    alone, chance = model.static, find_chance(model.bound.graph)
-    bound = complete_model(model.bound, observed)
-    completed = count_bound(bound, model.extensions.operators)
-    if model.request.sparsity:
-        from pytest_modelperf.profiler.counting.weights import add_sparsity
-
-        completed = add_sparsity(completed, bound, alone)
-    notes = completed.notes
-    if chance is not None:
-        notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
-    static = replace(
-        completed,
-        # The model stores the weights of a branch whether or not that runs.
-        params=alone.params,
-        weight_bytes=alone.weight_bytes,
-        notes=notes,
-        generation=alone.generation,
-        graph_alone=alone,
-        chance=chance,
-    )
-    return replace(model, bound=bound, static=static)
-
-
-def complete_if_told(model: PreparedModel, rig: Rig) -> PreparedModel:
-    """`complete` where no layers are timed: if the engine fails, the model stays unchanged."""
-    if needs_observation(model.bound.graph):
+def see_shapes_if_told(model: PreparedModel, rig: Rig) -> PreparedModel:
+    """`see_shapes` where no layers are timed: if the engine fails, the model stays unchanged."""
+    if model.is_open:
         with suppress(MeasureError):
-            return complete(model, rig, name_nodes(model, rig))
+            return see_shapes(model, rig, name_nodes(model, rig))
     return model
 
 

@@ -6,17 +6,20 @@ is all that a run needs, made once: whatever comes after it reads its fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.chance import find_chance
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, external_files, open_model
+from pytest_modelperf.graph.observed import complete_model, needs_observation
+from pytest_modelperf.graph.runnable import needs_copy
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.generation_steps import StepFeeds, make_steps
@@ -26,6 +29,7 @@ from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
 from pytest_modelperf.profiler.records import Case, StoredInputs
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
+    count_bound,
     given_dims,
     profile_bound,
     size_on_disk,
@@ -97,6 +101,8 @@ class PreparedModel(Model, frozen=True):
     `given` describes the inputs that the user gave. `feeds` are the inputs of the inference that is
     repeated, and `steps` those of a generation. `beside` are the files of external data by their
     names in the model, and `size_bytes` is the size of all files; None where one is missing.
+    `runs_as_copy` claims that an engine gets a copy that is written for it, and `needs_names` that
+    nodes have no unique names in what it gets. `is_open` claims that only a run tells all shapes.
     """
 
     given: StoredInputs
@@ -104,6 +110,9 @@ class PreparedModel(Model, frozen=True):
     steps: StepFeeds | None
     beside: Mapping[str, Path]
     size_bytes: int | None
+    runs_as_copy: bool
+    needs_names: bool
+    is_open: bool
 
 
 def prepare(model: Model) -> PreparedModel:
@@ -114,6 +123,7 @@ def prepare(model: Model) -> PreparedModel:
     """
     bound, seed, name = model.bound, model.request.seed, model.file.name
     beside = external_files(model.file)
+    runs_as_copy = model.file.path is None or bound.inputs.rebound
     given = model.given_feeds
     steps = None
     if bound.phase is not None:
@@ -125,7 +135,35 @@ def prepare(model: Model) -> PreparedModel:
         steps=steps,
         beside=beside,
         size_bytes=size_on_disk(model.file),
+        runs_as_copy=runs_as_copy,
+        needs_names=not runs_as_copy and needs_copy(bound),
+        is_open=needs_observation(bound.graph),
     )
+
+
+def complete(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> PreparedModel:
+    """The model with the shapes that a run told."""
+    alone, chance = model.static, find_chance(model.bound.graph)
+    bound = complete_model(model.bound, observed)
+    completed = count_bound(bound, model.extensions.operators)
+    if model.request.sparsity:
+        from pytest_modelperf.profiler.counting.weights import add_sparsity
+
+        completed = add_sparsity(completed, bound, alone)
+    notes = completed.notes
+    if chance is not None:
+        notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
+    static = replace(
+        completed,
+        # The model stores the weights of a branch whether or not that runs.
+        params=alone.params,
+        weight_bytes=alone.weight_bytes,
+        notes=notes,
+        generation=alone.generation,
+        graph_alone=alone,
+        chance=chance,
+    )
+    return replace(model, bound=bound, static=static, is_open=False)
 
 
 ModelT_co = TypeVar("ModelT_co", bound=Model, covariant=True)

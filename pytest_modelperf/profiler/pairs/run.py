@@ -23,10 +23,10 @@ from pytest_modelperf.profiler.model_in_worker import (
     adding_notes,
     alone_at,
     check_cores,
-    complete,
-    complete_if_told,
     make_workload,
     name_nodes,
+    see_shapes,
+    see_shapes_if_told,
     start_on,
     unchanged,
 )
@@ -253,8 +253,8 @@ def _place_kernels(
 
 def _run_alone(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> tuple[RanSide, RanSide]:
     """The first side as far as it is counted, and the second with its own latency."""
-    before = complete_if_told(pair.before, old)
-    after = complete_if_told(pair.after, new)
+    before = see_shapes_if_told(pair.before, old)
+    after = see_shapes_if_told(pair.after, new)
     measured = measure_shortly(new, place)
     return (
         RanSide(before, CaseProfile(place.case, before.static)),
@@ -429,7 +429,8 @@ def _tell(
     try:
         named = [name_nodes(model, rig) for model, rig in sides]
         models = [
-            complete(model, rig, copy) for model, rig, copy in zip(models, rigs, named, strict=True)
+            see_shapes(model, rig, copy)
+            for model, rig, copy in zip(models, rigs, named, strict=True)
         ]
         profiled = [
             Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
@@ -458,7 +459,7 @@ def _tell_latency(
     reads_outputs: bool,
 ) -> RanSide:
     outputs = _read_outputs(rig) if reads_outputs else None
-    known = complete_if_told(model, rig)
+    known = see_shapes_if_told(model, rig)
     profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
     return RanSide(known, profile, outputs=outputs)
 
