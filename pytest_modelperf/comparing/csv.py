@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
 
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.tables import Cell
 
 COMPARISON_COLUMNS = (
@@ -22,13 +20,12 @@ def render_comparison_csv(comparison: Comparison) -> str:
 
     A metric that is not gated is not judged, and has no verdict.
     """
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COMPARISON_COLUMNS)
-    for case in comparison.cases:
-        for figures in [_figures(metric) for metric in case.metrics] or [(None,) * 9]:
-            writer.writerow(map(plain_cell, (*_case(case), *figures)))
-    return file.getvalue()
+    rows = (
+        (*_case(case), *figures)
+        for case in comparison.cases
+        for figures in [_figures(metric) for metric in case.metrics] or [(None,) * 9]
+    )
+    return render_rows(COMPARISON_COLUMNS, rows)
 
 
 def _case(case: CaseComparison) -> Sequence[Cell]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-from io import StringIO
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, shift_between
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
+from pytest_modelperf.report.tables import Cell
 
 _COLUMNS = ("model", "machine", "case", "engine", "date", "commit", "verdict", "baseline", "ratio",
             "low", "high", "is_step")  # fmt: skip
@@ -14,18 +14,17 @@ _COLUMNS = ("model", "machine", "case", "engine", "date", "commit", "verdict", "
 
 def render_history_csv(history: History) -> str:
     """The ratios are relative to the first point of each case; `is_step` marks change points."""
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    return render_rows(_COLUMNS, _rows(history))
+
+
+def _rows(history: History) -> Iterator[Sequence[Cell]]:
     for case in history.cases:
         steps = {id(step.after) for step in case.steps}
         for point in case.points:
             shift = shift_between(case.first, point)
             low, high = shift.bounds(INTERVAL_QUANTILE)
-            cells = (
+            yield (
                 case.model, case.machine, case.case, case.engine, point.date.isoformat(),
                 point.commit, point.verdict, point.baseline, shift.ratio,
                 1.0 + low, 1.0 + high, int(id(point) in steps),
             )  # fmt: skip
-            writer.writerow(map(plain_cell, cells))
-    return file.getvalue()

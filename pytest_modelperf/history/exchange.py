@@ -5,10 +5,8 @@ The values are those of the listing: ratios to the first point of a chain, or ex
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Mapping
-from io import StringIO
 
 from msgspec import Struct
 
@@ -23,7 +21,7 @@ from pytest_modelperf.history.records import (
 )
 from pytest_modelperf.history.text import name_case
 from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
@@ -74,14 +72,12 @@ def render_otava(history: History) -> str:
             f"{f': {named}' if named else ''}. Name a model, and choose by --case and --machine."
         )
     (case,) = history.cases
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("time", "commit", "verdict", history.metric.value))
-    for point in case.points:
-        value = _value(case, point, history.metric).value
-        cells = (point.date.isoformat(), point.commit, point.verdict, value)
-        writer.writerow(map(plain_cell, cells))
-    return file.getvalue()
+    metric = history.metric
+    rows = (
+        (point.date.isoformat(), point.commit, point.verdict, _value(case, point, metric).value)
+        for point in case.points
+    )
+    return render_rows(("time", "commit", "verdict", metric.value), rows)
 
 
 def render_github_action(history: History) -> str:

@@ -1,6 +1,10 @@
-"""Cells of a CSV file that no spreadsheet takes for a formula."""
+"""CSV files without a cell that a spreadsheet takes for a formula."""
 
 from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from io import StringIO
 
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
@@ -9,7 +13,16 @@ from pytest_modelperf.text.escaping import printable
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def plain_cell(value: Cell) -> Cell:
+def render_rows(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A file with a line of titles and these rows."""
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(map(_plain_cell, row) for row in rows)
+    return file.getvalue()
+
+
+def _plain_cell(value: Cell) -> Cell:
     """Text that no spreadsheet takes for a formula; an unknown value is an empty cell."""
     if isinstance(value, str):
         text = printable(value)

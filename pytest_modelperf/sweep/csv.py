@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweep.records import PointChange, Sweep, SweepPoint, SweetSpot
@@ -30,20 +28,19 @@ SWEEP_COLUMNS = (
 
 def render_sweep_csv(sweep: Sweep) -> str:
     """All configurations of all sides, in the requested order; rows of B have ratios B over A."""
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(SWEEP_COLUMNS)
+    return render_rows(SWEEP_COLUMNS, _rows(sweep))
+
+
+def _rows(sweep: Sweep) -> Iterator[Sequence[Cell]]:
     changes = {change.id: change for change in sweep.changes}
     for label, side in zip(LABELS, sweep.sides, strict=False):
         for point in side.points:
             change = changes.get(point.id) if side is sweep.sides[-1] else None
             head = (label, side.model.name)
-            cells = (
+            yield (
                 *(*head, *_point(point, side.spot), *_figures(point), *_ratios(change)),
                 *_phase(point.configuration.case),
             )
-            writer.writerow(map(plain_cell, cells))
-    return file.getvalue()
 
 
 def _point(point: SweepPoint, spot: SweetSpot) -> Sequence[Cell]:

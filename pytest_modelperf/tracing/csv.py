@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
+from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.tracing.totals import TraceSummary
 
 _NS_PER_MS = 1e6
@@ -16,13 +15,14 @@ _COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms
 
 def render_trace_csv(summaries: Sequence[TraceSummary]) -> str:
     """A row for each operator, type or layer of each process, in the order of the summary."""
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    return render_rows(_COLUMNS, _rows(summaries))
+
+
+def _rows(summaries: Sequence[TraceSummary]) -> Iterator[Sequence[Cell]]:
     for summary in summaries:
         whole_ns = summary.operator_ns
         for time in summary.operators:
-            cells = (
+            yield (
                 summary.name,
                 time.name,
                 time.op_type,
@@ -37,5 +37,3 @@ def render_trace_csv(summaries: Sequence[TraceSummary]) -> str:
                 time.layer,
                 ", ".join(time.fused) or None,
             )
-            writer.writerow(map(plain_cell, cells))
-    return file.getvalue()

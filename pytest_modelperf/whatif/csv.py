@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
-from io import StringIO
 
 from pytest_modelperf.profiler.records import LayerRow
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase, times_as_fast
@@ -24,15 +22,13 @@ _NO_LAYER = (None,) * 3
 
 def render_whatif_csv(whatif: WhatIf) -> str:
     """All levels of all cases; `row` says whether a row is for a model, layer type or layer."""
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(WHATIF_COLUMNS)
-    for case in whatif.cases:
-        for level in case.levels:
-            head = (*_case(case), *_level(level))
-            for cells in _rows(case, level):
-                writer.writerow(map(plain_cell, (*head, *cells)))
-    return file.getvalue()
+    rows = (
+        (*_case(case), *_level(level), *cells)
+        for case in whatif.cases
+        for level in case.levels
+        for cells in _rows(case, level)
+    )
+    return render_rows(WHATIF_COLUMNS, rows)
 
 
 def _case(case: WhatIfCase) -> tuple[Cell, ...]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
 
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS, find_columns
-from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.csv import render_rows
 
 # A kernel lists the ids of the layers that it runs, and each of these has the id of its layer.
 _FINDS_FUSED = ("id", "runs-in")
@@ -23,11 +21,9 @@ def render_csv(profile: Profile, columns: Sequence[str]) -> str:
     if tuple(columns[: len(MEASURED_COLUMNS)]) == MEASURED_COLUMNS:
         columns = (*columns, *_FINDS_FUSED)
     chosen = find_columns([name for name in columns if not name.endswith("%")])
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["case", *(name for name, _ in chosen)])
-    for case in profile.cases:
-        for layer in case.layers:
-            cells = (column.read(layer) for _, column in chosen)
-            writer.writerow(map(plain_cell, (case.case.id, *cells)))
-    return file.getvalue()
+    rows = (
+        (case.case.id, *(column.read(layer) for _, column in chosen))
+        for case in profile.cases
+        for layer in case.layers
+    )
+    return render_rows(("case", *(name for name, _ in chosen)), rows)
