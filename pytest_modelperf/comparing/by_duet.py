@@ -6,9 +6,10 @@ import enum
 import time
 from collections.abc import Sequence
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from pytest_modelperf.comparing.attribution import explain
+from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_plan import judge_same_plan
 from pytest_modelperf.comparing.by_samples import compare_with_samples
@@ -34,7 +35,6 @@ from pytest_modelperf.comparing.records import (
     Comparison,
     Metric,
     OutputChange,
-    PartChange,
     Verdict,
 )
 from pytest_modelperf.comparing.sides import Side
@@ -158,40 +158,45 @@ def _require_can_run_apart(before: Side, pair: PairOf[Model], case: Case) -> Non
         )
 
 
+class RanCase(Struct, frozen=True):
+    """A case whose sides ran: what ran, and what its rounds and counts tell.
+
+    `judged` is None where no round was needed, because the engine makes the same plan of both.
+    `memory` is None where it was not measured.
+    """
+
+    run: PairRun
+    counted: CaseComparison
+    seconds: float
+    judged: JudgedRounds | None = None
+    memory: Metric | None = None
+
+
 def compare_case(asked: PairedCase, details: Details = Details.ALWAYS) -> JudgedCase:
-    """One case of a model as it is now against the side before; whatever it takes is run."""
-    judged = _compare(asked, details)
-    gate, stored = asked.gate, asked.before.baseline
-    if not gate.judges_starts:
-        return judged
-    old = asked.pair.before.size_bytes if stored is None else stored.size_of(asked.id)
-    sizes = old, asked.pair.after.size_bytes
-    return replace(judged, comparison=with_size(judged.comparison, *sizes, gate.tolerances))
+    """One case of a model as it is now against the side before: run, judged, and explained.
 
-
-def _compare(asked: PairedCase, details: Details) -> JudgedCase:
-    """The case judged by what runs, or by what is stored where the twin cannot."""
-    baseline, pair = asked.before.baseline, asked.pair
+    Where the twin of a baseline cannot run, the model is held against what was recorded.
+    """
+    gate, pair, baseline = asked.gate, asked.pair, asked.before.baseline
     refusal = None if baseline is None else baseline.twin_refusal(asked.id)
     try:
         if refusal is not None:
-            return compare_with_samples(asked, refusal)
-        found = _compare_in_turn(asked, details)
+            found = compare_with_samples(asked, refusal)
+        else:
+            ran = _run_case(asked, details)
+            found = _explain_case(_judge_case(asked, ran), ran)
     except MeasureError as error:
         failure = error.worded(pair.after_setup.wording)
-        return JudgedCase(replace(compare_counts(asked), failure=failure))
-    if baseline is None:
+        found = JudgedCase(replace(compare_counts(asked), failure=failure))
+    if not gate.judges_starts:
         return found
-    # The stored counts were agreed on, whatever the twin counts.
-    counted = compare_counts(replace(asked, pair=found.pair or pair)).metrics
-    names = {metric.name for metric in counted}
-    measured = [metric for metric in found.comparison.metrics if metric.name not in names]
-    metrics = (*measured, *counted)
-    return replace(found, comparison=replace(found.comparison, metrics=metrics))
+    old = pair.before.size_bytes if baseline is None else baseline.size_of(asked.id)
+    comparison = with_size(found.comparison, old, pair.after.size_bytes, gate.tolerances)
+    return replace(found, comparison=comparison)
 
 
-def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
-    """The case judged by a duet of both sides."""
+def _run_case(asked: PairedCase, details: Details) -> RanCase:
+    """Both sides in turn, and their memory in processes of its own where that is worth it."""
     pair, gate, has_twin = asked.pair, asked.gate, asked.before.baseline is not None
     judged: JudgedRounds | None = None
 
@@ -201,57 +206,72 @@ def _compare_in_turn(asked: PairedCase, details: Details) -> JudgedCase:
         judged = judge_rounds(rounds, gate)
         return details.are_wanted(judged.metrics)
 
-    allowed = gate.tolerances.outputs
-    judges_outputs = allowed is not None and not has_twin
     wanted = Wanted(
         wants_details,
-        outputs=judges_outputs,
+        outputs=gate.tolerances.outputs is not None and not has_twin,
         # A twin has other weights, and so other outputs.
         compares_outputs=not has_twin,
         plans=True,
         trusts_plans=gate.trusts_plans,
     )
     ran = run_pair(pair, gate, asked.place, wanted)
-    old, new = ran.before.profile, ran.after.profile
-    counted = compare_cases(old, new, gate.tolerances)
-    pair = replace(pair, before=ran.before.model, after=ran.after.model)
-    if ran.plans is not None and not ran.rounds:
-        passed = judge_same_plan(counted, new, ran.plans.kernels, gate, ran.seconds)
-        return replace(passed, pair=pair)
-    assert judged is not None, "rounds were judged after the last one"  # noqa: S101  # for mypy
-    metrics: Sequence[Metric] = (*judged.metrics, *provider_metrics(old, new))
     begun = time.monotonic()
+    counted = compare_cases(ran.before.profile, ran.after.profile, gate.tolerances)
+    if judged is None:
+        return RanCase(ran, counted, ran.seconds)
+    memory = None
     is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
     if is_asked and gate.judges_starts:
-        is_worse = any(
-            m.gated and m.verdict is Verdict.REGRESSED for m in (*metrics, *counted.metrics)
-        )
-        metrics = (*metrics, compare_memory(asked, goes_on=not is_worse))
-    outputs = _compare_outputs(ran.before, ran.after)
-    if judges_outputs and allowed is not None:
-        metrics = (*metrics, judge_outputs(outputs, allowed))
-    parts = part_changes(ran.plans, judged)
+        figures = (*judged.metrics, *_provider_metrics(ran), *counted.metrics)
+        is_worse = any(m.gated and m.verdict is Verdict.REGRESSED for m in figures)
+        memory = compare_memory(asked, goes_on=not is_worse)
+    seconds = ran.seconds + time.monotonic() - begun
+    return RanCase(ran, counted, seconds, judged, memory)
+
+
+def _provider_metrics(ran: PairRun) -> tuple[Metric, ...]:
+    return provider_metrics(ran.before.profile, ran.after.profile)
+
+
+def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
+    """The verdict of a case that ran, without its reasons."""
+    gate, run, judged = asked.gate, ran.run, ran.judged
+    old, new = run.before.profile, run.after.profile
+    pair = replace(asked.pair, before=run.before.model, after=run.after.model)
+    counted = ran.counted
+    if asked.before.baseline is not None:
+        # The stored counts were agreed on, whatever the twin counts.
+        stored = compare_counts(replace(asked, pair=pair))
+        counted = replace(counted, metrics=stored.metrics)
+    if judged is None:
+        kernels = 0 if run.plans is None else run.plans.kernels
+        return replace(judge_same_plan(counted, new, kernels, gate, ran.seconds), pair=pair)
+    outputs = _compare_outputs(run.before, run.after)
+    metrics = (*judged.metrics, *_provider_metrics(run))
+    if ran.memory is not None:
+        metrics = (*metrics, ran.memory)
+    if gate.tolerances.outputs is not None and asked.before.baseline is None:
+        metrics = (*metrics, judge_outputs(outputs, gate.tolerances.outputs))
     comparison = replace(
         counted,
         before=side_run(old.measured, metrics, is_before=True),
         after=side_run(new.measured, metrics),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
-        parts=tuple(sorted(parts, key=lambda part: -abs(part.time.ns))),
+        parts=part_changes(run.plans, judged),
         elsewhere=find_elsewhere(judged),
         notes=(
-            *describe_plans(ran.plans, judged),
-            *describe_duet(asked, ran, judged),
+            *describe_plans(run.plans, judged),
+            *describe_duet(asked, run, judged),
             *uncounted_providers(old, new),
         ),
-        rounds=len(ran.rounds),
+        rounds=len(run.rounds),
         how=judged.how,
         baseline_factor=find_baseline_factor(asked, judged),
-        seconds=ran.seconds + time.monotonic() - begun,
+        seconds=ran.seconds,
     )
     engines = (describe_engine(old), describe_engine(new))
-    explained = _with_explanation(comparison, ran, judged, parts)
-    return JudgedCase(explained, new, engines, old.measured, pair=pair)
+    return JudgedCase(comparison, new, engines, old.measured, pair=pair)
 
 
 def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> bool:
@@ -269,30 +289,27 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
     return compare_outputs(before.outputs, after.outputs)
 
 
-def _with_explanation(
-    comparison: CaseComparison, ran: PairRun, judged: JudgedRounds, parts: Sequence[PartChange]
-) -> CaseComparison:
-    """The comparison with its layers and reasons, where the layers were timed."""
-    old, new, p50 = ran.before, ran.after, judged.p50
-    if ran.changed is not None and judged.parts is not None and parts and p50.ratio is not None:
-        before_ns = judged.parts.calm_ns
-        explanation = explain_by_parts(ran, ran.changed, parts, comparison, before_ns)
-        return replace(
-            comparison,
-            layer_types=explanation.layer_types,
-            layers=explanation.layers,
-            reasons=explanation.reasons,
-        )
-    if old.profile.measured is None or old.profile.measured.layer_times is None:
-        return comparison
-    before, after = old.profile, new.profile
+def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
+    """The judged case with its layers and reasons, where the layers were timed; parts by size."""
+    explanation = _find_explanation(found.comparison, ran)
+    parts = tuple(sorted(found.comparison.parts, key=lambda part: -abs(part.time.ns)))
+    comparison = replace(found.comparison, parts=parts)
+    if explanation is not None:
+        comparison = replace(comparison, **asdict(explanation))
+    return replace(found, comparison=comparison)
+
+
+def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation | None:
+    run, judged = ran.run, ran.judged
+    if judged is None:
+        return None
+    p50, parts = judged.p50, comparison.parts
+    if run.changed is not None and judged.parts is not None and parts and p50.ratio is not None:
+        return explain_by_parts(run, run.changed, parts, comparison, judged.parts.calm_ns)
+    before, after = run.before.profile, run.after.profile
+    if before.measured is None or before.measured.layer_times is None:
+        return None
     if p50.before is not None and p50.after is not None:
         before, after = summing_to(before, p50.before * 1e6), summing_to(after, p50.after * 1e6)
-    graphs = Graphs((old.model.bound.graph, new.model.bound.graph), (old.plan, new.plan))
-    explanation = explain(before, after, graphs, p50.interval)
-    return replace(
-        comparison,
-        layer_types=explanation.layer_types,
-        layers=explanation.layers,
-        reasons=explanation.reasons,
-    )
+    graphs = (run.before.model.bound.graph, run.after.model.bound.graph)
+    return explain(before, after, Graphs(graphs, (run.before.plan, run.after.plan)), p50.interval)
