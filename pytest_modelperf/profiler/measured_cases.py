@@ -1,4 +1,4 @@
-"""A model measured: every case of a request in a worker of its own, one after the other."""
+"""A model measured: its cases in workers of their own, one after the other; also its memory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     add_layer_times,
     alone_at,
     check_cores,
+    make_workload,
     name_nodes,
     read_facts,
     see_shapes,
@@ -43,6 +44,12 @@ from pytest_modelperf.profiler.sampling.worker_bench import (
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.inline import work_inline
 from pytest_modelperf.text.escaping import printable
+
+# Inferences after loading. Buffers are taken by the first, and a second one shows what is kept.
+_INFERENCES = 2
+# Less is not told from the pages that the runtime takes on its own.
+LEAST_BYTES = 1 << 20
+_FIND_OUT = "as its memory was asked for"
 
 
 def measure_model(
@@ -136,6 +143,26 @@ def _time_layers(
     if run is None:
         return model, measured
     return model, add_layer_times(model, measured, run, undisturbed=True)
+
+
+def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> int:
+    """The bytes that loading a model and some inferences take, in a process of their own.
+
+    The interpreter, numpy, the engine and the inputs are there before the model is, and are left
+    out.
+    """
+    with start_on(setup, place.case.cores) as worker:
+        rig = set_up(worker, setup, place.case.cores, make_workload(model, worker))
+        before = worker.ask("memory", _FIND_OUT)
+        resting = before["rss_bytes"] or before["peak_rss_bytes"]
+        rig.open()
+        # The state of a generation is largest at its end.
+        rig.go_to_step(-_INFERENCES)
+        rig.step = _FIND_OUT
+        for _ in range(_INFERENCES):
+            rig.block(1, round(setup.limit_s * 1e9))
+        peak = worker.ask("memory", _FIND_OUT)["peak_rss_bytes"]
+    return max(int(peak) - int(resting), LEAST_BYTES)
 
 
 # -- functions

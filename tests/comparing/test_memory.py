@@ -15,8 +15,8 @@ from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, read_tolerance
 from pytest_modelperf.comparing.memory import judge_memory
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_open_starts
-from pytest_modelperf.profiler.footprint import LEAST_BYTES, measure_footprint
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measured_cases import LEAST_BYTES, measure_footprint
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.records import Case
