@@ -131,6 +131,23 @@ class EnginesOptions(Struct, frozen=True):
         return replace(setup, spec=spec or setup.spec)
 
 
+class SweepOptions(Struct, frozen=True):
+    """The streams to run at once, and the longest latency that the best may have."""
+
+    streams: str
+    latency_threshold: str | None
+
+    def counts(self) -> tuple[int, ...]:
+        from pytest_modelperf.spec.kinds import read_typed
+
+        counts: tuple[int, ...] = read_typed(CORES, self.streams, "--streams")
+        return counts
+
+    def threshold_ms(self) -> float | None:
+        given = self.latency_threshold
+        return None if given is None else parse_threshold("--latency-threshold", given)
+
+
 @click.command(short_help="Find the best batch size, cores and streams.")
 @click.argument("model", type=click.Path())
 @click.option(
@@ -166,6 +183,7 @@ class EnginesOptions(Struct, frozen=True):
 @takes_records(
     before=AgainstOptions,
     engines=EnginesOptions,
+    swept=SweepOptions,
     cases=CaseSpec,
     measuring=MeasuringSettings,
     place=ClusterOptions,
@@ -178,8 +196,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     model: str,
     before: AgainstOptions,
     engines: EnginesOptions,
-    streams: str,
-    latency_threshold: str | None,
+    swept: SweepOptions,
     plugins: tuple[str, ...],
     cases: CaseSpec,
     measuring: MeasuringSettings,
@@ -212,12 +229,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     place.check()
     require_this_machine("--requirement-b", engines.requirement_b, is_on_cluster=place.is_given)
     measuring, second = engines.divide(measuring, has_other=before.against is not None)
-    from pytest_modelperf.spec.kinds import read_typed
-
-    counts = read_typed(CORES, streams, "--streams")
-    threshold_ms = None
-    if latency_threshold is not None:
-        threshold_ms = parse_threshold("--latency-threshold", latency_threshold)
+    counts, threshold_ms = swept.counts(), swept.threshold_ms()
     extensions = load_extensions(plugins)
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a sweep")

@@ -6,11 +6,12 @@ A test may give click's context a function that measures in place of `ask_what_i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
@@ -49,12 +50,14 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 
 
 class VariantOptions(Struct, frozen=True):
-    """Which variants of the model to make."""
+    """Which variants of the model to make, to estimate, and to judge by their outputs."""
 
     prune: str | None
     prune_channels: str | None
     quantize: str | None
     precision: str | None
+    estimate: str | None
+    tolerance: str | None
 
     def variants(self) -> tuple[Variant, ...]:
         from pytest_modelperf.whatif.records import VariantKind
@@ -66,10 +69,33 @@ class VariantOptions(Struct, frozen=True):
             *_with_forms(VariantKind.PRECISION, "--precision", self.precision, _PRECISIONS),
         )
 
+    def usual(self) -> VariantOptions:
+        """The options with the variants that are tried if none is named."""
+        return replace(self, prune="0.5,0.9", quantize="int8")
 
-# The variants that are tried if none is named.
-_NONE_NAMED = VariantOptions(None, None, None, None)
-_USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", precision=None)
+    def estimates(self) -> tuple[float, ...]:
+        return () if self.estimate is None else parse_shares("--estimate", self.estimate)
+
+    def allowed_outputs(self, variants: Sequence[Variant]) -> float | None:
+        """How far outputs may differ; None: not judged."""
+        from pytest_modelperf.whatif.outputs import read_outputs_tolerance
+
+        if self.tolerance is None:
+            return None
+        return read_outputs_tolerance(self.tolerance, variants, "--tolerance")
+
+
+class ViewOptions(Struct, frozen=True):
+    """What the tables of layers show, and how many rows."""
+
+    top: int
+    view: str
+
+    def as_view(self) -> WhatIfView:
+        from pytest_modelperf.whatif.tables import View
+        from pytest_modelperf.whatif.text import WhatIfView
+
+        return WhatIfView(self.top or None, View(self.view))
 
 
 @click.command(short_help="Try what would make a model faster.")
@@ -127,6 +153,7 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
     cases=CaseSpec,
     measuring=MeasuringSettings,
     place=ClusterOptions,
+    shown=ViewOptions,
     outputs=OutputOptions,
 )
 @click.pass_obj
@@ -135,14 +162,11 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
     named: VariantOptions,
-    estimate: str | None,
-    tolerance: str | None,
     plugins: tuple[str, ...],
     cases: CaseSpec,
     measuring: MeasuringSettings,
     place: ClusterOptions,
-    top: int,
-    view: str,
+    shown: ViewOptions,
     outputs: OutputOptions,
 ) -> None:
     """Try what would make MODEL faster: make variants of it, and measure them beside MODEL.
@@ -162,29 +186,23 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
     place.check()
-    if named == _NONE_NAMED:
-        named = _USUAL
+    if not named.variants():
+        named = named.usual()
         click.echo(
             f"trying --prune {named.prune} --quantize {named.quantize}, as no variant is named",
             err=True,
         )
-    variants = named.variants()
-    estimates = () if estimate is None else parse_shares("--estimate", estimate)
+    variants, estimates = named.variants(), named.estimates()
 
     from pytest_modelperf.whatif.speedups import check_variants
 
     check_variants(variants, estimates)
-    from pytest_modelperf.whatif.outputs import read_outputs_tolerance, with_outputs_judged
-
-    allowed = None
-    if tolerance is not None:
-        allowed = read_outputs_tolerance(tolerance, variants, "--tolerance")
+    allowed = named.allowed_outputs(variants)
     extensions = load_extensions(plugins)
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a what-if")
 
-    from pytest_modelperf.whatif.tables import View
-    from pytest_modelperf.whatif.text import WhatIfView
+    from pytest_modelperf.whatif.outputs import with_outputs_judged
     from pytest_modelperf.whatif.variants import ask_what_if
 
     if place.is_given:
@@ -208,7 +226,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
             )
     if allowed is not None:
         result = with_outputs_judged(result, allowed)
-    _show_whatif(result, WhatIfView(top or None, View(view)), outputs, is_shown=is_shown)
+    _show_whatif(result, shown.as_view(), outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
     _end_if_other_outputs(result, is_shown=is_shown)
 
