@@ -134,7 +134,8 @@ def detectable_change(
     count = len(pairs) if rounds is None else rounds
     if min(count, len(pairs)) < 2:
         return math.inf
-    seen = float(_detectable(pairs, level, power, np.array([count]))[0])
+    spread = float(_round_differences(pairs).std(ddof=1))
+    seen = float(np.expm1(shift_to_detect(level, power, np.array([count])) * spread)[0])
     return told_change(max(seen, math.expm1(resolution(pairs))))
 
 
@@ -153,17 +154,6 @@ def resolution(pairs: Sequence[PairedTurns]) -> float:
 def log_of_tick(tick_ns: float, time_ns: float) -> float:
     """The log of the ratio between a time and the same with one tick more."""
     return math.log1p(tick_ns / max(time_ns, _SHORTEST_NS))
-
-
-def rounds_to_detect(
-    pairs: Sequence[PairedTurns], change: float, level: float, power: float, max_rounds: int
-) -> int | None:
-    """The fewest rounds that would detect this relative slowdown; None if `max_rounds` do not."""
-    counts = np.arange(2, max_rounds + 1)
-    if len(pairs) < 2 or not counts.size:
-        return None
-    enough = counts[_detectable(pairs, level, power, counts) <= change]
-    return int(enough[0]) if enough.size else None
 
 
 def describe_spread(rounds: Sequence[Times]) -> LatencySpread:
@@ -379,11 +369,3 @@ def _interval(
 
 def _round_differences(pairs: Sequence[PairedTurns]) -> Floats:
     return np.array([paired_difference(pair) for pair in pairs])
-
-
-def _detectable(
-    pairs: Sequence[PairedTurns], level: float, power: float, counts: npt.NDArray[np.int_]
-) -> Floats:
-    """For each number of rounds, the slowdown that the test detects with this power."""
-    spread = float(_round_differences(pairs).std(ddof=1))
-    return np.expm1(shift_to_detect(level, power, counts) * spread)
