@@ -37,9 +37,9 @@ from pytest_modelperf.files.writing import (
     locked,
     read_file,
     remove_leftovers,
-    sync_folder,
     write_file,
 )
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 MODEL_FILE = "model.json"
@@ -187,7 +187,7 @@ class BaselineStore(Struct, frozen=True):
     def _remove(self, folder: Path) -> None:
         """Renames a folder in one step, and then deletes it."""
         folder.rename(self.root / f"{_REMOVED}{secrets.token_hex(4)}")
-        sync_folder(self.root)
+        FILES.sync_folder(self.root)
         self._remove_remains()
 
     def _remove_new(self, folder: Path) -> None:
@@ -299,7 +299,7 @@ def _settle(folder: Path) -> None:
             (folder / _NEXT_TWIN).replace(folder / TWIN_FILE)
         else:
             (folder / _NEXT_TWIN).unlink()
-        sync_folder(folder)
+        FILES.sync_folder(folder)
     elif model is not None and model.twin is None:
         _unlink_if_there(folder / TWIN_FILE)
 
@@ -316,7 +316,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
     contents = _contents(folder, before, after)
     if not folder.exists():
         folder.mkdir()
-        sync_folder(folder.parent)
+        FILES.sync_folder(folder.parent)
     model_before = None if before is None else before.model
     twin_changed = model_before is None or model_before.twin != after.model.twin
     if twin_changed and after.twin is not None:
@@ -328,7 +328,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
             (folder / _NEXT_TWIN).replace(folder / TWIN_FILE)
         else:
             _unlink_if_there(folder / TWIN_FILE)
-        sync_folder(folder)
+        FILES.sync_folder(folder)
     for path, content in contents.items():
         if path.name != MODEL_FILE:
             write_file(path, content)

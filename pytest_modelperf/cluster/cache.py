@@ -8,7 +8,6 @@ removed to stay within the limit, the least recently used first.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from msgspec import Struct
 from pytest_modelperf.cluster.records import ModelContent
 from pytest_modelperf.errors import MeasureError, ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
@@ -49,7 +49,7 @@ class ModelCache(Struct, frozen=True):
         Its bytes are read each time: others may write to the folder. What changed is removed.
         """
         entry = self._entry(content.digest)
-        with _held(entry / _LOCK, fcntl.LOCK_SH) as is_held:
+        with _held(entry / _LOCK, is_shared=True) as is_held:
             path = _named(entry, content.name) if is_held else None
             if path is not None and has_content(path, content):
                 os.utime(entry)
@@ -92,7 +92,7 @@ class ModelCache(Struct, frozen=True):
 
     def _try_remove(self, entry: Path) -> bool:
         """Whether an entry could be removed: nobody used it."""
-        with _held(entry / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
+        with _held(entry / _LOCK, is_shared=False) as is_held:
             if not is_held:
                 return False
             # Renamed first: nobody may find a part of it.
@@ -176,17 +176,19 @@ def _size_of(entry: Path) -> int:
 
 
 @contextlib.contextmanager
-def _held(file: Path, kind: int) -> Iterator[bool]:
+def _held(file: Path, *, is_shared: bool) -> Iterator[bool]:
     """Whether a lock on a file is held now; not where the file is not there, or was replaced."""
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW)
+        descriptor = FILES.open(file, os.O_RDWR)
     except OSError:
         yield False
         return
     try:
         try:
-            fcntl.flock(descriptor, kind)
-            is_held = os.path.samestat(os.fstat(descriptor), file.lstat())
+            if is_shared:
+                FILES.share_lock(descriptor)
+            is_held = is_shared or FILES.take_lock(descriptor)
+            is_held = is_held and os.path.samestat(os.fstat(descriptor), file.lstat())
         except OSError:
             is_held = False
         yield is_held

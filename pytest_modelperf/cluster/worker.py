@@ -14,6 +14,7 @@ from distributed.utils import get_ip
 from pytest_modelperf.cluster.places import parse_place, scheduler_address
 from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE
 from pytest_modelperf.errors import ClusterError, UsageError
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 _CLOSE_S = 10
@@ -28,6 +29,11 @@ def serve(
     one that leads to the scheduler. `on_start` is called with the address of the worker. It runs
     beside a nanny, which starts it again when it crashes.
     """
+    if not FILES.moves_open_files:
+        raise UsageError(
+            "a machine of a cluster runs Linux or macOS; this system can ask a cluster, and lacks "
+            "the locks and signals that serving one needs."
+        )
     scheduler = scheduler_address(parse_place(cluster))
     wrong = [tag for tag in tags if not tag.strip() or "," in tag]
     if wrong:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pytest_modelperf.errors import EnvironmentMakingError
+from pytest_modelperf.systems.trees import TREES
 from pytest_modelperf.text.escaping import printable
 
 # The first pip that installs into another Python.
@@ -165,14 +164,15 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # So that all that it starts can be ended with it.
-            start_new_session=True,
+            **TREES.popen_options(),
         )
     except OSError as error:
         raise EnvironmentMakingError(
             f"{printable(command[0])} cannot be run: {error.strerror or error}."
         ) from error
     lines = []
+    # All that it starts is ended with it.
+    tree = TREES.tree_of(process.pid)
     with process:
         try:
             for line in process.stdout or ():
@@ -180,8 +180,7 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
                 if line.strip():
                     tell(printable(line.strip()))
         except BaseException:
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+            tree.kill()
             process.wait()
             raise
     if process.returncode:

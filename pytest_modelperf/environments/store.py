@@ -29,8 +29,9 @@ from pytest_modelperf.environments.requirements import WantedPackages, read_requ
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
-from pytest_modelperf.files.writing import read_file, sync_folder, write_file
+from pytest_modelperf.files.writing import read_file, write_file
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 NOTE = "environment.json"
@@ -104,7 +105,7 @@ def keep_environment(
         # Its note cannot be read, or its Python was removed.
         shutil.rmtree(place)
     unfinished.rename(place)
-    sync_folder(folder)
+    FILES.sync_folder(folder)
     return made.environment
 
 

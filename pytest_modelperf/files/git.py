@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import IO
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.systems.trees import TREES, Tree
 from pytest_modelperf.text.escaping import printable
 
 # To look something up; to get a file, which a filter may have to download.
@@ -52,8 +51,8 @@ class GitAnswer(Struct, frozen=True):
 def ask_git(  # noqa: PLR0913  # what a command can be given
     folder: Path,
     *arguments: str,
-    source: BinaryIO | None = None,
-    output: BinaryIO | None = None,
+    source: IO[bytes] | None = None,
+    output: IO[bytes] | None = None,
     seconds: float = LOOK_SECONDS,
     otherwise: str = "",
     variables: Mapping[str, str] | None = None,
@@ -93,9 +92,9 @@ def ask_git(  # noqa: PLR0913  # what a command can be given
 
 def _wait_for(  # noqa: PLR0913  # the same
     command: tuple[str, ...],
-    source: BinaryIO | None,
-    output: BinaryIO,
-    words: BinaryIO,
+    source: IO[bytes] | None,
+    output: IO[bytes],
+    words: IO[bytes],
     *,
     seconds: float,
     environment: Mapping[str, str],
@@ -106,13 +105,14 @@ def _wait_for(  # noqa: PLR0913  # the same
         stdout=output,
         stderr=words,
         env=environment,
-        # No terminal, so that nothing can ask for a password, and a group that can be ended.
-        start_new_session=True,
+        # No terminal, so that nothing can ask for a password.
+        **TREES.popen_options(),
     )
+    tree = TREES.tree_of(process.pid)
     try:
         return process.wait(seconds)
     finally:
-        _end(process)
+        _end(process, tree)
 
 
 def _environment() -> dict[str, str]:
@@ -121,14 +121,12 @@ def _environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], tree: Tree) -> None:
     """End a command that still runs, with all that it started."""
     if process.poll() is not None:
         return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        # It may have ended by now, and macOS refuses signals to ended processes.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+    for end in (tree.ask_to_end, tree.kill):
+        end()
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -136,6 +134,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         return
 
 
-def _content(file: BinaryIO) -> bytes:
+def _content(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()

@@ -91,5 +91,8 @@ def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
 
 def _interrupt_after(seconds: float) -> None:
     time.sleep(seconds)
-    # A real signal also wakes a main thread that waits.
-    signal.pthread_kill(cast("int", threading.main_thread().ident), signal.SIGINT)
+    if hasattr(signal, "pthread_kill"):
+        # A real signal also wakes a main thread that waits.
+        signal.pthread_kill(cast("int", threading.main_thread().ident), signal.SIGINT)
+    else:
+        _thread.interrupt_main()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import resource
+from importlib import import_module
+from typing import Any
 
 from pytest_modelperf.errors import UsageError
 
@@ -12,6 +13,11 @@ _FEWEST = 32
 
 def require_open_files() -> None:
     """UsageError where this process may not open as many files as a run needs."""
+    try:
+        resource: Any = import_module("resource")
+    except ImportError:
+        # Windows has no such limit.
+        return
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # No limit is -1.
     if 0 <= allowed < _FEWEST:

@@ -71,7 +71,7 @@ def written_bytes(target: Target) -> Iterator[BinaryIO]:
             with _replaced(path.resolve()) as file:
                 yield file
         else:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
+            with os.fdopen(os.open(path, os.O_WRONLY), "wb") as file:
                 yield file
 
 

@@ -6,7 +6,6 @@ into the folder removes the files without one.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from pytest_modelperf.files.held import take_lock
+from pytest_modelperf.systems.files import FILES
 
 _NAME = re.compile(r"\.modelperf-[0-9a-f]{8}\.tmp", re.ASCII)
 
@@ -28,8 +28,11 @@ class Unfinished(Struct, frozen=True):
     path: Path
 
     def flush(self) -> None:
-        """Write all of it, and keep its lock."""
+        """Write all of it, and keep its lock until it was moved, where the system can do that."""
         self.file.flush()
+        if not FILES.moves_open_files:
+            self.file.close()
+            return
         # A network file system tells of errors only where a descriptor is closed.
         os.close(os.dup(self.file.fileno()))
 
@@ -81,10 +84,11 @@ def _new_file(place: Path) -> Unfinished:
     while True:
         path = name_beside(place)
         file = path.open("xb")
+        is_locked = True
         # Some file systems have no locks; there, nobody removes a file of others.
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
+            is_locked = FILES.take_lock(file.fileno())
+        if is_locked and os.fstat(file.fileno()).st_nlink:
             return Unfinished(file, path)
         # Another writer took it for abandoned before it was locked.
         file.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.files.documents import OF_BASELINE
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
@@ -27,9 +27,7 @@ LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.01
 _READ_BYTES = 1 << 20
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.ASCII)
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# Opening a pipe at the place of a file must not wait for its other end.
-_READ_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> bytes | None:
@@ -39,11 +37,11 @@ def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> 
     """
     name = printable(str(path))
     try:
-        handle = os.open(path, _READ_ONLY)
+        handle = FILES.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.EMLINK}:
+        if error.errno == errno.ELOOP:
             raise BaselineError(
                 f"{name} is a link, which could lead anywhere. Put the file itself there."
             ) from None
@@ -71,7 +69,7 @@ def write_file(path: Path, content: bytes) -> None:
     """Writes a file to its place on the disk in one step; a failed attempt leaves nothing."""
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
-        handle = os.open(temporary, _NEW_FILE, 0o666)
+        handle = FILES.open(temporary, _NEW_FILE)
         try:
             rest = memoryview(content)
             while rest:
@@ -84,19 +82,7 @@ def write_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flushes the names in a folder to the disk, if its file system can."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(handle)
+    FILES.sync_folder(path.parent)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -126,7 +112,7 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     path = folder / LOCK_NAME
     give_up = time.monotonic() + seconds
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = FILES.open(path, os.O_RDWR | os.O_CREAT)
         try:
             if _try_lock(handle) and _is_at(handle, path):
                 break
@@ -143,17 +129,22 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     try:
         yield
     finally:
+        if not FILES.moves_open_files:
+            os.close(handle)
         with contextlib.suppress(OSError):
             path.unlink()
-        os.close(handle)
+        if FILES.moves_open_files:
+            os.close(handle)
 
 
 def _try_lock(handle: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return FILES.take_lock(handle)
+    except OSError as error:
+        # Where there are no locks at all, writers do not take turns.
+        if error.errno != errno.ENOLCK:
+            raise
+        return True
 
 
 def _is_at(handle: int, path: Path) -> bool:

@@ -11,15 +11,18 @@ Reference: https://protobuf.dev/programming-guides/encoding and onnx.proto (fiel
 
 from __future__ import annotations
 
+import mmap as mmap_module
 import os
 import re
 from collections.abc import Mapping
-from mmap import MADV_DONTNEED, PAGESIZE, mmap
+from mmap import PAGESIZE, mmap
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError
+
+_DONT_NEED: int = getattr(mmap_module, "MADV_DONTNEED", 0)
 
 Buffer: TypeAlias = "bytes | mmap"
 # Bytes to write, or the (start, stop) of bytes to copy from the model's file.
@@ -129,9 +132,10 @@ def give_back(data: Buffer, start: int, stop: int) -> None:
     A touched page counts as memory of this process, and touching one may map megabytes around it. A
     walk over the file would otherwise end with all of its weights in memory.
     """
-    if isinstance(data, mmap):
+    # Windows has no such advice.
+    if isinstance(data, mmap) and hasattr(data, "madvise"):
         first = start - start % PAGESIZE
-        data.madvise(MADV_DONTNEED, first, min(stop, len(data)) - first)
+        data.madvise(_DONT_NEED, first, min(stop, len(data)) - first)
 
 
 class _Reader:

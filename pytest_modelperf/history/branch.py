@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import BinaryIO
+from typing import IO
 
 from msgspec import Struct
 
@@ -188,8 +188,8 @@ class HistoryBranch(Struct, frozen=True):
     def _require(
         self,
         *arguments: str,
-        source: BinaryIO | None = None,
-        output: BinaryIO | None = None,
+        source: IO[bytes] | None = None,
+        output: IO[bytes] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> GitAnswer:
         """The answer of a command that can only fail if the repository is broken or full."""
@@ -218,7 +218,7 @@ def is_history_path(path: str) -> bool:
     return machine != file and is_safe_name(model) and is_safe_name(machine)
 
 
-def _read_batch(files: Sequence[StoredFile], output: BinaryIO) -> Iterator[tuple[str, bytes]]:
+def _read_batch(files: Sequence[StoredFile], output: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     """The contents that `git cat-file --batch` wrote, each after a line with its size."""
     for file in files:
         size = int(output.readline().split()[-1])
@@ -238,7 +238,7 @@ def _refusal(answer: GitAnswer) -> str:
 
 
 @contextmanager
-def _source(text: str) -> Iterator[BinaryIO]:
+def _source(text: str) -> Iterator[IO[bytes]]:
     with TemporaryFile() as file:
         file.write(text.encode("utf-8", "surrogateescape"))
         file.seek(0)

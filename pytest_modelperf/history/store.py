@@ -22,14 +22,12 @@ from pytest_modelperf.files.documents import describe_misfit
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
 SUFFIX = ".jsonl"
 _LINE_BREAK = b"\n"
-# A link in somebody's pull request must not reveal or change other files, and opening a pipe must
-# not wait for its other end.
-_SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # A longer line is none of ours.
 MAX_LINE_BYTES = 1 << 20
 # Large enough that calls cost nothing, and small enough to stay in the cache of a core.
@@ -96,7 +94,7 @@ class HistoryFile(Struct):
         """The same for lines as they are stored, without their line breaks."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFE_OPEN, 0o666)
+            handle = FILES.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
                 _require_regular(handle, self.path)
                 for line in lines:
@@ -179,7 +177,7 @@ class HistoryFile(Struct):
     def _opened(self) -> Iterator[FileIO]:
         """The file to read; UsageError if it cannot be read."""
         try:
-            handle = os.open(self.path, os.O_RDONLY | _SAFE_OPEN)
+            handle = FILES.open(self.path, os.O_RDONLY)
             with FileIO(handle, "rb") as file:
                 _require_regular(handle, self.path)
                 yield file
@@ -271,7 +269,10 @@ def _decode_lines(
 def _append_line(handle: int, data: bytes, path: Path) -> None:
     """Adds one line by one write, after a line break if the last line has none."""
     size = os.fstat(handle).st_size
-    is_torn = size > 0 and os.pread(handle, 1, size - 1) != _LINE_BREAK
+    is_torn = False
+    if size > 0:
+        os.lseek(handle, size - 1, os.SEEK_SET)
+        is_torn = os.read(handle, 1) != _LINE_BREAK
     content = (_LINE_BREAK if is_torn else b"") + data + _LINE_BREAK
     if os.write(handle, content) != len(content):
         raise OutputError(

@@ -25,9 +25,12 @@ from pytest_modelperf.tracing.autostart import LAUNCHER, OWNER, VARIABLE
 
 # A shell adds the number of the signal to this for a program that a signal ended.
 _SIGNAL_BASE = 128
-_FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+# Windows has two of them.
+_FORWARDED = tuple(
+    each for each in signal.Signals if each.name in {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
+)
 # The terminal sends these to every process in its foreground, so to the program as well.
-_FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT})
+_FROM_TERMINAL = frozenset(each for each in _FORWARDED if each.name in {"SIGINT", "SIGQUIT"})
 
 
 class StartedPython(Struct, frozen=True):
@@ -140,12 +143,16 @@ def _forwarded_signals() -> Iterator[_Forwarder]:
 
 def _is_in_foreground() -> bool:
     """Whether the signals of a terminal reach this process and the program by themselves."""
+    own_group = getattr(os, "getpgrp", None)
+    if own_group is None or not hasattr(os, "tcgetpgrp"):
+        # A console of Windows sends them to all of its processes.
+        return True
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+        terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:
         return False
     try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
+        return bool(os.tcgetpgrp(terminal) == own_group())
     except OSError:
         return False
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
@@ -19,10 +20,10 @@ class ResidentMemory:
             self._file = os.open(_STATM, os.O_RDONLY)
         except OSError:
             self._file = -1
-        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._page_bytes = mmap.PAGESIZE
 
     def read_bytes(self) -> int | None:
-        if self._file < 0:
+        if self._file < 0 or not hasattr(os, "pread"):
             return None
         try:
             _, resident, _ = os.pread(self._file, 128, 0).split(b" ", 2)

@@ -551,7 +551,9 @@ def _save_plan(session_options: ort.SessionOptions, folder: Path) -> None:
     """Save the optimized graph without its weights, which may be gigabytes."""
     session_options.optimized_model_filepath = str(folder / _PLAN_FILE)
     # A link to the null device, because the runtime removes a file of weights that stayed empty.
-    (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
+    # Windows has none for most users; the weights are then in the folder, which is removed.
+    with contextlib.suppress(OSError):
+        (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     _keep_weights_apart(session_options)
 
 

@@ -403,7 +403,8 @@ def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
             options.add_session_config_entry(f"{_ENTRY}_file_name", "")
         return False
     # A link to the null device, because the runtime removes a file of weights that stayed empty.
-    with contextlib.suppress(FileExistsError):
+    # Windows has none for most users; the weights are then in the folder, which is removed.
+    with contextlib.suppress(OSError):
         (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     for key, value in (("file_name", _WEIGHTS_FILE), ("min_size_in_bytes", "64")):
         present = _entry(options, f"{_ENTRY}_{key}")

@@ -19,6 +19,7 @@ from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.linux import online_processors, read_linux
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import read_line, read_text, readable
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 ROOT = Path("/")
 # The packages that a profile depends on.
@@ -127,12 +128,11 @@ def ask_host() -> Host:
 
 def count_allowed_processors() -> int | None:
     """How many processors the affinity mask has; None where there are no such masks."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
     try:
-        return len(os.sched_getaffinity(0))
+        allowed = OWN_PROCESS.allowed_processors()
     except OSError:
         return None
+    return None if allowed is None else len(allowed)
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:

@@ -41,9 +41,11 @@ def could_have_huge_pages(
 
 def _libc() -> str:
     """The C library and its version; empty for another one than glibc."""
+    if not hasattr(os, "confstr"):
+        return ""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, ValueError, OSError):
+    except (ValueError, OSError):
         return ""
 
 

@@ -32,14 +32,8 @@ from pytest_modelperf.profiler.worker.clocks import (
     measure_clocks,
 )
 from pytest_modelperf.profiler.worker.feeds import FeedArrays, read_feed
-from pytest_modelperf.profiler.worker.meter import (
-    Meter,
-    available_bytes,
-    peak_rss_bytes,
-    rss_bytes,
-)
+from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import (
-    become_group_leader,
     describe_platform,
     heartbeat,
     other_threads,
@@ -58,6 +52,7 @@ from pytest_modelperf.profiler.worker.timing import (
     time_within,
 )
 from pytest_modelperf.profiler.worker.weights import describe_spans
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
@@ -108,7 +103,7 @@ class Agent:
         self._meter = meter or Meter((), None)
         self._folder = ""
         self._is_child = False
-        self._affinity: frozenset[int] | None = None
+        self._affinity: list[int] | None = None
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request: what it asked for, or what went wrong."""
@@ -133,7 +128,7 @@ class Agent:
         """Make this process ready: its own group, its log, its processors."""
         self._is_child = is_child
         if is_child:
-            become_group_leader()
+            OWN_PROCESS.settle()
             # A measured model is not traced as well.
             os.environ.pop("MODELPERF_TRACE", None)
             if folder is not None:
@@ -146,8 +141,7 @@ class Agent:
             sys.path[:] = filter(None, sys.path)
         sys.path.extend(path for path in paths if path not in sys.path)
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
-        if hasattr(os, "sched_getaffinity"):
-            self._affinity = frozenset(os.sched_getaffinity(0))
+        self._affinity = OWN_PROCESS.allowed_processors()
         told = describe_platform()
         pinned, why = pin(cores)
         self._cores = 0 if pinned is None else len(pinned)
@@ -520,10 +514,10 @@ class Agent:
     def do_memory(self) -> dict[str, Any]:
         peaks = [p for s in self._sessions.values() if (p := s.peak_bytes()) is not None]
         return {
-            "peak_rss_bytes": peak_rss_bytes(),
-            "rss_bytes": rss_bytes(),
+            "peak_rss_bytes": OWN_PROCESS.peak_bytes(),
+            "rss_bytes": OWN_PROCESS.resident_bytes(),
             "engine_peak_bytes": max(peaks, default=None),
-            "available_bytes": available_bytes(),
+            "available_bytes": OWN_PROCESS.available_bytes(),
         }
 
     def do_end(self) -> None:
@@ -531,7 +525,7 @@ class Agent:
         for side in list(self._sessions):
             self.do_close(side)
         if self._affinity is not None:
-            os.sched_setaffinity(0, self._affinity)
+            OWN_PROCESS.use_processors(self._affinity)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- quantizing

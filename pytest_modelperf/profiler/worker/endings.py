@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class ProcessEnding:
     status: int | None = None
 
     @property
+    def is_kill(self) -> bool:
+        """Whether it was killed by the signal that no process can handle."""
+        return self.signal is not None and signal_name(self.signal).startswith("SIGKILL")
+
+    @property
     def text(self) -> str:
         if self.signal is not None:
             return f"was killed by {signal_name(self.signal)}"
@@ -87,21 +93,22 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
 
 def wait_for_end(pid: int, limit_s: float = GRACE_S) -> ProcessEnding | None:
     """How a child process ended, without reaping it; None if that cannot be found out."""
-    if not hasattr(os, "waitid"):
+    if sys.platform == "win32" or not hasattr(os, "waitid"):
         return None
-    end = time.monotonic() + limit_s
-    while True:
-        try:
-            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except OSError:
-            return None
-        if found is not None:
-            if found.si_code == os.CLD_EXITED:
-                return ProcessEnding(status=found.si_status)
-            return ProcessEnding(signal=found.si_status)
-        if time.monotonic() > end:
-            return None
-        time.sleep(0.01)
+    else:  # noqa: RET505  # types are checked for Windows as well
+        end = time.monotonic() + limit_s
+        while True:
+            try:
+                found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except OSError:
+                return None
+            if found is not None:
+                if found.si_code == os.CLD_EXITED:
+                    return ProcessEnding(status=found.si_status)
+                return ProcessEnding(signal=found.si_status)
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.01)
 
 
 def signal_name(number: int) -> str:

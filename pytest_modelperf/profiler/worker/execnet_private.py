@@ -20,6 +20,8 @@ from contextlib import suppress
 import execnet
 from execnet.gateway_base import ThreadExecModel
 
+from pytest_modelperf.systems.trees import TREES
+
 
 class _InOwnSession:
     """Starts a process that gets no Ctrl-C of the terminal, of which it would print a traceback."""
@@ -28,7 +30,7 @@ class _InOwnSession:
 
     @staticmethod
     def Popen(command: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:  # noqa: N802  # as the standard library has it
-        return subprocess.Popen(command, stdin=stdin, stdout=stdout, start_new_session=True)  # noqa: S603  # the user's gateway
+        return subprocess.Popen(command, stdin=stdin, stdout=stdout, **TREES.popen_options())  # noqa: S603  # the user's gateway
 
 
 class _Threads(ThreadExecModel):

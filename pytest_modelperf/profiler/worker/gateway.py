@@ -10,7 +10,6 @@ import gc
 import os
 import shlex
 import shutil
-import signal
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,15 +44,26 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     group_in_own_sessions,
 )
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
+from pytest_modelperf.systems.trees import TREES, Tree
 from pytest_modelperf.text.escaping import is_utf8, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # The modules that are sent to a worker, each after the modules that it imports.
-SENT_MODULES = tuple(
-    f"{__package__}.{name}"
-    for name in ("starter", "clocks", "timing", "meter", "process", "feeds", "weights", "agent")
+SENT_MODULES = (
+    f"{__package__}.starter",
+    "pytest_modelperf.systems.kernel32",
+    "pytest_modelperf.systems.posix_process",
+    "pytest_modelperf.systems.windows_process",
+    "pytest_modelperf.systems.process",
+    f"{__package__}.clocks",
+    f"{__package__}.timing",
+    f"{__package__}.meter",
+    f"{__package__}.process",
+    f"{__package__}.feeds",
+    f"{__package__}.weights",
+    f"{__package__}.agent",
 )
 LOCAL = "popen"
 # The ways to a worker, and what else a spec may say.
@@ -145,6 +155,7 @@ class ProcessWorker:
         self._group = group_in_own_sessions() if self.is_local else execnet.Group()
         self._channel: Any = None
         self._pid: int | None = None
+        self._tree: Tree | None = None
         self._is_over = False
         self._folder = WorkingFolder("worker")
         self.processors: tuple[int, ...] | None = None
@@ -259,8 +270,8 @@ class ProcessWorker:
                 self._channel.send({"command": "end"})
                 self._channel.receive(GRACE_S)
         self._is_over = True
-        if self.is_local and self._pid is not None:
-            _kill(self._pid)
+        if self._tree is not None:
+            self._tree.kill()
         gateways = list(self._group)
         try:
             with suppress(Exception):
@@ -289,8 +300,8 @@ class ProcessWorker:
     def _give_up(self) -> None:
         """Send no more requests; kill a local worker, and cut the connection to another."""
         self._is_over = True
-        if self.is_local and self._pid is not None:
-            _kill(self._pid)
+        if self._tree is not None:
+            self._tree.kill()
         elif not self.is_local:
             for gateway in self._group:
                 cut_off(gateway)
@@ -321,7 +332,9 @@ class ProcessWorker:
             log=str(self._log) if self.is_local else None,
             paths=list(self._request.paths) if self.is_local else [],
         )
-        self._pid = int(begun["pid"]) if self.is_local else None
+        if self.is_local:
+            self._pid = int(begun["pid"])
+            self._tree = TREES.tree_of(self._pid)
         self.processors = None if begun["processors"] is None else tuple(begun["processors"])
         self.unpinned_because = begun["unpinned_because"]
         self.executable = str(begun["executable"])
@@ -396,7 +409,7 @@ class ProcessWorker:
             )
         ending = None if self._pid is None else wait_for_end(self._pid)
         parts = [f"the worker {'ended' if ending is None else ending.text} {step}."]
-        if ending is not None and ending.signal == signal.SIGKILL:
+        if ending is not None and ending.is_kill:
             parts.append("The system kills a process so when memory runs out.")
         tail = read_tail(self._log)
         if tail:
@@ -492,15 +505,7 @@ def _kill_others(before: frozenset[int], is_done: threading.Event) -> None:
     """Kill the child processes started since: an interpreter that hangs as it starts."""
     is_done.set()
     for pid in _children() - before:
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and its group, which holds everything that it started."""
-    for end in (os.killpg, os.kill):
-        with suppress(OSError):
-            end(pid, signal.SIGKILL)
+        TREES.tree_of(pid).kill()
 
 
 def _texts(value: object) -> Iterator[str]:

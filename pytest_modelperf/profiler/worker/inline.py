@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import choose_processors, siblings
 from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 
 class InlineWorker:
@@ -82,13 +82,13 @@ def _garbage_set_aside() -> Iterator[None]:
 @contextmanager
 def _pinned(cores: int) -> Iterator[tuple[int, ...] | None]:
     """Pin the thread to so many processors; returns them, or None if that is impossible."""
-    if not hasattr(os, "sched_setaffinity"):
+    before = OWN_PROCESS.allowed_processors()
+    if before is None:
         yield None
         return
-    before = os.sched_getaffinity(0)
-    chosen = choose_processors(cores, sorted(before), siblings)
-    os.sched_setaffinity(0, chosen)
+    chosen = choose_processors(cores, before, siblings)
+    OWN_PROCESS.use_processors(chosen)
     try:
         yield tuple(chosen)
     finally:
-        os.sched_setaffinity(0, before)
+        OWN_PROCESS.use_processors(before)

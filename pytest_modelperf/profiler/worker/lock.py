@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 # One path for all users and sessions, whatever their TMPDIR.
@@ -18,10 +19,6 @@ _SHARED_FOLDER = Path("/tmp")  # noqa: S108  # the lock holds no content, and no
 _EVERYONE = 0o666
 # A sweep holds the lock to its end; a process that holds it for longer hangs.
 LONGEST_WAIT_S = 3600.0
-# Linux lists the holders of locks, but only within the same container.
-_HELD_LOCKS = Path("/proc/locks")
-
-
 # Names another file, for containers that share a machine but not its /tmp.
 LOCK_VARIABLE = "MODELPERF_LOCK"
 
@@ -35,7 +32,7 @@ def lock_path(folder: Path = _SHARED_FOLDER) -> Path:
         folder = Path(tempfile.gettempdir())
     path = folder / "modelperf.lock"
     if path.exists() and not os.access(path, os.W_OK):
-        return folder / f"modelperf-{os.getuid()}.lock"
+        return folder / f"modelperf-{FILES.user()}.lock"
     return path
 
 
@@ -82,12 +79,5 @@ def _is_acquired(lock: BaseFileLock, path: Path, seconds: float) -> bool:
 
 def describe_holder(path: Path) -> str:
     """The process that holds a lock: `process 4711`, if the system tells."""
-    with suppress(OSError):
-        found = path.stat()
-        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
-        for line in _HELD_LOCKS.read_text(encoding="ascii").splitlines():
-            # 1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF
-            words = line.split()
-            if words[1] == "FLOCK" and words[5:6] == [f"{device}:{found.st_ino}"]:
-                return f"process {words[4]}"
-    return "another process"
+    holder = FILES.lock_holder(path)
+    return "another process" if holder is None else f"process {holder}"

@@ -1,36 +1,38 @@
-"""Counters of the system: time that others took from the model, and memory.
+"""Counters of the system: the time that others took from the model.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 
-_KIB = 1024
+from pytest_modelperf.systems.process import OWN_PROCESS, OwnProcess
+
 _NS_PER_S = 1_000_000_000
 
 
 class Meter:
     """Reads counters of the system around a block; None: the platform does not have it."""
 
-    def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
+    def __init__(
+        self,
+        cgroup_files: tuple[str, ...],
+        processors: Sequence[int] | None,
+        process: OwnProcess = OWN_PROCESS,
+    ) -> None:
         self._cgroup_files = cgroup_files
         self._processors = None if processors is None else frozenset(processors)
-        self._tick_ns = _NS_PER_S // os.sysconf("SC_CLK_TCK")
+        self._process = process
 
     def read(self) -> dict[str, int | None]:
         busy, stolen = self._processor_times()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "wall_ns": time.perf_counter_ns(),
-            "cpu_ns": int((usage.ru_utime + usage.ru_stime) * _NS_PER_S),
-            "involuntary_switches": usage.ru_nivcsw,
+            "cpu_ns": time.process_time_ns(),
+            "involuntary_switches": self._process.switches_forced(),
             "busy_ns": busy,
             "stolen_ns": stolen,
             "throttled_ns": self._throttled(),
@@ -52,7 +54,7 @@ class Meter:
 
     def _processor_times(self) -> tuple[int | None, int | None]:
         """Busy and stolen time of the pinned processors (proc_stat(5))."""
-        if self._processors is None:
+        if self._processors is None or not hasattr(os, "sysconf"):
             return None, None
         busy = stolen = 0
         try:
@@ -67,7 +69,8 @@ class Meter:
                         stolen += steal
         except (OSError, ValueError):
             return None, None
-        return busy * self._tick_ns, stolen * self._tick_ns
+        tick_ns = _NS_PER_S // os.sysconf("SC_CLK_TCK")
+        return busy * tick_ns, stolen * tick_ns
 
     def _throttled(self) -> int | None:
         """How long cgroups halted this process: the longest of its groups."""
@@ -86,40 +89,4 @@ def throttled_ns(path: str) -> int | None:
                     return int(value) * factors[name]
     except (OSError, ValueError):
         pass
-    return None
-
-
-def peak_rss_bytes() -> int:
-    """The most memory that this process ever had.
-
-    On Linux a process inherits `ru_maxrss` from its parent, so the peak is read from a file that
-    starts anew (proc_pid_status(5)). On macOS `ru_maxrss` is in bytes.
-    """
-    told = _status_bytes(b"VmHWM:")
-    if told is not None:
-        return told
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * _KIB
-
-
-def rss_bytes() -> int | None:
-    """The memory that this process has now; None if the platform does not tell."""
-    return _status_bytes(b"VmRSS:")
-
-
-def available_bytes() -> int | None:
-    """The memory that is available without swapping (proc_meminfo(5))."""
-    return _kib_after(b"MemAvailable:", "/proc/meminfo")
-
-
-def _status_bytes(field: bytes) -> int | None:
-    return _kib_after(field, "/proc/self/status")
-
-
-def _kib_after(field: bytes, path: str) -> int | None:
-    """The bytes on the line of a system file that begins with `field`."""
-    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith(field):
-                return int(line.split()[1]) * _KIB
     return None

@@ -1,4 +1,4 @@
-"""The process of a worker: its group, its output, its processors, its machine.
+"""The process of a worker: its output, its processors, its machine.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
@@ -15,21 +15,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-# prctl(PR_SET_PDEATHSIG): see prctl(2).
-_PR_SET_PDEATHSIG = 1
+from pytest_modelperf.systems.process import OWN_PROCESS
+
 # The interval of heartbeats, in seconds.
 _WORD_S = 0.25
-
-
-def become_group_leader() -> None:
-    """Make this process the leader of a group, which can be killed; it dies with its parent."""
-    with contextlib.suppress(OSError):
-        os.setsid()
-    if sys.platform == "linux":
-        import ctypes
-
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def redirect_output(path: str) -> None:
@@ -55,35 +44,39 @@ def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
     """Call `tell` regularly while Python code runs, but not while native code does.
 
     Python handles a signal between two of its instructions, and native code that hangs never
-    returns to one. Only the main thread handles signals.
+    returns to one. Only the main thread handles signals. Windows has no such timer.
     """
-
-    def tell_again(*_: object) -> None:
-        tell()
-        # One at a time: if nobody reads, telling blocks.
-        signal.setitimer(signal.ITIMER_REAL, _WORD_S)
-
-    signal.signal(signal.SIGALRM, tell_again)
-    # System calls of native code are not interrupted.
-    signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  # the standard library's
-    signal.setitimer(signal.ITIMER_REAL, _WORD_S)
-    try:
+    if sys.platform == "win32" or not hasattr(signal, "setitimer"):
         yield
-    finally:
-        # Another signal may already be on its way.
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    else:
+
+        def tell_again(*_: object) -> None:
+            tell()
+            # One at a time: if nobody reads, telling blocks.
+            signal.setitimer(signal.ITIMER_REAL, _WORD_S)
+
+        signal.signal(signal.SIGALRM, tell_again)
+        # System calls of native code are not interrupted.
+        signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  # the standard library's
+        signal.setitimer(signal.ITIMER_REAL, _WORD_S)
+        try:
+            yield
+        finally:
+            # Another signal may already be on its way.
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def pin(cores: int) -> tuple[list[int] | None, str | None]:
     """Pin this process to so many processors: which, or why not."""
-    if not hasattr(os, "sched_setaffinity"):
+    allowed = OWN_PROCESS.allowed_processors()
+    if allowed is None:
         return None, f"{sys.platform} has no way to pin a process"
-    wanted = choose_processors(cores, sorted(os.sched_getaffinity(0)), siblings)
+    wanted = choose_processors(cores, allowed, siblings)
     try:
-        os.sched_setaffinity(0, wanted)
+        OWN_PROCESS.use_processors(wanted)
     except OSError as error:
         return None, f"pinning failed: {error.strerror}"
-    if sorted(os.sched_getaffinity(0)) != wanted:
+    if OWN_PROCESS.allowed_processors() != wanted:
         return None, "the system did not keep the process where it was pinned"
     return wanted, None
 
@@ -93,12 +86,12 @@ def processors_left(besides: frozenset[str]) -> set[int]:
 
     All threads are asked, because some runtimes pin each of their threads, this one included.
     """
-    allowed: set[int] = set(os.sched_getaffinity(0))
+    allowed = set(OWN_PROCESS.allowed_processors() or ())
     with contextlib.suppress(OSError):
         for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are texts on this side
             # The thread may have ended meanwhile.
             with contextlib.suppress(OSError):
-                allowed |= os.sched_getaffinity(int(thread))
+                allowed.update(OWN_PROCESS.allowed_processors(int(thread)) or ())
     return allowed
 
 
@@ -142,7 +135,8 @@ def siblings(processor: int) -> frozenset[int]:
 
 def describe_platform() -> dict[str, str | int | None]:
     """The facts of this machine that are known without this package."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    allowed = OWN_PROCESS.allowed_processors()
+    usable = os.cpu_count() if allowed is None else len(allowed)
     lines: list[str] = []
     with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123
         lines = file.read().decode("utf-8", "replace").splitlines()

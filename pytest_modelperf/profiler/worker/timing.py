@@ -11,7 +11,6 @@ import gc
 import itertools
 import os
 import random
-import resource
 import sys
 import threading
 import time
@@ -20,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.worker.clocks import Clock
+from pytest_modelperf.systems.process import OWN_PROCESS, OwnProcess
 
 _NS_PER_S = 1_000_000_000
+# Windows has neither this function nor the files that it reads.
+_read_at: Any = getattr(os, "pread", None)
 
 
 def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) -> array.array[int]:
@@ -74,7 +76,7 @@ class TurnWatch:
     too short and this one too long, but for turns that are far longer than a wait it is the nearer.
 
     `running` stays empty on a system that tells neither, or not to the nanosecond: then
-    `knows_processor_time` is not set.
+    `knows_processor_time` is not set. So do `switches` where the system counts none.
     """
 
     def __init__(
@@ -82,13 +84,17 @@ class TurnWatch:
         cores: int,
         knows_processor_time: bool = True,  # noqa: FBT001, FBT002  # by keyword
         process_clock: Clock = time.process_time_ns,
+        process: OwnProcess = OWN_PROCESS,
     ) -> None:
         tells = knows_processor_time
-        self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if tells and cores == 1 else None
+        self._process = process
+        self._is_of_thread = tells and cores == 1 and process.switches_of_thread() is not None
         self._queues = _open_queues() if tells and cores > 1 else []
         self._process_clock = process_clock
         self._waits_ns = [0] * len(self._queues)
-        self._switches = self._given_up = self._spent_ns = 0
+        self._switches: int | None = None
+        self._given_up: int | None = None
+        self._spent_ns = 0
         self._waited_ns: list[int] = []
 
     def close(self) -> None:
@@ -96,25 +102,26 @@ class TurnWatch:
             os.close(queue)
 
     def begin(self) -> None:
-        self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        self._switches = self._process.switches_forced()
         if self._queues:
             self._waited_ns = self._waits_so_far()
-        if self._of_thread is not None:
-            self._given_up = resource.getrusage(self._of_thread).ru_nvcsw
+        if self._is_of_thread:
+            self._given_up = self._process.switches_of_thread()
             self._spent_ns = self._process_clock()
 
     def end(self, taken: Taken, time_ns: int) -> None:
-        if self._of_thread is not None:
+        if self._is_of_thread:
             spent_ns = self._process_clock() - self._spent_ns
-            has_slept = resource.getrusage(self._of_thread).ru_nvcsw != self._given_up
+            has_slept = self._process.switches_of_thread() != self._given_up
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
         if self._queues:
             pairs = zip(self._waits_so_far(), self._waited_ns)  # noqa: B905  # 3.9 has no strict
             waits_ns = [now - before for now, before in pairs]
             taken.running.append(running_ns(time_ns, sum(waits_ns)))
             taken.unstalled.append(running_ns(time_ns, max(waits_ns)))
-        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        taken.switches.append(switches - self._switches)
+        switches = self._process.switches_forced()
+        if switches is not None and self._switches is not None:
+            taken.switches.append(switches - self._switches)
 
     def _waits_so_far(self) -> list[int]:
         """How long each thread has waited for a processor since it began."""
@@ -137,6 +144,8 @@ def running_ns(time_ns: int, waited_ns: int) -> int:
 def _open_queues() -> list[int]:
     """For each thread a file with its waiting time; empty if the system does not tell."""
     queues: list[int] = []
+    if _read_at is None:
+        return queues
     try:
         for thread in Path("/proc/self/task").iterdir():
             # A thread that has ended is no thread of the engine.
@@ -152,7 +161,7 @@ def _open_queues() -> list[int]:
 
 def _waited_ns(queue: int) -> int:
     """The second of three numbers: the time on a processor, waiting for one, and the slices."""
-    return int(os.pread(queue, 64, 0).split()[1])
+    return int(_read_at(queue, 64, 0).split()[1])
 
 
 def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say

@@ -19,6 +19,7 @@ from pathlib import Path
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.files.held import take_lock
 from pytest_modelperf.files.interrupts import interrupt_delayed
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 _PREFIX = "modelperf-"
@@ -99,7 +100,7 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
     with contextlib.suppress(OSError):
         held = os.lstat(Path(entry.path, _HELD))
         is_old = time.time() - held.st_mtime > _YOUNG_S
-        return is_old and held.st_uid == os.getuid() and entry.is_dir(follow_symlinks=False)
+        return is_old and FILES.is_own(held) and entry.is_dir(follow_symlinks=False)
     return False
 
 

@@ -1,0 +1,1 @@
+"""Functions that operating systems offer in different ways, each behind one interface."""

@@ -1,0 +1,67 @@
+"""Files on Linux and macOS."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+assert sys.platform != "win32"  # noqa: S101  # types are checked for Windows as well
+
+# Linux lists the holders of locks, but only within the same container.
+_HELD_LOCKS = Path("/proc/locks")
+
+
+class PosixFiles:
+    """Locks by flock(2), and links refused by open(2)."""
+
+    moves_open_files = True
+
+    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+        try:
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+        except OSError as error:
+            # FreeBSD's number for a link.
+            if error.errno != errno.EMLINK:
+                raise
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+
+    def take_lock(self, descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def share_lock(self, descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def sync_folder(self, folder: Path) -> None:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(handle)
+
+    def is_own(self, found: os.stat_result) -> bool:
+        return found.st_uid == os.getuid()
+
+    def user(self) -> str:
+        return str(os.getuid())
+
+    def lock_holder(self, path: Path) -> int | None:
+        with suppress(OSError):
+            found = path.stat()
+            device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+            for line in _HELD_LOCKS.read_text(encoding="ascii").splitlines():
+                # 1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF
+                words = line.split()
+                if words[1] == "FLOCK" and words[5:6] == [f"{device}:{found.st_ino}"]:
+                    return int(words[4])
+        return None

@@ -1,0 +1,83 @@
+"""A process on Linux and macOS.
+
+Its source is sent to a worker with the agent's, so it needs only the standard library. macOS pins
+no process and has no /proc, so there some answers are None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Collection
+from importlib import import_module
+from typing import Any
+
+_KIB = 1024
+# prctl(PR_SET_PDEATHSIG): see prctl(2).
+_PR_SET_PDEATHSIG = 1
+
+
+class PosixProcess:
+    """A process as getrusage(2), sched_setaffinity(2) and /proc describe and steer it."""
+
+    def __init__(self) -> None:
+        # Imported here: the source of this module goes to every system.
+        self._resource: Any = import_module("resource")
+        self._of_thread = getattr(self._resource, "RUSAGE_THREAD", None)
+
+    def settle(self) -> None:
+        """Lead a group of processes, which can be killed as one, and die with the parent."""
+        if hasattr(os, "setsid"):
+            with contextlib.suppress(OSError):
+                os.setsid()
+        if sys.platform == "linux":
+            import ctypes
+
+            with contextlib.suppress(OSError, AttributeError):
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def allowed_processors(self, thread: int = 0) -> list[int] | None:
+        if not hasattr(os, "sched_getaffinity"):
+            return None
+        return sorted(os.sched_getaffinity(thread))
+
+    def use_processors(self, processors: Collection[int]) -> None:
+        if not hasattr(os, "sched_setaffinity"):
+            raise OSError(None, "the system has no way to do it")
+        os.sched_setaffinity(0, processors)
+
+    def switches_forced(self) -> int | None:
+        return int(self._resource.getrusage(self._resource.RUSAGE_SELF).ru_nivcsw)
+
+    def switches_of_thread(self) -> int | None:
+        if self._of_thread is None:
+            return None
+        return int(self._resource.getrusage(self._of_thread).ru_nvcsw)
+
+    def peak_bytes(self) -> int | None:
+        # A process on Linux inherits `ru_maxrss` from its parent; this file starts anew
+        # (proc_pid_status(5)).
+        told = _kib_after(b"VmHWM:", "/proc/self/status")
+        if told is not None:
+            return told
+        peak = int(self._resource.getrusage(self._resource.RUSAGE_SELF).ru_maxrss)
+        # macOS has it in bytes.
+        return peak if sys.platform == "darwin" else peak * _KIB
+
+    def resident_bytes(self) -> int | None:
+        return _kib_after(b"VmRSS:", "/proc/self/status")
+
+    def available_bytes(self) -> int | None:
+        """See proc_meminfo(5)."""
+        return _kib_after(b"MemAvailable:", "/proc/meminfo")
+
+
+def _kib_after(field: bytes, path: str) -> int | None:
+    """The bytes on the line of a system file that begins with `field`."""
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(field):
+                return int(line.split()[1]) * _KIB
+    return None

@@ -1,0 +1,75 @@
+"""A process on Windows, with a fallback for a system that tells nothing.
+
+Its source is sent to a worker with the agent's, so it needs only the standard library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection
+from typing import Any
+
+from pytest_modelperf.systems.kernel32 import MemoryCounters, MemoryStatus
+
+_ABOVE_NORMAL_PRIORITY = 0x8000
+
+
+class WindowsProcess:
+    """A process as kernel32 describes and steers it. Windows counts no switches of a process."""
+
+    def __init__(self, kernel32: Any) -> None:  # noqa: ANN401  # a library of C
+        self._kernel32 = kernel32
+
+    def settle(self) -> None:
+        """Run before what a desktop does in the background."""
+        if self._kernel32 is not None:
+            self._kernel32.SetPriorityClass(self._own, _ABOVE_NORMAL_PRIORITY)
+
+    def allowed_processors(self, thread: int = 0) -> list[int] | None:  # noqa: ARG002  # threads follow their process
+        """The processors of the mask, which has those of one group: 64 at most."""
+        if self._kernel32 is None:
+            return None
+        own, of_system = ctypes.c_size_t(), ctypes.c_size_t()
+        is_told = self._kernel32.GetProcessAffinityMask(
+            self._own, ctypes.byref(own), ctypes.byref(of_system)
+        )
+        if not is_told or not own.value:
+            return None
+        return [bit for bit in range(own.value.bit_length()) if own.value >> bit & 1]
+
+    def use_processors(self, processors: Collection[int]) -> None:
+        mask = sum(1 << each for each in processors)
+        if self._kernel32 is None or not self._kernel32.SetProcessAffinityMask(self._own, mask):
+            raise OSError(None, "the system refused it")
+
+    def switches_forced(self) -> int | None:
+        return None
+
+    def switches_of_thread(self) -> int | None:
+        return None
+
+    def peak_bytes(self) -> int | None:
+        counters = self._counters()
+        return None if counters is None else int(counters.peak_working_set)
+
+    def resident_bytes(self) -> int | None:
+        counters = self._counters()
+        return None if counters is None else int(counters.working_set)
+
+    def available_bytes(self) -> int | None:
+        status = MemoryStatus(size=ctypes.sizeof(MemoryStatus))
+        if self._kernel32 is None or not self._kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            return None
+        return int(status.available_physical)
+
+    @property
+    def _own(self) -> Any:  # noqa: ANN401  # a handle
+        return self._kernel32.GetCurrentProcess()
+
+    def _counters(self) -> MemoryCounters | None:
+        counters = MemoryCounters(size=ctypes.sizeof(MemoryCounters))
+        if self._kernel32 is None or not self._kernel32.K32GetProcessMemoryInfo(
+            self._own, ctypes.byref(counters), counters.size
+        ):
+            return None
+        return counters
