@@ -34,6 +34,8 @@ style: $(STAMP)-lint ## Check formatting and style
 
 types: $(STAMP)-lint ## Check types
 	@$(BIN)/mypy
+	@$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 pytest_modelperf
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin pytest_modelperf
 
 layers: $(STAMP)-lint ## Check who may import whom
 	@$(BIN)/lint-imports --no-logo

@@ -64,14 +64,22 @@ class ResultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How busy the machine is, and how fast: what a fixed loop of Python takes."""
+    """How busy the machine is, and how fast: what a fixed loop of Python takes.
 
-    load: float
+    `load` is None on Windows, which has no such figure.
+    """
+
+    load: float | None
     loop_ms: float
 
     @classmethod
     def now(cls) -> Moment:
-        return cls(round(os.getloadavg()[0], 2), round(_time_loop_ms(), 3))
+        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+        return cls(load, round(_time_loop_ms(), 3))
+
+    @property
+    def load_text(self) -> str:
+        return "unknown" if self.load is None else f"{self.load:.1f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +280,7 @@ def conditions(result: Result) -> str:
     where = [
         _machine(result),
         result.machine.get("virtualization"),
-        f"load {result.before.load:.1f} before and {result.after.load:.1f} after",
+        f"load {result.before.load_text} before and {result.after.load_text} after",
         f"a fixed loop {result.before.loop_ms:.1f} and {result.after.loop_ms:.1f} ms",
         result.machine.get("system"),
     ]
