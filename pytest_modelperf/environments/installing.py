@@ -107,12 +107,15 @@ def find_installer() -> Installer:
 
 def python_in(folder: Path) -> Path:
     """The interpreter of an environment."""
-    return folder / "bin" / "python"
+    on_windows = folder / "Scripts" / "python.exe"
+    return on_windows if on_windows.exists() else folder / "bin" / "python"
 
 
 def packages_in(folder: Path) -> Mapping[str, str]:
     """The version of each package that is installed in an environment."""
-    places = [str(place) for place in sorted(folder.glob("lib/python*/site-packages"))]
+    # The second is the place on Windows.
+    found_in = [*folder.glob("lib/python*/site-packages"), *folder.glob("Lib/site-packages")]
+    places = [str(place) for place in sorted(found_in)]
     found = {
         str(canonicalize_name(each.metadata["Name"])): each.version
         for each in distributions(path=places)

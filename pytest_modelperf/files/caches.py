@@ -10,6 +10,7 @@ from pathlib import Path
 # The variable that names another folder.
 FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
 _XDG_VARIABLE = "XDG_CACHE_HOME"
+_WINDOWS_VARIABLE = "LOCALAPPDATA"
 
 
 def user_cache_folder(
@@ -25,6 +26,8 @@ def user_cache_folder(
         folder = Path(named)
     elif system == "darwin":
         folder = Path.home() / "Library" / "Caches"
+    elif system == "win32" and environment.get(_WINDOWS_VARIABLE):
+        folder = Path(environment[_WINDOWS_VARIABLE])
     else:
         folder = Path.home() / ".cache"
     return folder / "modelperf"

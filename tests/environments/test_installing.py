@@ -98,3 +98,13 @@ def test_the_errors_of_venv_are_told_too(tmp_path: Path) -> None:
     (tmp_path / "bin").write_text("no folder")
     with pytest.raises(EnvironmentMakingError, match="venv failed"):
         Pip().create(tmp_path, lambda _: None)
+
+
+def test_an_environment_of_windows_is_read_where_it_has_its_files(tmp_path: Path) -> None:
+    python = tmp_path / "Scripts" / "python.exe"
+    metadata = tmp_path / "Lib" / "site-packages" / "engine-1.2.dist-info" / "METADATA"
+    for path, text in ((python, ""), (metadata, "Name: engine\nVersion: 1.2\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert python_in(tmp_path) == python
+    assert packages_in(tmp_path) == {"engine": "1.2"}

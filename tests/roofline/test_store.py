@@ -189,6 +189,9 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder({}, "linux") == tmp_path / ".cache" / "modelperf" / "peaks"
     assert cache_folder({}, "darwin") == tmp_path / "Library" / "Caches" / "modelperf" / "peaks"
+    local = {"LOCALAPPDATA": "/users/a/local"}
+    assert cache_folder(local, "win32") == Path("/users/a/local/modelperf/peaks")
+    assert cache_folder(local, "linux") == cache_folder({}, "linux")
     named = {"XDG_CACHE_HOME": "/var/c"}
     assert cache_folder(named, "linux") == Path("/var/c/modelperf/peaks")
     assert cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == cache_folder({}, "linux")

@@ -460,7 +460,8 @@ def check_spec(spec: str, where: str) -> None:
 def _first_word(command: str) -> str:
     """The program of a command line, which may have options of it too."""
     try:
-        return shlex.split(command)[0]
+        # As execnet does: the separator of Windows would escape what follows it.
+        return shlex.split(command.replace(os.sep, "/"))[0]
     except (IndexError, ValueError):
         return command
 
