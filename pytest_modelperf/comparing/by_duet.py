@@ -48,6 +48,7 @@ from pytest_modelperf.comparing.stored_case import (
 from pytest_modelperf.errors import MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measured_cases import UnknownMemoryError
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_facts
 from pytest_modelperf.profiler.pairs.run import PairRun, RanSide, Wanted, run_pair
@@ -162,7 +163,7 @@ class RanCase(Struct, frozen=True):
     """A case whose sides ran: what ran, and what its rounds and counts tell.
 
     `judged` is None where no round was needed, because the engine makes the same plan of both.
-    `memory` is None where it was not measured.
+    `memory` is None where it was not measured; `notes` say why where it was asked for.
     """
 
     run: PairRun
@@ -170,6 +171,7 @@ class RanCase(Struct, frozen=True):
     seconds: float
     judged: JudgedRounds | None = None
     memory: Metric | None = None
+    notes: tuple[str, ...] = ()
 
 
 def compare_case(asked: PairedCase, details: Details = Details.ALWAYS) -> JudgedCase:
@@ -219,14 +221,20 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
     counted = compare_cases(ran.before.profile, ran.after.profile, gate.tolerances)
     if judged is None:
         return RanCase(ran, counted, ran.seconds)
-    memory = None
+    memory: Metric | None = None
+    notes: tuple[str, ...] = ()
     is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
     if is_asked and gate.judges_starts:
         figures = (*judged.metrics, *_provider_metrics(ran), *counted.metrics)
         is_worse = any(m.gated and m.verdict is Verdict.REGRESSED for m in figures)
-        memory = compare_memory(asked, goes_on=not is_worse)
+        try:
+            memory = compare_memory(asked, goes_on=not is_worse)
+        except UnknownMemoryError as error:
+            if gate.tolerances.names(MEMORY):
+                raise
+            notes = (f"memory is not compared: {error}",)
     seconds = ran.seconds + time.monotonic() - begun
-    return RanCase(ran, counted, seconds, judged, memory)
+    return RanCase(ran, counted, seconds, judged, memory, notes)
 
 
 def _provider_metrics(ran: PairRun) -> tuple[Metric, ...]:
@@ -264,6 +272,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
             *describe_plans(run.plans, judged),
             *describe_duet(asked, run, judged),
             *uncounted_providers(old, new),
+            *ran.notes,
         ),
         rounds=len(run.rounds),
         how=judged.how,

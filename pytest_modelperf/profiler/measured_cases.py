@@ -145,11 +145,15 @@ def _time_layers(
     return model, add_layer_times(model, measured, run, undisturbed=True)
 
 
+class UnknownMemoryError(MeasureError):
+    """The system does not tell how much memory a process takes."""
+
+
 def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> int:
     """The bytes that loading a model and some inferences take, in a process of their own.
 
     The interpreter, numpy, the engine and the inputs are there before the model is, and are left
-    out.
+    out. UnknownMemoryError if the system does not tell.
     """
     with start_on(setup, place.case.cores) as worker:
         rig = set_up(worker, setup, place.case.cores, make_workload(model, worker))
@@ -162,6 +166,8 @@ def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> i
         for _ in range(_INFERENCES):
             rig.block(1, round(setup.limit_s * 1e9))
         peak = worker.ask("memory", _FIND_OUT)["peak_rss_bytes"]
+    if peak is None or resting is None:
+        raise UnknownMemoryError("this system does not tell how much memory a process takes.")
     return max(int(peak) - int(resting), LEAST_BYTES)
 
 

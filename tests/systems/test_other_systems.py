@@ -112,6 +112,22 @@ def test_a_budget_of_what_the_system_does_not_tell_is_not_judged(
 
 
 @pytest.mark.parametrize("system", [sitecustomize.WINDOWS], indirect=True)
+def test_two_models_are_timed_in_turn_and_a_note_says_that_memory_is_not_compared(
+    call: Call, tmp_path: Path
+) -> None:
+    write_dense(tmp_path / "wide.onnx", width=400)
+    models = ("dense.onnx", "wide.onnx")
+    done = call("pytest_modelperf", "compare", *models, "--max-seconds=0.5", "--json=out.json")
+    assert done.returncode == 1, done.stderr
+    [case] = json.loads((tmp_path / "out.json").read_bytes())["cases"]
+    assert case["rounds"] > 0
+    names = {metric["name"] for metric in case["metrics"]}
+    assert "latency_p50" in names
+    assert "memory_bytes" not in names
+    assert "memory is not compared: this system does not tell" in done.stdout
+
+
+@pytest.mark.parametrize("system", [sitecustomize.WINDOWS], indirect=True)
 def test_a_machine_that_cannot_serve_a_cluster_says_so(call: Call) -> None:
     done = call("pytest_modelperf", "worker", "tcp://127.0.0.1:1")
     assert done.returncode == 2
