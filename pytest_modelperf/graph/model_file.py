@@ -22,6 +22,7 @@ from onnx import TensorProto, numpy_helper
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.digests import Tell, digest_model
+from pytest_modelperf.graph.number_codes import ML_TYPES, NumberType, dtype_of
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
@@ -197,6 +198,9 @@ class ModelFile(Struct, frozen=True, eq=False):
             if tensor.data_type == TensorProto.INT64 and is_listed:
                 # The type of shapes; this is several times as fast as the general way.
                 return np.array(tensor.int64_data, np.int64).reshape(tuple(tensor.dims))
+            name = dtype_name(tensor.data_type)
+            if name is not None and name in ML_TYPES:
+                return _read_ml(full, NumberType(name))
             # onnx types the result as the union of all that numpy can hold.
             values: npt.NDArray[np.generic] = numpy_helper.to_array(full)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
@@ -400,6 +404,20 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
 _TYPED_DATA_FIELDS = (
     "float_data", "int64_data", "int32_data", "double_data", "uint64_data", "string_data",
 )  # fmt: skip
+
+
+def _read_ml(tensor: TensorProto, number: NumberType) -> npt.NDArray[np.generic]:
+    """The values in a type of ml_dtypes; before onnx 1.19 its own reader returns other types."""
+    data = tensor.raw_data
+    if not tensor.HasField("raw_data"):
+        width = max(number.bits, 8) // 8
+        data = np.array(tensor.int32_data, np.int32).astype(f"<u{width}").tobytes()
+    size = prod(tensor.dims)
+    codes = number.unpack(data)
+    if number.bits < 8:
+        # The last byte may have padding.
+        codes = codes[:size]
+    return codes.view(dtype_of(number.name)).reshape(tuple(tensor.dims))
 
 
 def _skipped(tensor: TensorProto) -> SkippedData | None:

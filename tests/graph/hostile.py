@@ -19,6 +19,7 @@ from onnx import AttributeProto, TensorProto, helper
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.profiler.request import profile_model
 from tests.support.graph_models import parse
+from tests.support.onnx_text import INSTALLED, parse_model
 
 Build = Callable[[], onnx.ModelProto]
 
@@ -29,7 +30,7 @@ def _text(graph: str, *, opset: int = 18) -> Build:
 
 def _ml(graph: str) -> Build:
     header = '<ir_version: 9, opset_import: ["": 18, "ai.onnx.ml": 4, "custom": 1]>'
-    return lambda: onnx.parser.parse_model(f"{header} {graph}")
+    return lambda: parse_model(f"{header} {graph}")
 
 
 def _weight(dims: list[int], raw: bytes = b"", **fields: object) -> Build:
@@ -79,7 +80,7 @@ def _function(call: str, body: str) -> Build:
     """A model that calls `local.f`, whose attributes the body refers to."""
     header = '<ir_version: 10, opset_import: ["": 18, "local": 1]>'
     function = '<domain: "local", opset_import: ["": 18]>'
-    return lambda: onnx.parser.parse_model(
+    return lambda: parse_model(
         f"{header} g (float[6, 3] x) => (y) {{ y = local.f {call} (x) }} {function} {body}"
     )
 
@@ -269,10 +270,9 @@ _SINCE: Mapping[str, tuple[int, int]] = {
     "a convolution of negative sizes": (1, 22),
     "blocks larger than any picture": (1, 23),
 }
-_INSTALLED = tuple(map(int, onnx.__version__.split(".")[:2]))
 
 CASES: Mapping[str, Build] = {
-    name: build for name, build in _ALL_CASES.items() if _SINCE.get(name, (1, 0)) <= _INSTALLED
+    name: build for name, build in _ALL_CASES.items() if _SINCE.get(name, (1, 0)) <= INSTALLED
 }
 
 # Models whose mutations reach control flow, functions, sequences, optionals and shape arithmetic.

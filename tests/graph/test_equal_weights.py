@@ -20,6 +20,7 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.weight_notes import describe
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
 from tests.support.graph_models import parse, random_floats
+from tests.support.onnx_text import tensor_of
 
 
 def _model(*tensors: TensorProto) -> onnx.ModelProto:
@@ -91,7 +92,7 @@ def test_data_is_the_same_in_the_file_in_typed_fields_and_beside_it(tmp_path: Pa
 
 def test_the_padding_of_small_numbers_does_not_count() -> None:
     values = np.arange(-5, 4).astype(ml_dtypes.int4)
-    first, second = (numpy_helper.from_array(values, name) for name in "ab")
+    first, second = (tensor_of(values, name) for name in "ab")
     second.raw_data = first.raw_data[:-1] + bytes([first.raw_data[-1] | 0xF0])
     assert first.raw_data != second.raw_data
     file = open_model(_model(first, second))

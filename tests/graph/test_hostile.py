@@ -20,6 +20,7 @@ from pytest_modelperf.profiler.request import profile_model
 from tests.graph import hostile
 from tests.support.checkout import ROOT
 from tests.support.graph_models import parse, zeros
+from tests.support.onnx_text import INSTALLED
 
 # What reading any small model takes, and how much more for each byte of it.
 _BASE_BYTES = 8_000_000
@@ -120,6 +121,9 @@ def test_what_is_odd_and_yet_valid_is_profiled(
     assert outcomes[name]["refused"] is None
 
 
+@pytest.mark.skipif(
+    INSTALLED < (1, 19), reason="some broken models end the process in an older onnx"
+)
 def test_mutated_models_give_a_profile_or_an_error_of_ours(tmp_path: Path) -> None:
     """In a child, for what it finds may well be a crash."""
     rng = random.Random(0)  # the same models on every run

@@ -16,6 +16,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.shape_rule import OutputType, shape_of
 from pytest_modelperf.graph.structure import Node
 from tests.support.graph_models import load, node_of, op_types, parse, random_floats, shapes, zeros
+from tests.support.onnx_text import INSTALLED
 
 # -- shapes
 
@@ -379,6 +380,8 @@ def test_a_count_that_follows_from_shapes_is_constant() -> None:
     ids=["count given", "start given", "no count", "condition computed", "condition false"],
 )
 def test_a_loop_that_data_may_end_has_no_known_trips(trips: str, condition: str, body: str) -> None:
+    if not trips and INSTALLED < (1, 17):
+        pytest.skip("the parser of this onnx takes no call without its first input")
     bound = load(_loop(trips, condition, body, before=_SEVEN))
 
     assert node_of(bound, "Loop").trips is None

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import pytest
 
 from pytest_modelperf.graph.binding import Binding
@@ -23,6 +22,7 @@ from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.inputs.made import make_inputs
 from pytest_modelperf.profiler.worker.agent import ModelLocation
 from tests.support.light_models import light_model
+from tests.support.onnx_text import parse_model
 from tests.support.small_models import parse
 
 Array = npt.NDArray[Any]
@@ -417,7 +417,7 @@ def test_nodes_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_local_functions_are_seen_through(tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(
+    model = parse_model(
         """<ir_version: 10, opset_import: ["": 21, "local": 1]>
         m (float[4] x) => (float[1,k] y) { y = local.f(x) }
         <domain: "local", opset_import: ["": 21]>

@@ -18,6 +18,7 @@ from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import make_twin, read_twin, write_twin
 from tests.graph.twin_models import MODELS
 from tests.support.graph_models import parse, random_floats
+from tests.support.onnx_text import INSTALLED, parse_model
 from tests.support.small_models import save_beside
 
 
@@ -141,6 +142,8 @@ CHANGES: Mapping[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("before", "after"), CHANGES.values(), ids=CHANGES)
 def test_whatever_changes_the_work_counts(before: str, after: str) -> None:
+    if "e-40" in after and INSTALLED < (1, 22):
+        pytest.skip("the parser of this onnx takes no subnormal number")
     found = [
         digest(f"g (bool c, float[N,2] x) => (float[N,2] y) {{ {nodes} }}")
         for nodes in (before, after)
@@ -178,9 +181,7 @@ def test_the_nodes_of_a_function_count() -> None:
     header = '<ir_version: 8, opset_import: ["": 18, "own": 1]>'
     text = """g (float[N,2] x) => (float[N,2] y) {{ y = own.f(x) }}
         <domain: "own", opset_import: ["": 18]> f (a) => (b) {{ b = {op}(a) }}"""
-    found = [
-        digest(onnx.parser.parse_model(f"{header} {text.format(op=op)}")) for op in ("Relu", "Sign")
-    ]
+    found = [digest(parse_model(f"{header} {text.format(op=op)}")) for op in ("Relu", "Sign")]
     assert found[0] != found[1]
 
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from onnx import NodeProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.model_file import ModelFile, open_model
+from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
+from pytest_modelperf.graph.number_codes import ML_TYPES, dtype_of
 from pytest_modelperf.graph.wire import (
     KEEP_BYTES,
     KEEP_INTEGER_BYTES,
@@ -26,6 +27,7 @@ from pytest_modelperf.graph.wire import (
     slim_model,
 )
 from tests.support.graph_models import parse, random_floats, zeros
+from tests.support.onnx_text import INSTALLED
 
 _DATA_FIELDS = (
     "float_data", "int32_data", "string_data", "int64_data", "raw_data", "double_data",
@@ -240,6 +242,10 @@ def _parsed(data: bytes) -> onnx.ModelProto:
 
 
 def _same_values(file: ModelFile, slim: TensorProto, full: TensorProto) -> bool:
+    name = dtype_name(full.data_type)
+    if name is not None and name in ML_TYPES and INSTALLED < (1, 19):
+        # This onnx reads them as other types.
+        return bool(file.read_tensor(slim).dtype == dtype_of(name))
     expected = numpy_helper.to_array(full)
     values = file.read_tensor(slim)
     return (

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.graph_models import parse, random_floats
+from tests.support.onnx_text import tensor_of
 
 
 def trained(*shape: int, seed: int = 0, deviation: float = 0.05) -> npt.NDArray[np.float32]:
@@ -158,7 +159,7 @@ def four_bits() -> onnx.ModelProto:
         ("u", unsigned, ml_dtypes.uint4),
         ("uz", points, ml_dtypes.uint4),
     ):
-        model.graph.initializer.append(numpy_helper.from_array(values.astype(dtype), name))
+        model.graph.initializer.append(tensor_of(values.astype(dtype), name))
     return model
 
 

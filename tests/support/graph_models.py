@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import numpy_helper, parser
 
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure import Node, Shape
+from tests.support.onnx_text import parse_model, tensor_of
 
 
 def parse(
@@ -20,9 +20,9 @@ def parse(
 ) -> onnx.ModelProto:
     """The model of a graph in ONNX's text form, whose weights may be given as arrays."""
     header = f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1, "custom": 1]>'
-    model = parser.parse_model(f"{header} {graph}")
+    model = parse_model(f"{header} {graph}")
     for name, values in (weights or {}).items():
-        model.graph.initializer.append(numpy_helper.from_array(values, name))
+        model.graph.initializer.append(tensor_of(values, name))
     return model
 
 
