@@ -43,7 +43,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.spec.model_tables import read_models
 
 MOST_COMMANDS = 6

@@ -12,7 +12,8 @@ from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Model, make_workload, start_on, unchanged
+from pytest_modelperf.profiler.model_in_worker import make_workload, start_on, unchanged
+from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest, profile_bound
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import set_up
@@ -57,7 +58,9 @@ class Trials:
     def run(self, binding: Binding, bound: BoundModel) -> MeasureError | None:
         """Run one inference; returns the error of a model that does not run at these sizes."""
         static = profile_bound(bound, self._extensions.operators)
-        model = Model(self._file, binding, ProfileRequest(), self._extensions, bound, static)
+        model = prepare(
+            Model(self._file, binding, ProfileRequest(), self._extensions, bound, static)
+        )
         self.start()
         if self._worker is None:
             return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import newcomer
 import numpy as np
 import onnx
 import pytest
@@ -26,6 +26,7 @@ from newcomer import (
     way_of,
 )
 from onnx.reference import ReferenceEvaluator
+from results import Result
 
 from pytest_modelperf.init.records import Project
 from pytest_modelperf.init.text import render_next
@@ -59,7 +60,12 @@ def way(**changes: object) -> Way:
     return Way(**{**whole, **changes})  # type: ignore[arg-type]  # the fields above
 
 
-def result(*ways: Way) -> newcomer.Result:
+def outputs_of(model: onnx.ModelProto, feeds: dict[str, Any]) -> Any:  # noqa: ANN401  # an array
+    (found,) = ReferenceEvaluator(model).run(None, feeds)
+    return found
+
+
+def result(*ways: Way) -> Result:
     rows = [asdict(each) for each in ways]
     # As JSON has them: lists in place of tuples.
     return result_of({"ways": [{**row, "seconds": list(row["seconds"])} for row in rows]})
@@ -85,8 +91,7 @@ def test_a_layer_is_doubled_in_each_branch() -> None:
     onnx.checker.check_model(doubled)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     for c in (np.array(True), np.array(False)):  # noqa: FBT003  # a value of an input
-        (before,) = ReferenceEvaluator(model).run(None, {"c": c, "x": x})
-        (after,) = ReferenceEvaluator(doubled).run(None, {"c": c, "x": x})
+        before, after = (outputs_of(each, {"c": c, "x": x}) for each in (model, doubled))
         assert np.allclose(after, 1.5 * before)
     assert sum(len(a.g.node) for n in model.graph.node for a in n.attribute) == 3
 
@@ -102,8 +107,7 @@ def test_the_layer_with_most_weights_is_doubled() -> None:
         "MatMul", "MatMul", "MatMul", "Add", "Relu",
     ]  # fmt: skip
     x = np.ones((2, 3), np.float32)
-    (before,) = ReferenceEvaluator(model).run(None, {"x": x})
-    (after,) = ReferenceEvaluator(doubled).run(None, {"x": x})
+    before, after = (outputs_of(each, {"x": x}) for each in (model, doubled))
     assert np.allclose(after, 1.5 * before)
 
 
