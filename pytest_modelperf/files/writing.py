@@ -138,13 +138,8 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
 
 
 def _try_lock(handle: int) -> bool:
-    try:
-        return FILES.take_lock(handle)
-    except OSError as error:
-        # Where there are no locks at all, writers do not take turns.
-        if error.errno != errno.ENOLCK:
-            raise
-        return True
+    # Without any locks, writers cannot take turns. A file system that refuses one is an error.
+    return not FILES.has_locks or FILES.take_lock(handle)
 
 
 def _is_at(handle: int, path: Path) -> bool:

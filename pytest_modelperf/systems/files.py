@@ -19,6 +19,11 @@ class Files(Protocol):
         """Whether a file can be renamed and removed while it is open."""
         ...
 
+    @property
+    def has_locks(self) -> bool:
+        """Whether this Python can lock files at all; a file system may still refuse."""
+        ...
+
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
         """The descriptor of a file; OSError with ELOOP for a link. A pipe is not waited for."""
         ...
@@ -26,7 +31,7 @@ class Files(Protocol):
     def take_lock(self, descriptor: int) -> bool:
         """Whether this process has the lock of an open file now, which ends with the process.
 
-        OSError with ENOLCK if there are no locks.
+        OSError if there are no locks.
         """
         ...
 

@@ -19,6 +19,7 @@ class PosixFiles:
     """Locks by flock(2), and links refused by open(2)."""
 
     moves_open_files = True
+    has_locks = True
 
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
         try:

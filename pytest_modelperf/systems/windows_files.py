@@ -29,6 +29,10 @@ class WindowsFiles:
     def __init__(self, msvcrt: Any) -> None:  # noqa: ANN401  # a module that has types on Windows only
         self._msvcrt = msvcrt
 
+    @property
+    def has_locks(self) -> bool:
+        return self._msvcrt is not None
+
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
         if path.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

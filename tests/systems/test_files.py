@@ -66,4 +66,5 @@ def test_a_python_without_locks_says_so(path: Path) -> None:
     with pytest.raises(OSError, match="has no locks for files") as refused:
         WindowsFiles(None).take_lock(handle)
     assert refused.value.errno == errno.ENOLCK
+    assert not WindowsFiles(None).has_locks
     os.close(handle)
