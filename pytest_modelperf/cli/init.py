@@ -79,7 +79,7 @@ def init(  # noqa: PLR0913  # each is an answer
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.init.planning import plan_setup
     from pytest_modelperf.init.project import find_project, untracked_files
-    from pytest_modelperf.init.records import Part, inner_path
+    from pytest_modelperf.init.records import SetupPart, inner_path
     from pytest_modelperf.init.settling import settle_changes
     from pytest_modelperf.init.text import (
         nothing_found,
@@ -100,9 +100,9 @@ def init(  # noqa: PLR0913  # each is an answer
     wishes = _wishes(project, tables=tables, ci=ci, gitattributes=gitattributes)
     plan = plan_setup(project, survey.tables, survey.baselines, wishes)
     answers = {
-        Part.TABLES: says_yes or tables,
-        Part.CI: says_yes or (None if ci is None else True),
-        Part.GITATTRIBUTES: says_yes or gitattributes,
+        SetupPart.TABLES: says_yes or tables,
+        SetupPart.CI: says_yes or (None if ci is None else True),
+        SetupPart.GITATTRIBUTES: says_yes or gitattributes,
     }
     settled = settle_changes(
         plan.changes,

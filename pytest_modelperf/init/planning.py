@@ -11,7 +11,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.init.attributes import NAME, add_twins_line
 from pytest_modelperf.init.ci_files import ci_file, runs_in_ci
 from pytest_modelperf.init.project import PYPROJECT
-from pytest_modelperf.init.records import FileChange, Part, Plan, Project, Service, inner_path
+from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart, inner_path
 from pytest_modelperf.init.tables import add_tables
 from pytest_modelperf.text.escaping import printable
 
@@ -38,7 +38,7 @@ def plan_setup(
         pyproject = project.root / PYPROJECT
         before = read_text(pyproject)
         after = add_tables(before or "", tables)
-        changes += _changed(project, Part.TABLES, pyproject, before, after)
+        changes += _changed(project, SetupPart.TABLES, pyproject, before, after)
     if project.repository is None:
         if wishes.service is not None or wishes.gitattributes:
             notes.append(
@@ -53,7 +53,7 @@ def plan_setup(
             path = project.repository / made.path
             there = made.path if path.exists() else None
             if there is None:
-                changes += _changed(project, Part.CI, path, None, made.text)
+                changes += _changed(project, SetupPart.CI, path, None, made.text)
                 notes += [made.note] if made.note is not None else []
         if there is not None:
             notes.append(f"{printable(there)} is there already: it is left as it is")
@@ -61,12 +61,12 @@ def plan_setup(
         path = project.root / NAME
         before = read_text(path)
         after = add_twins_line(before or "", inner_path(baselines, project.root))
-        changes += _changed(project, Part.GITATTRIBUTES, path, before, after)
+        changes += _changed(project, SetupPart.GITATTRIBUTES, path, before, after)
     return Plan(tuple(changes), tuple(notes))
 
 
 def _changed(
-    project: Project, part: Part, path: Path, before: str | None, after: str
+    project: Project, part: SetupPart, path: Path, before: str | None, after: str
 ) -> Iterator[FileChange]:
     if after != (before or ""):
         name = inner_path(path, project.root)

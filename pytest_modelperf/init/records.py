@@ -34,7 +34,7 @@ class Remark(Struct, frozen=True):
     reason: str
 
 
-class Search(Struct, frozen=True):
+class ModelSearch(Struct, frozen=True):
     """The result of a search: models by their paths in the project, and what was left out.
 
     `looked` are the places that were searched, `folders` is how many folders were. `skipped` are
@@ -48,7 +48,7 @@ class Search(Struct, frozen=True):
     skipped: tuple[str, ...] = ()
 
 
-class Part(enum.Enum):
+class SetupPart(enum.Enum):
     """One thing that is set up, which is one question to the user."""
 
     TABLES = "tables"
@@ -66,7 +66,7 @@ class Service(enum.Enum):
 class FileChange(Struct, frozen=True, kw_only=True):
     """A file before and after; `before` is None for a new one. `name` is its path as shown."""
 
-    part: Part
+    part: SetupPart
     path: Path
     name: str
     before: str | None

@@ -14,7 +14,7 @@ from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.git import ask_git
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.init.records import Project, Remark, Search, inner_path
+from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_path
 from pytest_modelperf.text.escaping import is_utf8, printable
 
 SUFFIX = ".onnx"
@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 def find_models(
     project: Project, places: Sequence[Path], baselines: Path, tell: Tell = lambda _: None
-) -> Search:
+) -> ModelSearch:
     """The models at these places, which are files and folders of the project.
 
     A file that was named is taken even if a search would skip it. UsageError for a place that is
@@ -65,7 +65,7 @@ def find_models(
         Remark(inner, "git ignores it, so other checkouts lack it: name it to use it all the same")
         for inner in sorted(ignored)
     ]
-    return Search(
+    return ModelSearch(
         tuple(inner_path(each, project.root) for each in places),
         walk.folders,
         tuple(sorted(set(models))),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.init.records import FileChange, Part
+from pytest_modelperf.init.records import FileChange, SetupPart
 
 
 class Settled(Struct, frozen=True):
@@ -18,7 +18,7 @@ class Settled(Struct, frozen=True):
 
 def settle_changes(
     changes: Sequence[FileChange],
-    answers: Mapping[Part, bool],
+    answers: Mapping[SetupPart, bool],
     show: Callable[[FileChange], None],
     ask: Callable[[FileChange], bool] | None,
 ) -> Settled:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.init.project import PYPROJECT
-from pytest_modelperf.init.records import Project, Remark, Search
+from pytest_modelperf.init.records import ModelSearch, Project, Remark
 from pytest_modelperf.init.searching import Tell, find_models
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.sizing.text import reason_lines, table_lines
@@ -31,7 +31,7 @@ class Survey(Struct, frozen=True, kw_only=True):
 
     project: Project
     baselines: Path
-    search: Search
+    search: ModelSearch
     declared: tuple[str, ...] = ()
     sizes: Mapping[str, FoundSizes] = field(default_factory=dict)
     unsized: tuple[Remark, ...] = ()

@@ -25,25 +25,25 @@ _MAX_PLACES = 20_000
 _LARGEST = 1 << 20
 
 
-class Interval(Struct, frozen=True):
+class SizeRange(Struct, frozen=True):
     """Sizes from `low` to `high`, both included."""
 
     low: int
     high: int
 
 
-class Window(Struct, frozen=True):
+class WindowSizes(Struct, frozen=True):
     """A sliding window makes `(size + padding - kernel) // stride + 1` elements."""
 
     kernel: int
     stride: int
     padding: int
 
-    def before(self, wanted: Interval) -> Interval | None:
+    def before(self, wanted: SizeRange) -> SizeRange | None:
         """The sizes of which the window makes the wanted ones; None if there are none."""
         low = (wanted.low - 1) * self.stride + self.kernel - self.padding
         high = wanted.high * self.stride + self.kernel - self.padding - 1
-        return Interval(max(low, 1), high) if high >= 1 else None
+        return SizeRange(max(low, 1), high) if high >= 1 else None
 
 
 class Merge(Struct, frozen=True):
@@ -52,18 +52,18 @@ class Merge(Struct, frozen=True):
     others: int
     unknown: int
 
-    def before(self, wanted: Interval) -> Interval | None:
+    def before(self, wanted: SizeRange) -> SizeRange | None:
         product, rest = divmod(wanted.low, self.others or 1)
         side = isqrt(product) if self.unknown == 2 else product
         if wanted.low != wanted.high or rest or side**self.unknown != product or not side:
             return None
-        return Interval(side, side)
+        return SizeRange(side, side)
 
 
 class Wish(Struct, frozen=True):
     """The sizes of an input's axis that an operator takes; multiples of `step` are the surest."""
 
-    sizes: Interval
+    sizes: SizeRange
     step: int
     reason: str
 
@@ -88,10 +88,10 @@ class _Place(Struct, frozen=True):
 
     tensor: Tensor
     axis: int
-    before: tuple[Window | Merge, ...] | None = ()
+    before: tuple[WindowSizes | Merge, ...] | None = ()
     step: int = 1
 
-    def behind(self, each: Window | Merge, stride: int = 1) -> _Place:
+    def behind(self, each: WindowSizes | Merge, stride: int = 1) -> _Place:
         """The place behind one operator more."""
         before = None if self.before is None else (*self.before, each)
         return replace(self, before=before, step=self.step * stride)
@@ -104,9 +104,9 @@ class _Place(Struct, frozen=True):
     def shape(self) -> tuple[int | None, ...]:
         return self.tensor.shape or ()
 
-    def back(self, sizes: Interval) -> Interval | None:
+    def back(self, sizes: SizeRange) -> SizeRange | None:
         """The sizes of the input that lead to these sizes here; None if none or any may."""
-        found: Interval | None = None if self.before is None else sizes
+        found: SizeRange | None = None if self.before is None else sizes
         for each in reversed(self.before or ()):
             found = None if found is None else each.before(found)
         return found
@@ -167,10 +167,10 @@ class _Walk:
         return self._rules.get(node.op_type, self._keep)(node, index, place)
 
     def _wish(self, place: _Place, size: int, reason: str) -> None:
-        sizes = place.back(Interval(size, size))
+        sizes = place.back(SizeRange(size, size))
         if place.before is None and place.step > 1:
             # About right: what was added or dropped on the way is small beside a step.
-            sizes = Interval(size * place.step, size * place.step)
+            sizes = SizeRange(size * place.step, size * place.step)
         if sizes is not None and sizes.low <= _LARGEST:
             self.found.wishes.append(Wish(sizes, place.step, reason))
 
@@ -202,10 +202,10 @@ class _Walk:
             return
         stride = _along(node, "strides", at)
         reach = (kernel - 1) * _along(node, "dilations", at) + 1
-        place = place.behind(Window(reach, stride, _padding(node, at, reach, stride)), stride)
+        place = place.behind(WindowSizes(reach, stride, _padding(node, at, reach, stride)), stride)
         if stride > 1:
             self._stride(node, place)
-        least = place.back(Interval(1, _LARGEST))
+        least = place.back(SizeRange(1, _LARGEST))
         if least is not None:
             self.found.least = max(self.found.least, least.low)
         yield from _to_outputs(node, place, place.axis)
@@ -227,12 +227,12 @@ class _Walk:
             return
         is_known = len(pads) == 2 * rank
         added = pads[place.axis] + pads[rank + place.axis] if is_known else 0
-        place = place.behind(Window(1, 1, added)) if is_known else place.lost()
+        place = place.behind(WindowSizes(1, 1, added)) if is_known else place.lost()
         yield from _to_outputs(node, place, place.axis)
 
     def _to_depth(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
         block = node.attr_int("blocksize", 1)
-        place = place.behind(Window(block, block, 0), block)
+        place = place.behind(WindowSizes(block, block, 0), block)
         self._stride(node, place)
         yield from _to_outputs(node, place, place.axis)
 
@@ -255,7 +255,7 @@ class _Walk:
         if not is_to_end and ends[at] >= 0:
             return place.lost()
         dropped = starts[at] - (0 if is_to_end else ends[at])
-        place = place.behind(Window(1, stride, -dropped), stride)
+        place = place.behind(WindowSizes(1, stride, -dropped), stride)
         if stride > 1:
             self._stride(node, place)
         return place

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pytest_modelperf.graph.binding import DeclaredInput
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.inputs.uses import find_uses
-from pytest_modelperf.sizing.axes import AxisUses, Interval, follow_axis
+from pytest_modelperf.sizing.axes import AxisUses, SizeRange, follow_axis
 
 # What inputs of models usually have, in the order in which they are tried.
 _USUAL = (64, 224, 320, 512, 640)
@@ -164,7 +164,7 @@ def _enough(least: int) -> str:
     return f"its windows take {least} or more"
 
 
-def _inside(sizes: Interval, step: int, usual: Sequence[int]) -> Iterator[int]:
+def _inside(sizes: SizeRange, step: int, usual: Sequence[int]) -> Iterator[int]:
     """Sizes of an interval: usual ones, multiples of the step, and its ends."""
     fitting = [size for size in usual if sizes.low <= size <= sizes.high and size % step == 0]
     yield from fitting

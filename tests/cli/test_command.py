@@ -401,7 +401,7 @@ def test_the_module_is_the_command() -> None:
 
 COMMANDS = (
     "profile", "profiles", "baselines", "compare", "bisect", "sweep", "whatif", "trace", "doctor",
-    "shapes", "history", "env", "worker",
+    "shapes", "history", "init", "env", "worker",
 )  # fmt: skip
 
 

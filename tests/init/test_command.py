@@ -13,7 +13,7 @@ import pytest
 from pytest_modelperf.errors import PLAIN, ModelError
 from pytest_modelperf.init.noise import measure_noise
 from pytest_modelperf.init.project import find_project
-from pytest_modelperf.init.records import FileChange, Part, Project, Remark
+from pytest_modelperf.init.records import FileChange, Project, Remark, SetupPart
 from pytest_modelperf.init.surveying import Survey, survey_project
 from pytest_modelperf.init.text import render_change, render_noise, render_survey
 from pytest_modelperf.report.page import TextStyle
@@ -120,7 +120,7 @@ def test_options_are_answers(project: Path) -> None:
 
 def test_a_long_line_of_a_diff_is_indented_where_it_goes_on() -> None:
     change = FileChange(
-        part=Part.TABLES, path=Path("a"), name="a", before=None, after=f"# {'word ' * 9}\n"
+        part=SetupPart.TABLES, path=Path("a"), name="a", before=None, after=f"# {'word ' * 9}\n"
     )
     text = render_change(change, TextStyle(40))
     assert text == ("\nnew file: a\n+# word word word word word word word\n    word word\n")
@@ -209,7 +209,6 @@ def test_a_table_has_the_reason_of_each_size(project: Path) -> None:
     assert found.tables == {
         "models/dense.onnx": "# a dim=64 in x[1]: a usual\\nlength\n"
         "# sr:int64::16000: an If compares it\n"
-        "# one inference ran with these sizes\n"
         'dims = {"a dim" = 64}\ninputs = ["sr:int64::16000"]\n',
         "models/linear.onnx": "",
     }

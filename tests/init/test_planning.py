@@ -15,7 +15,7 @@ from pytest_modelperf.init.attributes import add_twins_line
 from pytest_modelperf.init.ci_files import GITHUB_FILE, GITLAB_FILE, GITLAB_PART, usual_service
 from pytest_modelperf.init.planning import Wishes, plan_setup
 from pytest_modelperf.init.project import find_project, untracked_files
-from pytest_modelperf.init.records import FileChange, Part, Plan, Project, Service
+from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart
 from pytest_modelperf.init.settling import settle_changes
 from pytest_modelperf.init.writing import write_changes
 from tests.support.checkout import ROOT
@@ -64,7 +64,7 @@ def test_the_workflow_has_the_values_of_the_project(tmp_path: Path) -> None:
     project = project_at(tmp_path / "sub dir", repository=tmp_path, branch='re"lease: x')
     wishes = Wishes(service=Service.GITHUB, engine="1.22.0")
     made = plan_setup(project, {}, project.root / "baselines", wishes)
-    (change,) = (each for each in made.changes if each.part is Part.CI)
+    (change,) = (each for each in made.changes if each.part is SetupPart.CI)
     assert change.path == tmp_path / GITHUB_FILE
     workflow = yaml.safe_load(change.after)
     # YAML 1.1 reads the key `on` as true.
@@ -79,7 +79,7 @@ def test_the_workflow_has_the_values_of_the_project(tmp_path: Path) -> None:
 
 def test_a_job_of_gitlab_runs_in_the_folder_of_the_project(tmp_path: Path) -> None:
     project = project_at(tmp_path / "sub dir", repository=tmp_path)
-    (change,) = (e for e in plan(project, service=Service.GITLAB).changes if e.part is Part.CI)
+    (change,) = (e for e in plan(project, service=Service.GITLAB).changes if e.part is SetupPart.CI)
     job = yaml.safe_load(change.after)["model-performance"]
     assert job["script"][0] == "cd 'sub dir'"
     assert job["artifacts"]["paths"] == ["sub dir/modelperf.md"]
@@ -212,14 +212,14 @@ def test_each_change_is_shown_and_answered_once(tmp_path: Path) -> None:
     def ask(change: FileChange) -> bool:
         assert shown[-1] is change
         asked.append(change)
-        return change.part is Part.CI
+        return change.part is SetupPart.CI
 
-    settled = settle_changes(changes, {Part.TABLES: True}, shown.append, ask)
-    assert [change.part for change in settled.accepted] == [Part.TABLES, Part.CI]
-    assert [change.part for change in asked] == [Part.CI, Part.GITATTRIBUTES]
+    settled = settle_changes(changes, {SetupPart.TABLES: True}, shown.append, ask)
+    assert [change.part for change in settled.accepted] == [SetupPart.TABLES, SetupPart.CI]
+    assert [change.part for change in asked] == [SetupPart.CI, SetupPart.GITATTRIBUTES]
     assert tuple(shown) == changes
-    nobody = settle_changes(changes, {Part.TABLES: True}, shown.append, None)
-    assert [change.part for change in nobody.unanswered] == [Part.CI, Part.GITATTRIBUTES]
+    nobody = settle_changes(changes, {SetupPart.TABLES: True}, shown.append, None)
+    assert [change.part for change in nobody.unanswered] == [SetupPart.CI, SetupPart.GITATTRIBUTES]
 
 
 # -- the root

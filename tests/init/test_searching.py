@@ -10,7 +10,7 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.init.project import find_project
-from pytest_modelperf.init.records import Project, Search
+from pytest_modelperf.init.records import ModelSearch, Project
 from pytest_modelperf.init.searching import find_models, why_no_model
 from tests.support.project import DENSE, write_dense
 from tests.support.repository import git, needs_git
@@ -29,12 +29,12 @@ FOREIGN = (
 )
 
 
-def search(root: Path, *places: str) -> Search:
+def search(root: Path, *places: str) -> ModelSearch:
     project = Project(root=root, reason="")
     return find_models(project, [root / each for each in places] or [root], root / "baselines")
 
 
-def reasons(found: Search) -> dict[str, str]:
+def reasons(found: ModelSearch) -> dict[str, str]:
     return {remark.path: remark.reason for remark in found.remarks}
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.profiler.inputs.uses import find_uses
-from pytest_modelperf.sizing.axes import AxisUses, Interval, Merge, Window, follow_axis
+from pytest_modelperf.sizing.axes import AxisUses, Merge, SizeRange, WindowSizes, follow_axis
 from tests.support.graph_models import load, parse, zeros
 
 SIZES = st.integers(1, 60)
@@ -23,7 +23,7 @@ def _follow(graph: str, axis: int, **weights: tuple[int, ...]) -> AxisUses:
 def test_a_window_makes_a_wanted_size_of_just_the_sizes_before_it(
     kernel: int, stride: int, padding: int, wanted: int
 ) -> None:
-    before = Window(kernel, stride, padding).before(Interval(wanted, wanted))
+    before = WindowSizes(kernel, stride, padding).before(SizeRange(wanted, wanted))
 
     def made(size: int) -> int:
         return (size + padding - kernel) // stride + 1
@@ -35,7 +35,7 @@ def test_a_window_makes_a_wanted_size_of_just_the_sizes_before_it(
 @given(SIZES, SIZES, st.sampled_from([1, 2]))
 def test_a_merge_is_undone(size: int, others: int, unknown: int) -> None:
     product = others * size**unknown
-    assert Merge(others, unknown).before(Interval(product, product)) == Interval(size, size)
+    assert Merge(others, unknown).before(SizeRange(product, product)) == SizeRange(size, size)
 
 
 def test_strides_multiply_along_the_way() -> None:
@@ -67,7 +67,7 @@ def test_a_classifier_wants_the_size_that_fills_its_features() -> None:
     )
     (wish,) = found.wishes
     # 28 and 29 both leave 12 rows; the reason names who wants them.
-    assert (wish.sizes, wish.step) == (Interval(28, 29), 2)
+    assert (wish.sizes, wish.step) == (SizeRange(28, 29), 2)
     assert wish.reason.startswith("Gemm ")
 
 
@@ -96,7 +96,7 @@ def test_an_axis_of_tokens_is_followed_through_an_embedding() -> None:
         table=(50, 6),
         positions=(1, 20, 6),
     )
-    assert [wish.sizes for wish in found.wishes] == [Interval(20, 20)]
+    assert [wish.sizes for wish in found.wishes] == [SizeRange(20, 20)]
 
 
 def test_a_cache_is_told_by_what_is_added_to_it() -> None:
