@@ -67,7 +67,8 @@ def _section(name: str, command: click.Command, common: Collection[tuple[str, st
     shared = ", ".join(code(_name(each)) for each in _options(command) if _row(each) in common)
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
     parts = [f"## modelperf {name}\n", f"```text\nmodelperf {name} {usage}\n```\n", _help(command)]
-    parts += [f"[Guide]({guide})\n" for guide in _guides(command)]
+    # A command below another one has its guide, and is told of it only once it was run.
+    parts += [f"[Guide]({guide})\n" for guide in _guides(main.commands[name.split(maxsplit=1)[0]])]
     parts += [_list(own)] if own else []
     parts += (
         [f"[Options of several commands](#options-of-several-commands): {shared}.\n"]
