@@ -34,8 +34,10 @@ GRAPH = """g (float[128,512] x) => (float[128,512] y) {
 
 def model(changed: str) -> onnx.ModelProto:
     random = np.random.default_rng(0)
+    shapes = (512, 512), (512, 4096), (4096, 512)
     weights: dict[str, Any] = {
-        f"w{k}": random.standard_normal((512, 512)).astype(np.float32) / 23 for k in range(3)
+        f"w{k}": random.standard_normal(shape).astype(np.float32) / 23
+        for k, shape in enumerate(shapes)
     }
     made = parse(GRAPH.replace("CHANGED", changed), weights=weights)
     made.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
