@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.merged_kernels import NO_PLANS, merge_kernels
 from pytest_modelperf.comparing.reasons import (
     NO_GRAPHS,
     Graphs,
@@ -14,16 +15,21 @@ from pytest_modelperf.comparing.reasons import (
     lower_bounds,
     reasons_of_graphs,
 )
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
+from pytest_modelperf.comparing.records import KernelChange, LayerChange, LayerTypeChange
+from pytest_modelperf.profiler.kernel_graph import kernels_of_case
 from pytest_modelperf.profiler.records import CaseProfile
 
 
 class Explanation(Struct, frozen=True):
-    """The changes and reasons, what explains most first; `layers` are the layers that ran."""
+    """The changes and reasons, what explains most first; `layers` are the layers that ran.
+
+    `kernels` are those of both plans as one graph.
+    """
 
     layer_types: tuple[LayerTypeChange, ...]
     layers: tuple[LayerChange, ...]
     reasons: tuple[str, ...]
+    kernels: tuple[KernelChange, ...] = ()
 
 
 def explain(
@@ -53,4 +59,11 @@ def explain(
     else:
         reasons = find_reasons_of_parts(found, graphs, parts)
     words = tuple(reason.in_words() for reason in reasons)
-    return Explanation(types, found.of_layers(), (*words, *unclear))
+    layers = found.of_layers()
+    kernels = merge_kernels(
+        kernels_of_case(before),
+        kernels_of_case(after),
+        layers,
+        NO_PLANS if parts is None else parts.plans,
+    )
+    return Explanation(types, layers, (*words, *unclear), kernels)

@@ -17,6 +17,7 @@ from pytest_modelperf.comparing.changed_parts import (
     describe_plans,
     explain_by_parts,
     find_elsewhere,
+    in_order,
     part_changes,
 )
 from pytest_modelperf.comparing.differences import summing_to
@@ -301,7 +302,8 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
 def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
     """The judged case with its layers and reasons, where the layers were timed; parts by size."""
     explanation = _find_explanation(found.comparison, ran)
-    parts = tuple(sorted(found.comparison.parts, key=lambda part: -abs(part.time.ns)))
+    parts = found.comparison.parts
+    parts = tuple(parts[number] for number in in_order(parts))
     comparison = replace(found.comparison, parts=parts)
     if explanation is not None:
         comparison = replace(comparison, **asdict(explanation))

@@ -12,6 +12,7 @@ from pytest_modelperf.comparing.by_plan import describe_same_plan
 from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds
+from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -20,8 +21,7 @@ from pytest_modelperf.comparing.records import (
     PartChange,
     TimeChange,
 )
-from pytest_modelperf.profiler.measurements import LayerTime
-from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, share_out
+from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, SideTimes, share_out
 from pytest_modelperf.profiler.pairs.run import PairRun, PlanFinding
 from pytest_modelperf.profiler.records import CaseProfile
 
@@ -84,10 +84,26 @@ def explain_by_parts(
     outputs = tuple(
         frozenset((*part.before.outputs, *part.after.outputs)) for part in changed.parts
     )
-    measured = MeasuredParts(texts, outputs, tuple(shifts), tuple(doubts))
+    plans = _known_plans(changed, parts)
+    measured = MeasuredParts(texts, outputs, tuple(shifts), tuple(doubts), plans)
     models = ran.before.model.bound.graph, ran.after.model.bound.graph
     graphs = Graphs(models, (changed.before.steps, changed.after.steps))
     return explain(before, after, graphs, p50.interval, measured)
+
+
+def _known_plans(changed: ChangedPlans, parts: Sequence[PartChange]) -> KnownPlans:
+    """The kernels of both plans; their parts are numbered as a comparison has them."""
+    places = {number: place for place, number in enumerate(in_order(parts))}
+    before, after = (
+        {kernel: places[number] for number, side in enumerate(sides) for kernel in side.changed}
+        for sides in ([p.before for p in changed.parts], [p.after for p in changed.parts])
+    )
+    return KnownPlans(changed.partners, (before, after))
+
+
+def in_order(parts: Sequence[PartChange]) -> Sequence[int]:
+    """The parts by their indexes, the one that changed most first."""
+    return sorted(range(len(parts)), key=lambda number: -abs(parts[number].time.ns))
 
 
 def _doubt_of(time: TimeChange) -> Doubt:
@@ -97,10 +113,11 @@ def _doubt_of(time: TimeChange) -> Doubt:
     )
 
 
-def _with_times(profile: CaseProfile, times: tuple[LayerTime, ...]) -> CaseProfile:
+def _with_times(profile: CaseProfile, times: SideTimes) -> CaseProfile:
     if profile.measured is None:
         return profile
-    return replace(profile, measured=replace(profile.measured, layer_times=times))
+    measured = replace(profile.measured, layer_times=times.layers, kernels=times.kernels)
+    return replace(profile, measured=measured)
 
 
 def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[str]:

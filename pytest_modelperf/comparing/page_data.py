@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.page_graph import comparison_picture
 from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.verdict_lines import rank_case, verdict_word
@@ -140,4 +141,5 @@ def compared_case(each: ShownComparison, sides: int) -> Entry:
         told=each.figures[-sides:],
         types=comparison_types(each.compared, sides, each.counted),
         layers=comparison_layers(each.compared) if sides > 1 else [],
+        picture=comparison_picture(each.compared) if sides > 1 else None,
     )

@@ -60,7 +60,7 @@ def comparison_layers(case: CaseComparison) -> list[Entry]:
     ]
     return [
         layer_entry((change.before, change.after), sides, depth, _change_entry(change.time))
-        for depth, change in enumerate(_in_graph_order(case.layers))
+        for depth, change in enumerate(ordered_layers(case.layers))
     ]
 
 
@@ -83,7 +83,7 @@ class _Place(Struct, frozen=True, order=True):
     before: float
 
 
-def _in_graph_order(changes: Sequence[LayerChange]) -> list[LayerChange]:
+def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
     """The layers in the order of the graph now; a removed one follows its predecessor before."""
     old_heads = _heads(change.before for change in changes)
     new_heads = _heads(change.after for change in changes)

@@ -10,9 +10,10 @@ from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count
 from pytest_modelperf.profiler.counting.records import LayerType
-from pytest_modelperf.profiler.measurements import SideRun
+from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts
 from pytest_modelperf.report.notebook import Shown
+from pytest_modelperf.report.picture.records import State
 
 
 class Verdict(str, Enum):
@@ -215,6 +216,23 @@ class PartChange(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
+class KernelChange(Struct, frozen=True, kw_only=True):
+    """One kernel of both plans, seen as one graph; None for a side without it.
+
+    `inputs` are the kernels that feed it on either side, by their indexes; `only_before` and
+    `only_after` are those of them that feed a kernel of both sides on one alone. `part` is the part
+    that it changed in, by its index.
+    """
+
+    before: GraphKernel | None
+    after: GraphKernel | None
+    state: State
+    inputs: tuple[int, ...] = ()
+    only_before: tuple[int, ...] = ()
+    only_after: tuple[int, ...] = ()
+    part: int | None = None
+
+
 class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` are sentences on what changed and why.
 
@@ -223,7 +241,8 @@ class CaseComparison(Struct, frozen=True):
     counts alone. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
     one ran. `before` and `after` are the measurements of the sides; None for a side that did not
     run. `parts` are the kernels that differ, if their times were measured, and `elsewhere` is what
-    the whole model shows beyond them. `baseline_factor` is how long a baseline took compared
+    the whole model shows beyond them. `kernels` are those of both plans as one graph, if their
+    times are known. `baseline_factor` is how long a baseline took compared
     with when it was recorded on this kind of machine; None if it was not, or did not run.
     """
 
@@ -243,6 +262,7 @@ class CaseComparison(Struct, frozen=True):
     after: SideRun | None = None
     parts: tuple[PartChange, ...] = ()
     elsewhere: TimeChange | None = None
+    kernels: tuple[KernelChange, ...] = ()
     baseline_factor: float | None = None
 
     @property

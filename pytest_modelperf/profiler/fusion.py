@@ -46,6 +46,11 @@ def inserted_kind(op_type: str) -> RowKind:
     return RowKind.LAYOUT if op_type in _MOVES else RowKind.OTHER
 
 
+def is_layout(op_type: str, kind: RowKind) -> bool:
+    """Whether a kernel only changes how a tensor lies in memory, and no node of the model does."""
+    return kind is RowKind.LAYOUT or (op_type in _MOVES and op_type != "Transpose")
+
+
 def is_same_operator(planned: str, op_type: str) -> bool:
     """Whether an operator of a plan is the model's operator, possibly fused or quantized."""
     if planned == op_type or {planned, op_type} <= _VIEWS:

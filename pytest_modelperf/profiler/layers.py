@@ -16,21 +16,38 @@ from statistics import median
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
+from pytest_modelperf.graph.structure import Graph, Node, PlanGraph, PlanNode
 from pytest_modelperf.profiler.counting.records import StaticLayer
-from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, is_same_operator
+from pytest_modelperf.profiler.fusion import (
+    KernelPlace,
+    KernelPlaces,
+    inserted_kind,
+    is_same_operator,
+)
 from pytest_modelperf.profiler.measurements import (
     LAYER_CONFIDENCE,
+    GraphKernel,
     Kernel,
     KernelRun,
     LayerTime,
     RowKind,
 )
+from pytest_modelperf.profiler.plan_steps import feeding_steps, step_indexes
 from pytest_modelperf.stats.calm import CalmTime, calm_time, make_blocks, tick_median
 
 _KINDS = tuple(RowKind)
 # No engine's clock is coarser. A larger step between the times of a few kernels is chance.
 _COARSEST_TICK_NS = 1000
+
+
+class Attributed(Struct, frozen=True):
+    """The times of the layers in graph order, then the times that belong to no layer.
+
+    `kernels` are those of the plan with their times; None without a plan.
+    """
+
+    times: tuple[LayerTime, ...]
+    kernels: tuple[GraphKernel, ...] | None
 
 
 def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the model's
@@ -42,8 +59,8 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     names: Mapping[str, Node] | None = None,
     *,
     waits: bool = False,
-) -> tuple[LayerTime, ...]:
-    """The times of the layers in graph order, then the times that belong to no layer.
+) -> Attributed:
+    """The times of the layers, which the kernels of a profiled session give.
 
     `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
     the engine knows them by; without it, by their own. `waits` says that other processes disturbed
@@ -58,7 +75,10 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     timing = _Timing.of(run)
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
         table.add(kernel, place, timing.of_kernel(kernel))
-    return table.finished(timing, run, latency_ns, waits=waits)
+    times = table.finished(timing, run, latency_ns, waits=waits)
+    if plan is None:
+        return Attributed(times, None)
+    return Attributed(times, table.kernels_of(plan, step_indexes(plan, run.kernels), times))
 
 
 def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
@@ -177,13 +197,37 @@ class _Row(Struct):
         )
 
 
+# A row by its kind, and its layer or the operator of its kernels.
+_RowKey = tuple[RowKind, int | str]
+
+
+def _key_of(time: LayerTime) -> _RowKey:
+    return time.kind, time.kernel if time.layer is None else time.layer
+
+
+def _graph_kernel(
+    step: PlanNode, inputs: tuple[int, ...], spent: Sequence[tuple[_RowKey, float]]
+) -> GraphKernel:
+    if not spent:
+        return GraphKernel(op_type=step.op_type, inputs=inputs, kind=inserted_kind(step.op_type))
+    kind, at = spent[0][0]
+    return GraphKernel(
+        op_type=step.op_type,
+        inputs=inputs,
+        kind=kind,
+        layer=at if isinstance(at, int) else None,
+        ns=math.fsum(ns for _, ns in spent),
+    )
+
+
 class LayerTable:
     """The rows that are built while kernels are added."""
 
     def __init__(self, layers: Sequence[StaticLayer], indexes: Mapping[Node, int]) -> None:
         self._layers = layers
         self._indexes = indexes
-        self._rows: dict[tuple[RowKind, int | str], _Row] = {}
+        self._rows: dict[_RowKey, _Row] = {}
+        self._added: list[tuple[_RowKey, str, float]] = []
 
     def add(
         self, kernel: Kernel, place: KernelPlace, time: CalmTime, part: int | None = None
@@ -191,8 +235,9 @@ class LayerTable:
         """Add a kernel that took so long; `part` is the number of the part in which it changed."""
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
-        key = kernel.op_type if shown is None else shown
-        row = self._rows.setdefault((place.kind, key), _Row(place.kind, shown))
+        key = place.kind, kernel.op_type if shown is None else shown
+        row = self._rows.setdefault(key, _Row(place.kind, shown))
+        self._added.append((key, kernel.op_type, time.ns))
         row.times.append((time, kernel))
         row.covered |= covered
         if part is not None:
@@ -230,6 +275,31 @@ class LayerTable:
         if waits and waited > 0.0:
             times.append(LayerTime(kind=RowKind.WAITING, kernel="", ns=waited))
         return tuple(times)
+
+    def kernels_of(
+        self, plan: PlanGraph, steps: Sequence[int | None], times: Sequence[LayerTime]
+    ) -> tuple[GraphKernel, ...]:
+        """The kernels of a plan; `steps` are those of the kernels that were added, in this order.
+
+        `times` are those of the rows. Kernels of one row share its time as they shared it when
+        they ran.
+        """
+        spent = {_key_of(time): time.ns for time in times}
+        rows = {key: (row.time.ns, spent.get(key, 0.0)) for key, row in self._rows.items()}
+        of_steps: dict[int, list[tuple[_RowKey, float]]] = {}
+        for step, (key, op_type, ns) in zip(steps, self._added, strict=True):
+            if step is None:
+                continue
+            ran_ns, shown_ns = rows[key]
+            own = shown_ns * ns / ran_ns if ran_ns else 0.0
+            # A kernel in a body is added to the one that holds it.
+            place = 0 if op_type == plan.nodes[step].op_type else len(of_steps.get(step, ()))
+            of_steps.setdefault(step, []).insert(place, (key, own))
+        inputs = feeding_steps(plan)
+        return tuple(
+            _graph_kernel(step, inputs[index], of_steps.get(index, ()))
+            for index, step in enumerate(plan.nodes)
+        )
 
     def _in_order(self) -> list[_Row]:
         return sorted(self._rows.values(), key=_position)

@@ -223,12 +223,27 @@ class LayerTime(Struct, frozen=True, kw_only=True):
         return math.hypot(*self.doubts_ns) if self.doubts_ns else None
 
 
+class GraphKernel(Struct, frozen=True, kw_only=True):
+    """One kernel of a plan, and the kernels that it gets its inputs from, by their indexes.
+
+    `kind` and `layer` name the row of layer times that has its time. `ns` is its own time in one
+    inference, the time of what its bodies run included; None if it was not measured.
+    """
+
+    op_type: str
+    inputs: tuple[int, ...] = ()
+    kind: RowKind = RowKind.LAYER
+    layer: int | None = None
+    ns: float | None = None
+
+
 class Measurement(Struct, frozen=True, kw_only=True):
     """The results of running a case. Raw samples are kept; `latency` is computed from them.
 
     `processors` are the ones that the worker was pinned to, None if that was not possible;
     `machine` describes the other machine that a worker ran on, None for this one. `layer_times` is
-    None where they were not taken or the engine has none.
+    None where they were not taken or the engine has none. `kernels` are those of its plan; None
+    where the engine tells no plan.
     """
 
     engine: EngineFacts
@@ -240,6 +255,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     peak_rss_bytes: int | None = None
     engine_peak_bytes: int | None = None
     layer_times: tuple[LayerTime, ...] | None = None
+    kernels: tuple[GraphKernel, ...] | None = None
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -166,9 +166,14 @@ def add_layer_times(
     median_ns = measured.latency.median_ns
     names = nodes_by_name(model.bound)
     graph, layers = model.bound.graph, model.static.layers
-    times = attribute(run, plan, graph, layers, median_ns, names, waits=waits)
+    found = attribute(run, plan, graph, layers, median_ns, names, waits=waits)
     peaks = [p for p in (measured.engine_peak_bytes, run.engine_peak_bytes) if p is not None]
-    return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
+    return replace(
+        measured,
+        layer_times=found.times,
+        kernels=found.kernels,
+        engine_peak_bytes=max(peaks, default=None),
+    )
 
 
 def see_shapes(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:

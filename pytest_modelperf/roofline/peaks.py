@@ -327,8 +327,8 @@ class _Bench:
         layers = loaded.model.static.layers
         plan = None if run.plan is None else read_plan(run.plan)
         names = nodes_by_name(bound)
-        times = attribute(run, plan, bound.graph, layers, median(run.run_ns), names)
-        block = _Block(fmean(run.run_ns), tuple(kernel_works(loaded.model.static, times)))
+        found = attribute(run, plan, bound.graph, layers, median(run.run_ns), names)
+        block = _Block(fmean(run.run_ns), tuple(kernel_works(loaded.model.static, found.times)))
         best = self._quietest.get(loaded.feed, block)
         self._quietest[loaded.feed] = min(best, block, key=lambda each: each.mean_ns)
         return block.kernels

@@ -11,7 +11,7 @@ from hypothesis import given
 from pytest_modelperf.graph.structure import Graph, PlanGraph, PlanNode
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import StaticLayer
-from pytest_modelperf.profiler.layers import attribute, layer_indexes
+from pytest_modelperf.profiler.layers import Attributed, attribute, layer_indexes
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from tests.support.graph_models import load
 
@@ -52,6 +52,18 @@ class _Model:
         latency_us: float = 0.0,
         waits: bool = False,
     ) -> tuple[LayerTime, ...]:
+        return self.attributed(
+            run, *steps, constants=constants, latency_us=latency_us, waits=waits
+        ).times
+
+    def attributed(
+        self,
+        run: KernelRun,
+        *steps: PlanNode,
+        constants: str = "",
+        latency_us: float = 0.0,
+        waits: bool = False,
+    ) -> Attributed:
         plan = PlanGraph(steps, frozenset(constants.split())) if steps else None
         latency_ns = 1000 * latency_us or run.plain_ns[0]
         names = {node.name or node.id: node for node in self.graph.walk()}
@@ -440,3 +452,33 @@ def test_the_rows_sum_to_the_latency(
     assert all(row.ns >= 0 for row in rows)
     shown = [row.layer for row in rows if row.layer is not None]
     assert len(shown) == len(set(shown))
+
+
+# -- the kernels of the plan
+
+
+def test_each_kernel_of_a_row_has_its_share_of_the_time() -> None:
+    """Two reorders are one row, and two boxes of a picture."""
+    steps = (
+        _step("in", "ReorderOutput", "x", "t1"),
+        _step("r_nchwc", "Conv", "t1 w", "t2"),
+        _step("out", "ReorderOutput", "t2", "r"),
+        _step("idle", "Shape", "r", "s1"),
+    )
+    run = _run(
+        _kernel("in", "ReorderOutput", 10),
+        _kernel("r_nchwc", "Conv", 50),
+        _kernel("out", "ReorderOutput", 30),
+        plain_us=100,
+    )
+    found = _Model(_CONV).attributed(run, *steps)
+    assert found.kernels is not None
+    assert [kernel.inputs for kernel in found.kernels] == [(), (0,), (1,), (2,)]
+    assert [kernel.ns for kernel in found.kernels] == [10_000, 50_000, 30_000, None]
+    assert [kernel.layer for kernel in found.kernels] == [None, 0, None, None]
+    shown = sum(row.ns for row in found.times if not row.kind.is_outside_kernels)
+    assert sum(kernel.ns or 0.0 for kernel in found.kernels) == pytest.approx(shown)
+
+
+def test_without_a_plan_no_kernels_are_known() -> None:
+    assert _Model(_CONV).attributed(_run(_kernel("c", "Conv"))).kernels is None

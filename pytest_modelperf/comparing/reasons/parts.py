@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences, Doubt, row_times
+from pytest_modelperf.comparing.merged_kernels import NO_PLANS, KnownPlans
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.profiler.measurements import RowKind
 
@@ -21,13 +22,14 @@ class MeasuredParts(Struct, frozen=True):
     """The parts that changed, by number: their words, how much longer each takes, and its doubt.
 
     A doubt more than there are parts is that of what the whole takes beyond them. `outputs` are the
-    tensors that each part hands on.
+    tensors that each part hands on. `plans` has the kernels that did not change.
     """
 
     texts: tuple[str, ...]
     outputs: tuple[frozenset[str], ...]
     shifts_ns: tuple[float, ...]
     doubts: tuple[Doubt, ...]
+    plans: KnownPlans = NO_PLANS
 
 
 def find_parts_of(fact: Reason, parts: MeasuredParts) -> Reason:

@@ -76,6 +76,7 @@ class _Walk(Struct):
     used: frozenset[Tensor]
     traffic: TrafficCounter
     layers: list[StaticLayer] = field(default_factory=list)
+    makers: dict[Tensor, int] = field(default_factory=dict)
     uncounted: Multiset[tuple[str, str, str]] = field(default_factory=Multiset)
     notes: list[str] = field(default_factory=list)
     undecided: int = 0
@@ -84,6 +85,7 @@ class _Walk(Struct):
     def enter(self, graph: Graph, repeats: int) -> None:
         for node in graph.nodes:
             cost = self.cost(node)
+            self.makers.update({t: len(self.layers) for t in node.outputs if t is not None})
             self.layers.append(self.layer(node, cost, repeats))
             if node.bodies:
                 self.enter_bodies(node, repeats, is_counted=cost is not None)
@@ -106,7 +108,9 @@ class _Walk(Struct):
             self.miss(node, "no machine lives to see its last trip: its body is counted once")
             times = repeats
         carries = self.takes_gradient(node)
+        holder = len(self.layers) - 1
         for body in bodies:
+            self.makers.update(dict.fromkeys(body.inputs, holder))
             # A carried value is reached by the gradient of whatever the body computes it from.
             if carries or self.holds_params(body):
                 self.pass_gradient(body.inputs)
@@ -189,6 +193,7 @@ class _Walk(Struct):
             attributes=node.attributes,
             reads=traffic.reads,
             writes=traffic.writes,
+            fed_by=tuple(dict.fromkeys(self.makers[t] for t in node.inputs if t in self.makers)),
         )
 
     def node_params(self, node: Node) -> _Params:

@@ -60,7 +60,8 @@ class StaticLayer(Struct, frozen=True):
     `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body of
     a Loop or Scan count `repeats` times; their own figures already hold that factor. `attributes`
     are the ones that the node sets, without bodies. `reads` and `writes` are the bytes that it has
-    to move, by the names of tensors and weights; None if they were not counted.
+    to move, by the names of tensors and weights; None if they were not counted. `fed_by` are the
+    layers that make its inputs, by their indexes; None if they are not known.
     """
 
     id: str
@@ -83,6 +84,7 @@ class StaticLayer(Struct, frozen=True):
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     reads: Mapping[str, int | None] | None = None
     writes: Mapping[str, int | None] | None = None
+    fed_by: tuple[int, ...] | None = None
 
     @property
     def flops(self) -> int | None:

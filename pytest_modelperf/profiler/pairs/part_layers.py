@@ -18,7 +18,13 @@ from pytest_modelperf.graph.plans.plan import EnginePlan
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
 from pytest_modelperf.profiler.layers import LayerTable, layer_indexes, resolution_ns
-from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
+from pytest_modelperf.profiler.measurements import (
+    GraphKernel,
+    Kernel,
+    KernelRun,
+    LayerTime,
+    RowKind,
+)
 from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.stats.calm import CalmTime, calm_time
 
@@ -47,11 +53,18 @@ class ChangedPlans(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-class SharedTimes(Struct, frozen=True):
-    """The layer times of both sides, which differ by the shifts of the parts and by `elsewhere`."""
+class SideTimes(Struct, frozen=True):
+    """The layer times of a side, and the kernels of its plan."""
 
-    before: tuple[LayerTime, ...]
-    after: tuple[LayerTime, ...]
+    layers: tuple[LayerTime, ...]
+    kernels: tuple[GraphKernel, ...]
+
+
+class SharedTimes(Struct, frozen=True):
+    """The times of both sides, which differ by the shifts of the parts and by `elsewhere`."""
+
+    before: SideTimes
+    after: SideTimes
 
 
 def has_known_kernels(plan: EnginePlan) -> bool:
@@ -109,16 +122,11 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
     if elsewhere_ns:
         parts.append(len(changed.parts))
     elsewhere = LayerTime(kind=RowKind.ELSEWHERE, kernel="", ns=beyond, parts=tuple(parts))
+    was = [part.before.changed for part in changed.parts]
+    now = [part.after.changed for part in changed.parts]
     return SharedTimes(
-        (
-            *_layer_times(before, changed.before, old, [p.before.changed for p in changed.parts]),
-            overhead,
-        ),
-        (
-            *_layer_times(after, changed.after, new, [p.after.changed for p in changed.parts]),
-            overhead,
-            *([elsewhere] if beyond else []),
-        ),
+        _side_times(before, changed.before, old, was, (overhead,)),
+        _side_times(after, changed.after, new, now, (overhead, *([elsewhere] if beyond else []))),
     )
 
 
@@ -143,15 +151,19 @@ def _scale(times: dict[int, float], kernels: Iterable[int], factor: float) -> No
         times[index] *= factor
 
 
-def _layer_times(
+def _side_times(
     model: Model,
     plan: TimedPlan,
     times_ns: Mapping[int, float],
     changed: Sequence[Sequence[int]],
-) -> tuple[LayerTime, ...]:
+    others: tuple[LayerTime, ...],
+) -> SideTimes:
+    """The times of a side; `others` are those of no kernel."""
     layers = model.static.layers
     table = LayerTable(layers, layer_indexes(model.bound.graph, layers))
     part_of = {index: number for number, own in enumerate(changed) for index in own}
     for index, each in plan.kernels.items():
         table.add(each.kernel, each.place, CalmTime(times_ns[index]), part_of.get(index))
-    return table.times()
+    times = table.times()
+    kernels = table.kernels_of(plan.steps, list(plan.kernels), times)
+    return SideTimes((*times, *others), kernels)

@@ -19,12 +19,21 @@ CASE_DRAWINGS = Drawings(
         Drawing("rounds", "Samples by round"),
         Drawing("types", "Performance summary"),
         Drawing("depth", "Layers by depth"),
+        Drawing("graph", "Graph"),
         Drawing("kernels", "Kernels"),
         Drawing("transitions", "Precisions"),
     ),
     styles=tuple(
         _FOLDER / f"{name}.css"
-        for name in ("layers", "types", "kernel_filters", "kernels", "kernel_details", "precisions")
+        for name in (
+            "layers",
+            "types",
+            "kernel_filters",
+            "kernels",
+            "kernel_details",
+            "graph",
+            "precisions",
+        )
     ),
     scripts=tuple(
         _FOLDER / f"{name}.js"
@@ -38,6 +47,9 @@ CASE_DRAWINGS = Drawings(
             "kernel_filters",
             "kernel_details",
             "kernels",
+            "graph_places",
+            "graph_view",
+            "graph",
             "precisions",
             "depth",
         )

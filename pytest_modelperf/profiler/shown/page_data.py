@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.shown.page_graph import case_picture
 from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
@@ -23,6 +24,8 @@ from pytest_modelperf.profiler.shown.page_layers import (
     profile_layers,
     profile_types,
 )
+from pytest_modelperf.report.picture.entry import picture_entry
+from pytest_modelperf.report.picture.records import Picture
 
 LABELS = ("A", "B")
 
@@ -94,6 +97,7 @@ def profile_case(case: CaseProfile) -> Entry:
         told=[told],
         types=profile_types(case),
         layers=profile_layers(case),
+        picture=case_picture(case),
     )
 
 
@@ -106,6 +110,7 @@ def case_entry(  # noqa: PLR0913  # one for each thing that there is to know of 
     told: Sequence[RanFigures | None],
     types: Sequence[Entry],
     layers: Sequence[Entry],
+    picture: Picture | None = None,
 ) -> Entry:
     return {
         "id": case_id,
@@ -117,6 +122,7 @@ def case_entry(  # noqa: PLR0913  # one for each thing that there is to know of 
         "rounds": [round_entries(side) for side in told],
         "types": types,
         "layers": layers,
+        "graph": None if picture is None else picture_entry(picture),
     }
 
 

@@ -97,7 +97,7 @@ def _profile(  # noqa: PLR0913  # a model, and how it is run
     run = KernelRun(kernels=tuple(kernels), run_ns=(1e6,) * runs, plan=report["plan"])
     layers = profile_graph(bound.graph).layers
     plan = None if run.plan is None else read_plan(run.plan)
-    times = attribute(run, plan, bound.graph, layers, 1e6, nodes_by_name(bound))
+    times = attribute(run, plan, bound.graph, layers, 1e6, nodes_by_name(bound)).times
     assert sum(time.ns for time in times) == pytest.approx(1e6, rel=1e-9)
     by_name = {kernel["name"]: kernel for kernel in report["kernels"]}
     return _Profiled(layers, times, by_name, report["plan"], report["peak_bytes"])

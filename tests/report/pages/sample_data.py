@@ -9,6 +9,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from pytest_modelperf.report.picture.entry import picture_entry
+from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture, State
+
 # What JSON holds: the pages read it, and tests look into it.
 Data: TypeAlias = dict[str, Any]
 
@@ -241,7 +244,40 @@ def _case(  # noqa: PLR0913  # what a case may have
         "rounds": [_rounds(chance, side_ms, 12) for side_ms in ms],
         "types": [*_types(rows, ms), _overhead(ms)],
         "layers": rows,
+        "graph": picture_entry(_picture(rows, len(ms))),
     }
+
+
+def _picture(rows: Sequence[Data], sides: int) -> Picture:
+    """The layers that ran in a row, every sixth read by the third after it as well.
+
+    On two sides the twelfth changed, and with it a kernel in front is gone.
+    """
+    boxes: list[Box] = []
+    for at, row in enumerate(rows):
+        if row["states"][-1] != "ran":
+            continue
+        last = len(boxes) - 1
+        inputs = [last] if boxes else []
+        if last > 2 and at % 6 == 3:
+            inputs.append(last - 2)
+        state = State.NEW if row["states"][0] == "not there" else State.SAME
+        is_part = sides == 2 and at == 12
+        if is_part:
+            gone = Box(
+                op_type="ReorderInput", name="ReorderInput", inputs=(last,), values=(0.1, None),
+                state=State.GONE, is_layout=True, part=0,
+            )  # fmt: skip
+            boxes.append(gone)
+            state = State.CHANGED
+        boxes.append(
+            Box(
+                op_type=row["type"], name=row["names"][0], inputs=tuple(inputs),
+                values=tuple(row["ms"]), row=at, state=state, part=0 if is_part else None,
+            )
+        )  # fmt: skip
+    parts = (ChangedPart("1 MatMul changed", 0.31, (0.28, 0.35)),) if sides == 2 else ()
+    return Picture(tuple(boxes), sides=("A", "B")[:sides], parts=parts)
 
 
 def _latency(ms: float, batch: int, samples: int) -> Data:

@@ -166,7 +166,7 @@ def depths_where(layers: Iterable[Data], holds: Callable[[Data], bool]) -> set[i
 def open_row(page: Page, depth: int) -> Locator:
     """Click the row of a layer that is in view; the details of it."""
     page.locator(f'#kernels tr[id^="layer-{depth}-"]').click()
-    return page.locator(".layer-details")
+    return page.locator("#kernels .layer-details")
 
 
 def texts(rows: Locator, cell: str) -> list[str]:
@@ -528,7 +528,7 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
     data = mixed()
     order = in_order(layers_of(data), delta, is_descending=True)
     page = open_data(data, draws=False)
-    table, details = page.locator(".kernels-table"), page.locator(".layer-details")
+    table, details = page.locator(".kernels-table"), page.locator("#kernels .layer-details")
     table.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
         page.keyboard.press(key)
@@ -716,7 +716,7 @@ def test_a_bar_opens_the_details_of_its_layer_past_any_filter(open_data: OpenDat
     page = open_data(data)
     page.get_by_label("name contains").fill("nothing like it")
     page.mouse.click(*hover_bar(page, 0))
-    heading = page.locator(".layer-details h3")
+    heading = page.locator("#kernels .layer-details h3")
     heading.wait_for(state="visible")
     assert heading.inner_text().startswith("conv10")
     assert len(shown_depths(page)) == len(layers_of(data))
@@ -733,7 +733,7 @@ def test_names_are_text_wherever_they_stand(open_data: OpenData) -> None:
         row = page.locator(f'#kernels tr[id^="layer-{depth}-"]')
         assert row.locator(".name").text_content() == name
         row.click()
-        details = page.locator(".layer-details")
+        details = page.locator("#kernels .layer-details")
         assert details.locator("h3").text_content() == name
         attribute = details.locator(".parameters tbody th").first
         assert attribute.text_content() == name
@@ -750,4 +750,4 @@ def test_a_name_in_the_tooltip_of_a_bar_is_text(open_data: OpenData) -> None:
     point = hover_bar(page, 0)
     assert HOSTILE_NAMES[0] in "".join(page.locator("#depth .hovertext").all_text_contents())
     page.mouse.click(*point)
-    assert page.locator(".layer-details h3").text_content() == HOSTILE_NAMES[0]
+    assert page.locator("#kernels .layer-details h3").text_content() == HOSTILE_NAMES[0]

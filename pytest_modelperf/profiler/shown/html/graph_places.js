@@ -1,0 +1,175 @@
+// Where the boxes and lines of a graph are drawn, with some of its stretches folded.
+modelperf.graphPlaces = (() => {
+  "use strict";
+
+  const BOX = { width: 184, height: 46 };
+  const LANE = 212;
+  const ROW = 78;
+  const STATES = ["same", "changed", "re-fused", "new", "gone"];
+  // What stands on one side only is hidden on the other.
+  const MISSING = [STATES.indexOf("new"), STATES.indexOf("gone")];
+
+  // The largest of many numbers, some of which may be null.
+  const most = (values) => values.reduce((top, value) => Math.max(top, value ?? 0), 0);
+
+  const isOnSide = (graph, box, side) => side === null || graph.state[box] !== MISSING[side];
+
+  // The line of the picture that each row is in, and the fold that each line is.
+  function linesOf(graph, open) {
+    const count = most(graph.rows) + 1;
+    const lineOfRow = new Array(count);
+    const folds = [];
+    let line = 0;
+    let fold = 0;
+    for (let row = 0; row < count; line += 1) {
+      const [first, last] = graph.folds[fold] ?? [count, count];
+      const isFold = row === first && !open.has(fold);
+      if (isFold) folds[line] = fold;
+      const end = isFold ? last : row;
+      for (; row <= end; row += 1) lineOfRow[row] = line;
+      if (row > last) fold += 1;
+    }
+    return { lineOfRow, folds, count: line };
+  }
+
+  class Places {
+    items = [];
+    edges = [];
+    frames = [];
+    lines;
+    width;
+    height;
+    // The item that shows a box, by side.
+    #shown = [];
+
+    // `open` has the stretches that are not folded; `isApart` draws each side by itself.
+    constructor(graph, open, isApart) {
+      const { lineOfRow, folds, count } = linesOf(graph, open);
+      const lanes = Math.max(most(graph.lane), most(graph.way)) + 1;
+      this.lines = Array.from({ length: count }, () => []);
+      for (const side of isApart ? [0, 1] : [null]) {
+        this.#placeSide(graph, side, { lineOfRow, folds, left: side ? lanes : 0 });
+      }
+      const places = this.#closeLanes(lanes);
+      for (const shown of this.#shown) this.#frame(graph, shown);
+      this.width = most([...places.values()]) + BOX.width;
+      this.height = count * ROW - (ROW - BOX.height);
+    }
+
+    // What is folded leaves lanes empty: those that are used move together.
+    #closeLanes(lanes) {
+      const used = new Set(this.items.map(({ x }) => x));
+      for (const { way } of this.edges) if (way !== null) used.add(way);
+      const places = new Map();
+      for (const lane of [...used].sort((one, other) => one - other)) {
+        const gap = lane >= lanes ? 0.5 : 0;
+        places.set(lane, (places.size + gap) * LANE);
+      }
+      for (const item of this.items) item.x = places.get(item.x);
+      for (const edge of this.edges) edge.way = places.get(edge.way) ?? null;
+      return places;
+    }
+
+    itemOf(box, side) {
+      return this.#shown[side ?? 0]?.[box];
+    }
+
+    #placeSide(graph, side, { lineOfRow, folds, left }) {
+      const shown = new Array(graph.rows.length);
+      const ofFolds = new Map();
+      for (let box = 0; box < shown.length; box += 1) {
+        if (!isOnSide(graph, box, side)) continue;
+        const line = lineOfRow[graph.rows[box]];
+        const fold = folds[line];
+        if (fold === undefined) shown[box] = this.#add({ box, side, line }, graph.lane[box], left);
+        else if (ofFolds.has(fold)) shown[box] = ofFolds.get(fold);
+        else {
+          shown[box] = this.#add({ fold, side, line, boxes: [] }, graph.lane[box], left);
+          ofFolds.set(fold, shown[box]);
+        }
+        shown[box].boxes?.push(box);
+      }
+      this.#shown[side ?? 0] = shown;
+      this.#connect(graph, side, shown, left);
+    }
+
+    #add(item, lane, left) {
+      Object.assign(item, { x: left + lane, y: item.line * ROW, feeders: [], readers: [] });
+      item.index = this.items.push(item) - 1;
+      this.lines[item.line].push(item);
+      return item;
+    }
+
+    #connect(graph, side, shown, left) {
+      const seen = new Set();
+      graph.inputs.forEach((feeders, box) => {
+        const to = shown[box];
+        for (const feeder of feeders) {
+          const from = shown[feeder];
+          const only = onlySide(graph, feeder, box);
+          if (!from || !to || from === to || (side !== null && only === 1 - side)) continue;
+          const way = graph.way[feeder];
+          const isLong = to.line - from.line > 1 && way !== null;
+          const x = isLong ? left + way : null;
+          const key = `${from.index} ${to.index} ${x} ${only}`;
+          if (seen.has(key)) continue;
+          seen.add(key);
+          this.edges.push({ from, to, only, way: x });
+          from.readers.push(to);
+          to.feeders.push(from);
+        }
+      });
+    }
+
+    #frame(graph, shown) {
+      const found = new Map();
+      graph.part.forEach((part, box) => {
+        const item = shown[box];
+        if (part === null || !item) return;
+        const { x, y } = item;
+        const [left, top, right, bottom] = found.get(part) ?? [x, y, x, y];
+        found.set(part, [
+          Math.min(left, x), Math.min(top, y), Math.max(right, x), Math.max(bottom, y),
+        ]);
+      });
+      for (const [part, [left, top, right, bottom]] of found) {
+        this.frames.push({
+          part,
+          x: left - 9,
+          y: top - 9,
+          width: right - left + BOX.width + 18,
+          height: bottom - top + BOX.height + 18,
+        });
+      }
+    }
+  }
+
+  // The side that alone has a line; null if both have it.
+  function onlySide(graph, feeder, box) {
+    for (const side of [0, 1]) {
+      const state = MISSING[1 - side];
+      if (graph.state[feeder] === state || graph.state[box] === state) return side;
+      if (graph.only?.[side][box]?.includes(feeder)) return side;
+    }
+    return null;
+  }
+
+  // From the bottom of a box to the top of another, aside of the boxes between.
+  function pathOf({ from, to, way }) {
+    const half = BOX.width / 2;
+    const [x0, y0] = [from.x + half, from.y + BOX.height];
+    const [x1, y1] = [to.x + half, to.y];
+    const gap = ROW - BOX.height;
+    if (way === null) return `M${x0} ${y0}${curve(x0, y0, x1, y1)}`;
+    const x = way + half;
+    return `M${x0} ${y0}${curve(x0, y0, x, y0 + gap)}V${y1 - gap}${curve(x, y1 - gap, x1, y1)}`;
+  }
+
+  function curve(x0, y0, x1, y1) {
+    if (x0 === x1) return `V${y1}`;
+    const middle = (y0 + y1) / 2;
+    return `C${x0} ${middle} ${x1} ${middle} ${x1} ${y1}`;
+  }
+
+  return { BOX, ROW, STATES, Places, pathOf };
+})();

@@ -1,0 +1,84 @@
+"""What a picture of a graph shows: a box for each kernel, and the parts that changed."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class State(str, Enum):
+    """What became of a kernel between two sides; without another side it is the same.
+
+    `REFUSED`: the kernel now stands for other nodes of the model.
+    """
+
+    SAME = "same"
+    CHANGED = "changed"
+    REFUSED = "re-fused"
+    NEW = "new"
+    GONE = "gone"
+
+
+class Box(Struct, frozen=True, kw_only=True):
+    """One kernel. `inputs` are the boxes that feed it, by their indexes.
+
+    `only_before` and `only_after` are those of them that feed it on one of two sides. `values` has
+    its figure on each side, in the unit of the picture; None is unknown. `row` is the layer that a
+    page shows for it, and `part` the part of the picture that it belongs to, both by their indexes.
+    A kernel of layout only changes how a tensor lies in memory. The change of a figure is clear if
+    it is more than chance.
+    """
+
+    op_type: str
+    name: str
+    inputs: tuple[int, ...] = ()
+    only_before: tuple[int, ...] = ()
+    only_after: tuple[int, ...] = ()
+    values: tuple[float | None, ...] = (None,)
+    row: int | None = None
+    state: State = State.SAME
+    is_layout: bool = False
+    is_clear: bool = False
+    part: int | None = None
+
+    @property
+    def is_same(self) -> bool:
+        return self.state is State.SAME
+
+    @property
+    def change(self) -> float | None:
+        """How much more it is now; None if a side that has the kernel does not know its figure."""
+        if len(self.values) < 2:
+            return None
+        before, after = self.values
+        if self.state is State.NEW:
+            return after
+        if self.state is State.GONE:
+            return None if before is None else -before
+        return None if before is None or after is None else after - before
+
+
+class ChangedPart(Struct, frozen=True):
+    """Kernels that changed together: what happened, and how much longer they take now."""
+
+    text: str
+    change_ms: float
+    interval_ms: tuple[float, float] | None = None
+
+
+class Picture(Struct, frozen=True):
+    """The kernels of one model, or of two as one graph; `unit` is that of their figures.
+
+    Without `boxes`, `reason` is a sentence that says why there are none.
+    """
+
+    boxes: tuple[Box, ...]
+    unit: str = "ms"
+    sides: tuple[str, ...] = ("",)
+    parts: tuple[ChangedPart, ...] = ()
+    reason: str = ""
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.sides) == 2
