@@ -28,6 +28,7 @@ from pytest_modelperf.cli.options import (
     model_setup,
     request_of,
     size_options,
+    svg_option,
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
@@ -133,6 +134,7 @@ class InterpreterOptions(Struct, frozen=True):
 @csv_option("Write the figures as CSV")
 @html_option("Write a page for a browser")
 @markdown_option("Write a report in Markdown")
+@svg_option
 @takes_records(
     cases=CaseSpec,
     measuring=MeasuringSettings,
@@ -299,6 +301,10 @@ def _write_comparison(
         write(outputs.csv_file, render_comparison_csv(result))
     if outputs.html_file is not None:
         write(outputs.html_file, _render_page(result, wording, is_here=is_here))
+    if outputs.svg_file is not None:
+        from pytest_modelperf.comparing.svg import render_comparison_svg
+
+        write(outputs.svg_file, render_comparison_svg(result))
     if outputs.markdown_file is not None:
         from pytest_modelperf.comparing.markdown import render_markdown
 

@@ -108,6 +108,9 @@ class OutputOptions(Struct, frozen=True):
     html_file: str | None = None
     markdown_file: str | None = None
     trace_file: str | None = None
+    svg_file: str | None = None
+    node_data_file: str | None = None
+    annotated_file: str | None = None
 
     def check(self, *models: str, input_file: Path | None = None) -> bool:
         """Whether the report is shown, as no file goes to standard output.
@@ -122,6 +125,9 @@ class OutputOptions(Struct, frozen=True):
             "--html": self.html_file,
             "--markdown": self.markdown_file,
             "--trace": self.trace_file,
+            "--svg": self.svg_file,
+            "--node-data": self.node_data_file,
+            "--annotated": self.annotated_file,
         }
         is_shown = check_report_files(
             targets, models, None if input_file is None else str(input_file)
@@ -279,6 +285,10 @@ def html_option(of_file: str) -> Option:
 
 def markdown_option(of_file: str) -> Option:
     return _output_option("markdown", of_file)
+
+
+def svg_option(command: Command) -> Command:
+    return _output_option("svg", "Write the graph of the kernels as an SVG picture")(command)
 
 
 def _output_option(kind: str, of_file: str) -> Option:

@@ -25,6 +25,7 @@ from pytest_modelperf.cli.options import (
     request_of,
     setup_of,
     size_options,
+    svg_option,
     takes_records,
     top_option,
 )
@@ -141,6 +142,19 @@ class RooflineOptions(Struct, frozen=True):
 @csv_option("Write the layers as CSV")
 @html_option("Write a page for a browser")
 @markdown_option("Write the report in Markdown")
+@svg_option
+@click.option(
+    "--node-data",
+    "node_data_file",
+    metavar="F",
+    help="Write the figures of the nodes for Model Explorer, as its node data; - for stdout.",
+)
+@click.option(
+    "--annotated",
+    "annotated_file",
+    metavar="F",
+    help="Write a copy of the model whose nodes carry their figures, which Netron shows.",
+)
 @click.option(
     "--trace",
     "trace_file",
@@ -185,6 +199,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --batch 1,8 --cores 1,2
     modelperf profile model.onnx --dim seq=64 --max-seconds 30 --json profile.json
     modelperf profile model.onnx --trace trace.json --html profile.html
+    modelperf profile model.onnx --svg graph.svg --annotated for-netron.onnx
     modelperf profile model.onnx --roofline
     modelperf profile model.onnx --batch 1 --cores 4 --name baseline
     modelperf profile decoder.onnx --prompt 128 --generate 64
@@ -221,7 +236,8 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
         else:
             result = _measure(model, request, setup, extensions)
         found = _find_rooflines(result, setup, rooflines)
-    _show_profile(result, found, layers.view(static=static_only), outputs, is_shown=is_shown)
+    view = layers.view(static=static_only)
+    _show_profile(model, result, found, view, outputs, is_shown=is_shown)
     if not static_only:
         if kept is not None:
             click.echo(kept.keep(result, found), err=not is_shown)
@@ -297,7 +313,8 @@ def _find_rooflines(
     return found.by_case
 
 
-def _show_profile(
+def _show_profile(  # noqa: PLR0913  # what is shown, and where
+    model: str,
     result: Profile,
     rooflines: Mapping[str, Roofline],
     view: LayerView,
@@ -324,6 +341,21 @@ def _show_profile(
 
         now = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_profile_page(result, made=now))
+    if outputs.svg_file is not None:
+        from pytest_modelperf.profiler.shown.svg import render_profile_svg
+
+        write(outputs.svg_file, render_profile_svg(result))
+    if outputs.node_data_file is not None:
+        from pytest_modelperf.profiler.shown.node_notes import dump_node_data
+
+        write(outputs.node_data_file, dump_node_data(result))
+    if outputs.annotated_file is not None:
+        from pytest_modelperf.graph.annotated import write_annotated
+        from pytest_modelperf.graph.model_file import open_model
+        from pytest_modelperf.profiler.shown.node_notes import node_notes
+
+        notes = node_notes(result)
+        write_annotated(open_model(model), notes, outputs.annotated_file)
     if outputs.trace_file is not None:
         from pytest_modelperf.tracing.profile_trace import dump_trace
 
