@@ -18,13 +18,13 @@ from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture, S
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, ms_decimals
 
-_WIDTH, _HEIGHT = 184, 46
-_LANE, _ROW = 212, 78
+_WIDTH, _HEIGHT = 200, 46
+_LANE, _ROW = 228, 78
 _MARGIN = 24
 _HEAD = 58
 _FOOT = 34
 _LEAST_WIDTH = 460
-_TITLE, _NAME = 22, 26
+_TITLE, _NAME = 25, 29
 _LEAST_DECIMALS = 3
 _NO_KERNELS = "The kernels of this case were not timed."
 # Colours are mixed in so many steps.
@@ -179,7 +179,7 @@ class _Drawing:
             f"<title>{_clean(f'{box.op_type} {box.name} {figure}')}</title>"
             f'<rect class="box {tone}{heat} {_STATES.get(box.state, "")}" width="{_WIDTH}" '
             f'height="{_HEIGHT}" rx="{corner}"/>'
-            f"{self._bar((box.values[-1] or 0.0) / self._total)}"
+            f"{'' if box.is_layout else self._bar((box.values[-1] or 0.0) / self._total)}"
             f"{_words('op', 9, 18, _cut(box.op_type, _TITLE - len(figure)))}"
             f"{_words('end', _WIDTH - 9, 18, figure)}"
             f"{_words('name', 9, 35, name)}</g>"

@@ -2,8 +2,8 @@
 modelperf.graphPlaces = (() => {
   "use strict";
 
-  const BOX = { width: 184, height: 46 };
-  const LANE = 212;
+  const BOX = { width: 200, height: 46 };
+  const LANE = 228;
   const ROW = 78;
   const STATES = ["same", "changed", "re-fused", "new", "gone"];
   // What stands on one side only is hidden on the other.

@@ -11,7 +11,7 @@ modelperf.graphView = (() => {
   const READABLE = 0.4;
   const MARGIN = 24;
   // How many characters fit into a line of a box: its title with the figure, and its name.
-  const TEXT = { title: 22, name: 26 };
+  const TEXT = { title: 25, name: 29 };
   // A finger or mouse that moves less than this has clicked.
   const CLICK = 5;
   const MAP = { width: 96, height: 140 };
