@@ -250,7 +250,7 @@ class _Drawing:
             yield (
                 f'<rect class="frame {tone}" x="{left}" y="{top}" width="{width}" '
                 f'height="{height}" rx="8"><title>{_clean(part.text)}</title></rect>'
-                f"{_words(f'op {tone}', left + 4, top - 5, self._part_text(part))}"
+                f"{_words(f'op above {tone}', left + 4, top - 5, self._part_text(part))}"
             )
 
     def _part_text(self, part: ChangedPart) -> str:
@@ -332,6 +332,8 @@ def _rules(theme: _Theme) -> Iterator[str]:
     yield f".paper {{fill: {theme.paper}}} text {{fill: {theme.text}}}"
     yield f".muted {{fill: {theme.muted}; font-size: 11px}} .op, .title {{font-weight: 600}}"
     yield ".end {text-anchor: end} .name {font-size: 11px; fill-opacity: 0.8}"
+    # Lines that cross it leave the figure of a part readable.
+    yield f".above {{paint-order: stroke; stroke: {theme.paper}; stroke-width: 4px}}"
     yield f".bar {{fill: {theme.muted}}}"
     yield f".box {{fill: {theme.box}; stroke: {_mixed(theme.box, theme.muted, 0.55)}}}"
     yield f".line {{fill: none; stroke: {theme.muted}; stroke-width: 1.3}}"
