@@ -16,7 +16,7 @@ from statistics import median
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.structure import Graph, Node, PlanGraph, PlanNode
+from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.fusion import (
     KernelPlace,
@@ -32,7 +32,12 @@ from pytest_modelperf.profiler.measurements import (
     LayerTime,
     RowKind,
 )
-from pytest_modelperf.profiler.plan_steps import feeding_steps, step_indexes
+from pytest_modelperf.profiler.plan_steps import (
+    PlanStep,
+    plan_steps,
+    step_indexes,
+    without_idle_bodies,
+)
 from pytest_modelperf.stats.calm import CalmTime, calm_time, make_blocks, tick_median
 
 _KINDS = tuple(RowKind)
@@ -78,7 +83,8 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     times = table.finished(timing, run, latency_ns, waits=waits)
     if plan is None:
         return Attributed(times, None)
-    return Attributed(times, table.kernels_of(plan, step_indexes(plan, run.kernels), times))
+    steps = plan_steps(plan)
+    return Attributed(times, table.kernels_of(steps, step_indexes(steps, run.kernels), times))
 
 
 def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
@@ -205,19 +211,13 @@ def _key_of(time: LayerTime) -> _RowKey:
     return time.kind, time.kernel if time.layer is None else time.layer
 
 
-def _graph_kernel(
-    step: PlanNode, inputs: tuple[int, ...], spent: Sequence[tuple[_RowKey, float]]
-) -> GraphKernel:
-    if not spent:
-        return GraphKernel(op_type=step.op_type, inputs=inputs, kind=inserted_kind(step.op_type))
-    kind, at = spent[0][0]
-    return GraphKernel(
-        op_type=step.op_type,
-        inputs=inputs,
-        kind=kind,
-        layer=at if isinstance(at, int) else None,
-        ns=math.fsum(ns for _, ns in spent),
-    )
+def _graph_kernel(step: PlanStep, spent: tuple[_RowKey, float] | None) -> GraphKernel:
+    op_type = step.node.op_type
+    if spent is None:
+        return GraphKernel(op_type=op_type, inputs=step.inputs, kind=inserted_kind(op_type))
+    (kind, at), ns = spent
+    layer = at if isinstance(at, int) else None
+    return GraphKernel(op_type=op_type, inputs=step.inputs, kind=kind, layer=layer, ns=ns)
 
 
 class LayerTable:
@@ -227,7 +227,7 @@ class LayerTable:
         self._layers = layers
         self._indexes = indexes
         self._rows: dict[_RowKey, _Row] = {}
-        self._added: list[tuple[_RowKey, str, float]] = []
+        self._added: list[tuple[_RowKey, float]] = []
 
     def add(
         self, kernel: Kernel, place: KernelPlace, time: CalmTime, part: int | None = None
@@ -237,7 +237,7 @@ class LayerTable:
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = place.kind, kernel.op_type if shown is None else shown
         row = self._rows.setdefault(key, _Row(place.kind, shown))
-        self._added.append((key, kernel.op_type, time.ns))
+        self._added.append((key, time.ns))
         row.times.append((time, kernel))
         row.covered |= covered
         if part is not None:
@@ -277,28 +277,25 @@ class LayerTable:
         return tuple(times)
 
     def kernels_of(
-        self, plan: PlanGraph, steps: Sequence[int | None], times: Sequence[LayerTime]
+        self, steps: Sequence[PlanStep], ran: Sequence[int | None], times: Sequence[LayerTime]
     ) -> tuple[GraphKernel, ...]:
-        """The kernels of a plan; `steps` are those of the kernels that were added, in this order.
+        """The kernels of a plan; `ran` are the steps of those that were added, in this order.
 
         `times` are those of the rows. Kernels of one row share its time as they shared it when
         they ran.
         """
         spent = {_key_of(time): time.ns for time in times}
         rows = {key: (row.time.ns, spent.get(key, 0.0)) for key, row in self._rows.items()}
-        of_steps: dict[int, list[tuple[_RowKey, float]]] = {}
-        for step, (key, op_type, ns) in zip(steps, self._added, strict=True):
+        found: dict[int, tuple[_RowKey, float]] = {}
+        for step, (key, ns) in zip(ran, self._added, strict=True):
             if step is None:
                 continue
             ran_ns, shown_ns = rows[key]
-            own = shown_ns * ns / ran_ns if ran_ns else 0.0
-            # A kernel in a body is added to the one that holds it.
-            place = 0 if op_type == plan.nodes[step].op_type else len(of_steps.get(step, ()))
-            of_steps.setdefault(step, []).insert(place, (key, own))
-        inputs = feeding_steps(plan)
+            before = found[step][1] if step in found else 0.0
+            found[step] = key, before + (shown_ns * ns / ran_ns if ran_ns else 0.0)
         return tuple(
-            _graph_kernel(step, inputs[index], of_steps.get(index, ()))
-            for index, step in enumerate(plan.nodes)
+            _graph_kernel(step, found.get(at))
+            for at, step in without_idle_bodies(steps, ran).items()
         )
 
     def _in_order(self) -> list[_Row]:

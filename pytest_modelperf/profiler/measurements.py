@@ -227,7 +227,7 @@ class GraphKernel(Struct, frozen=True, kw_only=True):
     """One kernel of a plan, and the kernels that it gets its inputs from, by their indexes.
 
     `kind` and `layer` name the row of layer times that has its time. `ns` is its own time in one
-    inference, the time of what its bodies run included; None if it was not measured.
+    inference, without that of kernels in its bodies; None if it was not measured.
     """
 
     op_type: str

@@ -1,44 +1,66 @@
-"""The steps of a plan: which of them feed each other, and which of them a profile timed."""
+"""The steps of a plan and its bodies: which feed each other, and which of them a profile timed."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.measurements import Kernel
 
 
-def feeding_steps(plan: PlanGraph) -> tuple[tuple[int, ...], ...]:
-    """For each step the steps that make its inputs, by their indexes; those of its bodies too."""
-    makers = {name: at for at, step in enumerate(plan.nodes) for name in step.outputs if name}
-    return tuple(
-        tuple(dict.fromkeys(makers[n] for n in _read_names(step) if makers.get(n, at) < at))
-        for at, step in enumerate(plan.nodes)
-    )
+class PlanStep(Struct, frozen=True, eq=False):
+    """One step, and the steps that make its inputs, by their indexes.
+
+    `body` numbers the body that it stands in, 0 for the plan itself. The first steps of a body are
+    fed by the step that has the body.
+    """
+
+    node: PlanNode
+    inputs: tuple[int, ...]
+    body: int = 0
 
 
-def _read_names(step: PlanNode) -> Iterator[str]:
-    yield from step.inputs
-    for body in step.bodies.values():
-        for inner in body.nodes:
-            yield from _read_names(inner)
+def plan_steps(plan: PlanGraph) -> tuple[PlanStep, ...]:
+    """All steps of a plan; those of a body follow the step that has the body."""
+    found: list[PlanStep] = []
+    _add(plan, {}, None, found)
+    return tuple(found)
 
 
-def step_indexes(plan: PlanGraph, kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
-    """The step that each kernel is, or that has it in a body; None if the plan has none like it.
+def _add(
+    plan: PlanGraph, outer: Mapping[str, int], holder: int | None, found: list[PlanStep]
+) -> None:
+    makers = dict(outer)
+    # A body is known by the first of its steps.
+    body = 0 if holder is None else len(found)
+    for node in plan.nodes:
+        at = len(found)
+        inputs = tuple(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
+        if holder is not None and all(feeder <= holder for feeder in inputs):
+            inputs = tuple(dict.fromkeys((holder, *inputs)))
+        found.append(PlanStep(node, inputs, body))
+        for inner in node.bodies.values():
+            _add(inner, makers, at, found)
+        makers.update({name: at for name in node.outputs if name})
+
+
+def step_indexes(steps: Sequence[PlanStep], kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
+    """The step that each kernel is; None if there is none like it.
 
     Kernels run in the order of the plan. An engine names an unnamed step by its operator and a
     number, so the first kernel of an operator is the first there.
     """
     named: dict[tuple[str, str], int] = {}
     unnamed: dict[str, deque[int]] = {}
-    for at, step in enumerate(plan.nodes):
-        for each in _with_inner(step):
-            if each.name:
-                named.setdefault((each.name, each.op_type), at)
-            else:
-                unnamed.setdefault(each.op_type, deque()).append(at)
+    for at, step in enumerate(steps):
+        if step.node.name:
+            named.setdefault((step.node.name, step.node.op_type), at)
+        else:
+            unnamed.setdefault(step.node.op_type, deque()).append(at)
     found: list[int | None] = []
     for kernel in kernels:
         place = named.get((kernel.name, kernel.op_type))
@@ -48,8 +70,19 @@ def step_indexes(plan: PlanGraph, kernels: Sequence[Kernel]) -> tuple[int | None
     return tuple(found)
 
 
-def _with_inner(step: PlanNode) -> Iterator[PlanNode]:
-    yield step
-    for body in step.bodies.values():
-        for inner in body.nodes:
-            yield from _with_inner(inner)
+def without_idle_bodies(
+    steps: Sequence[PlanStep], ran: Sequence[int | None]
+) -> Mapping[int, PlanStep]:
+    """The steps by their indexes, but those of a body of which none ran: a branch not taken.
+
+    The inputs of a step are those that are left, by their places among these.
+    """
+    bodies = {0, *(steps[at].body for at in ran if at is not None)}
+    kept = [at for at, step in enumerate(steps) if step.body in bodies]
+    places = {at: place for place, at in enumerate(kept)}
+    return {
+        at: replace(
+            steps[at], inputs=tuple(places[each] for each in steps[at].inputs if each in places)
+        )
+        for at in kept
+    }

@@ -25,6 +25,7 @@ from pytest_modelperf.profiler.measurements import (
     LayerTime,
     RowKind,
 )
+from pytest_modelperf.profiler.plan_steps import plan_steps
 from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.stats.calm import CalmTime, calm_time
 
@@ -165,5 +166,5 @@ def _side_times(
     for index, each in plan.kernels.items():
         table.add(each.kernel, each.place, CalmTime(times_ns[index]), part_of.get(index))
     times = table.times()
-    kernels = table.kernels_of(plan.steps, list(plan.kernels), times)
+    kernels = table.kernels_of(plan_steps(plan.steps), list(plan.kernels), times)
     return SideTimes((*times, *others), kernels)

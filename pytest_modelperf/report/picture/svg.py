@@ -172,7 +172,7 @@ class _Drawing:
         # By the root, so that one large kernel leaves the others their colours.
         heat = round(_STEPS * sqrt(abs(shown) / self._most)) if is_shown else 0
         tone = "better" if self._picture.is_pair and shown < 0 else "worse"
-        name = "" if box.name == box.op_type else _cut(box.name, _NAME)
+        name = "" if box.name == box.op_type else _end(box.name)
         corner = _HEIGHT // 2 if box.is_layout else 4
         return (
             f'<g transform="translate({self._x[item.lane]} {item.line * _ROW})">'
@@ -314,6 +314,11 @@ def _words(kind: str, x: float, y: float, text: str, more: str = "") -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: max(1, length - 1)]}…"
+
+
+def _end(name: str) -> str:
+    """A name that fits: names begin alike, so the end tells them apart."""
+    return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
 
 
 def _clean(text: str) -> str:

@@ -28,6 +28,9 @@ modelperf.graphView = (() => {
 
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
+  // Names begin alike: their ends tell them apart.
+  const end = (text, length) => (text.length > length ? `…${text.slice(1 - length)}` : text);
+
   class GraphView {
     element;
     #window;
@@ -242,7 +245,7 @@ modelperf.graphView = (() => {
       group.append(
         svg("text", { class: "title", x: 9, y: 18 }, cut(title, TEXT.title - figure.length)),
         svg("text", { class: "figure", x: width - 9, y: 18 }, figure),
-        svg("text", { class: "name", x: 9, y: 35 }, cut(name, TEXT.name)),
+        svg("text", { class: "name", x: 9, y: 35 }, end(name, TEXT.name)),
         svg("title", {}, [title, name, figure].filter(Boolean).join("\n")),
       );
       return group;
