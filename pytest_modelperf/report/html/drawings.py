@@ -11,7 +11,7 @@ _OWN = Path(__file__).parent
 # Every page has these. A room adds its own, which may use what these define.
 SHARED_STYLES = (_OWN / "page.css",)
 SHARED_SCRIPTS = tuple(
-    _OWN / name for name in ("page.js", "sides.js", "figures.js", "tables.js", "row_window.js")
+    _OWN / f"{name}.js" for name in ("page", "look", "sides", "figures", "tables", "row_window")
 )
 
 
@@ -32,3 +32,12 @@ class Drawings(Struct, frozen=True):
     styles: tuple[Path, ...] = ()
     scripts: tuple[Path, ...] = ()
     needs_plotly: bool = True
+
+    def plus(self, others: Drawings) -> Drawings:
+        """These parts and then the others, whose scripts may use what these define."""
+        return Drawings(
+            parts=(*self.parts, *others.parts),
+            styles=(*self.styles, *others.styles),
+            scripts=(*self.scripts, *others.scripts),
+            needs_plotly=self.needs_plotly or others.needs_plotly,
+        )

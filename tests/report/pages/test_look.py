@@ -1,0 +1,74 @@
+"""The look of the tables of an overview: figures in line, and names that break where words join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.report.html.overview import Overview
+from pytest_modelperf.report.tables import Column, Table
+from tests.report.pages.browser import OpenPage
+from tests.report.pages.conftest import without_charts
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+NAME = "resnet50-quantized_per_channel"
+# Where the text of a cell ends, without the room after it.
+POINT = """
+(cell) => {
+  const range = document.createRange();
+  const text = cell.firstChild;
+  const point = text.data.indexOf(".");
+  range.setStart(text, 0);
+  range.setEnd(text, point < 0 ? text.data.search(/\\D|$/) : point);
+  return range.getBoundingClientRect().right;
+}
+"""
+
+
+def opened(open_page: OpenPage, *cells: str, width: int = 1200) -> Page:
+    table = Table(
+        "",
+        (Column("case", is_text=True, is_name=True), Column("figure")),
+        tuple((NAME, cell) for cell in cells),
+        caption="One note.\nAnother note.",
+    )
+    html = render_case_page({"models": []}, Overview(tables=(table,)))
+    return open_page(without_charts(html), viewport={"width": width, "height": 900})
+
+
+@pytest.mark.parametrize(
+    "cells", [("6.708", "61.31", "1204"), ("6.7 ms", "61.31 ms", "1,204 ms")], ids=["plain", "unit"]
+)
+def test_decimal_points_of_a_column_stand_below_one_another(
+    open_page: OpenPage, cells: tuple[str, ...]
+) -> None:
+    page = opened(open_page, *cells)
+    found = page.locator("#overview td.number").all()
+    ends = [cell.evaluate(POINT) for cell in found if "," not in cell.inner_text()]
+    assert ends == pytest.approx([ends[0]] * len(ends), abs=2.5)
+
+
+def test_a_column_of_several_units_is_left_as_it_is(open_page: OpenPage) -> None:
+    page = opened(open_page, "6.708 k", "61.3 M")
+    pads = page.locator("#overview td.number").evaluate_all(
+        "all => all.map((cell) => cell.style.getPropertyValue('--missing'))"
+    )
+    assert pads == ["", ""]
+
+
+def test_a_name_breaks_after_what_joins_its_words_alone(open_page: OpenPage) -> None:
+    name = opened(open_page, "1", width=390).locator("#overview tbody .name").first
+    assert name.inner_text().replace("\n", "") == NAME
+    pieces = name.evaluate("cell => [...cell.childNodes].filter((n) => n.data).map((n) => n.data)")
+    assert pieces == ["resnet50-", "quantized_", "per_", "channel"]
+
+
+def test_notes_below_a_table_are_in_one_line(open_page: OpenPage) -> None:
+    notes = opened(open_page, "1").locator("#overview .hint")
+    tops = {round(box["y"]) for note in notes.all() if (box := note.bounding_box())}
+    assert notes.count() == 2
+    assert len(tops) == 1
