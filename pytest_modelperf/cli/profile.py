@@ -339,8 +339,13 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
     if outputs.html_file is not None:
         from pytest_modelperf.profiler.shown.page import render_profile_page
 
+        addition = None
+        if rooflines:
+            from pytest_modelperf.roofline.page import roofline_addition
+
+            addition = roofline_addition(rooflines)
         now = dt.datetime.now(dt.timezone.utc)
-        write(outputs.html_file, render_profile_page(result, made=now))
+        write(outputs.html_file, render_profile_page(result, made=now, addition=addition))
     if outputs.svg_file is not None:
         from pytest_modelperf.profiler.shown.svg import render_profile_svg
 

@@ -361,6 +361,20 @@ def test_graphs_that_were_only_counted_are_compared_by_type() -> None:
     assert {tuple(entry["counts"]) for entry in case["types"]} == {(1, 1)}
 
 
+def test_a_layer_has_the_same_number_on_the_pages_of_a_profile_and_of_a_comparison() -> None:
+    """A comparison has them in another order, and only some of them."""
+    profile = measured_classifier()
+    (alone,) = one_model(profile_data(profile))["cases"]
+    rows = [row for row in profile.cases[0].layers if row.static is not None]
+    changes = tuple(LayerChange(before=row, after=row) for row in rows[:0:-1])
+    (both,) = one_model(comparison_data(compared(replace(FASTER, layers=changes))))["cases"]
+    numbers = {layer["ids"][0]: layer["numbers"][0] for layer in alone["layers"]}
+    known = [layer for layer in both["layers"] if layer["states"] == ["ran", "ran"]]
+    assert known
+    for layer in known:
+        assert layer["numbers"] == [numbers[name] for name in layer["ids"]]
+
+
 # -- a run
 
 
@@ -637,7 +651,7 @@ def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
     (policy,) = (dict(a)["content"] for _, a in tags if ("http-equiv", POLICY) in a)
     assert str(policy).startswith("default-src 'none';")
     assert [dict(a)["id"] for tag, a in tags if tag == "section"] == [
-        "overview", "chart", "time", "rounds", "types", "depth", "graph", "kernels", "transitions",
+        "overview", "chart", "time", "rounds", "types", "icicle", "depth", "graph", "kernels", "transitions",
     ]  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.report.html.render import render_page
@@ -18,6 +20,7 @@ CASE_DRAWINGS = Drawings(
         Drawing("time", "Inference time"),
         Drawing("rounds", "Samples by round"),
         Drawing("types", "Performance summary"),
+        Drawing("icicle", "Cost by type, layer and kernel"),
         Drawing("depth", "Layers by depth"),
         Drawing("graph", "Graph"),
         Drawing("kernels", "Kernels"),
@@ -26,8 +29,10 @@ CASE_DRAWINGS = Drawings(
     styles=tuple(
         _FOLDER / f"{name}.css"
         for name in (
+            "kinds",
             "layers",
             "types",
+            "icicle",
             "kernel_filters",
             "kernels",
             "kernel_details",
@@ -38,12 +43,14 @@ CASE_DRAWINGS = Drawings(
     scripts=tuple(
         _FOLDER / f"{name}.js"
         for name in (
+            "kinds",
             "points",
             "chart",
             "time",
             "rounds",
             "layers",
             "types",
+            "icicle",
             "kernel_filters",
             "kernel_details",
             "kernels",
@@ -57,6 +64,30 @@ CASE_DRAWINGS = Drawings(
 )
 
 
-def render_case_page(data: Mapping[str, Any], overview: Overview | None = None) -> str:
+class PageAddition(Struct, frozen=True):
+    """What another room adds to the page of a profile.
+
+    `entries` has what the scripts of the added drawings read of each case, by its id.
+    """
+
+    drawings: Drawings
+    entries: Mapping[str, Mapping[str, Any]]
+
+
+def render_case_page(
+    data: Mapping[str, Any],
+    overview: Overview | None = None,
+    addition: PageAddition | None = None,
+) -> str:
     """Returns the page: what the overview says, and below it what the scripts draw of the data."""
-    return render_page(data, overview or Overview(), CASE_DRAWINGS)
+    if addition is None or not addition.entries:
+        return render_page(data, overview or Overview(), CASE_DRAWINGS)
+    models = [
+        {
+            **model,
+            "cases": [{**case, **addition.entries.get(case["id"], {})} for case in model["cases"]],
+        }
+        for model in data["models"]
+    ]
+    drawings = CASE_DRAWINGS.plus(addition.drawings)
+    return render_page({**data, "models": models}, overview or Overview(), drawings)

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.case_page import PageAddition, render_case_page
 from pytest_modelperf.profiler.shown.conditions import (
     describe_engine,
     doubt_lines,
@@ -21,8 +21,10 @@ from pytest_modelperf.profiler.shown.tables.static import summary_table, uncount
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 
 
-def render_profile_page(profile: Profile, *, made: dt.datetime | None = None) -> str:
-    return render_case_page(profile_data(profile), profile_overview(profile, made))
+def render_profile_page(
+    profile: Profile, *, made: dt.datetime | None = None, addition: PageAddition | None = None
+) -> str:
+    return render_case_page(profile_data(profile), profile_overview(profile, made), addition)
 
 
 def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overview:

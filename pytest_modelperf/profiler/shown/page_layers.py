@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.counting.records import Attribute, LayerType, StaticLayer
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
@@ -83,24 +84,37 @@ def profile_layers(case: CaseProfile) -> list[Entry]:
     """The layers in graph order, then the times that belong to none of them."""
     has_times = case.measured is not None and case.measured.layer_times is not None
     side = SideLayers.of(case.layers, "not there" if has_times else "ran")
+    layers = () if case.counted is None else case.counted.layers
+    side = replace(side, numbers={layer.id: number for number, layer in enumerate(layers)})
     return [layer_entry((row,), (side,), depth, NO_CHANGE) for depth, row in enumerate(case.layers)]
 
 
 class SideLayers(Struct, frozen=True):
     """All rows of one side: the names of its layers, and which of them ran in a kernel.
 
-    `absent` is the state of the others: missing, if this case has layer times.
+    `numbers` has the position of each layer in its graph, as far as its kernel tells it. `absent`
+    is the state of the layers that did not run: missing, if this case has layer times.
     """
 
     names: Mapping[str, str]
+    numbers: Mapping[str, int]
     ran: frozenset[str]
     absent: str
 
     @classmethod
     def of(cls, rows: Sequence[LayerRow], absent: str) -> SideLayers:
         layers = [layer for row in rows for layer in _layers_of(row)]
+        numbers = {
+            layer.id: number
+            for row in rows
+            if row.time is not None and row.time.layer is not None
+            for layer, number in zip(
+                _layers_of(row), (row.time.layer, *row.time.fused), strict=False
+            )
+        }
         ran = (layer.id for row in rows if row.time is not None for layer in _layers_of(row))
-        return cls({layer.id: layer.name or layer.id for layer in layers}, frozenset(ran), absent)
+        names = {layer.id: layer.name or layer.id for layer in layers}
+        return cls(names, numbers, frozenset(ran), absent)
 
     def name(self, layer_id: str) -> str:
         return self.names.get(layer_id, layer_id)
@@ -124,11 +138,16 @@ def layer_entry(
     known = [row for row in rows if row is not None]
     layers = [None if row is None else row.static for row in rows]
     times = [None if row is None else row.time for row in rows]
-    read = {name: LAYER_COLUMNS[name].read for name in ("name", "type", "precision")}
+    read = {name: column.read for name, column in LAYER_COLUMNS.items()}
     return {
         "type": read["type"](known[-1]),
         "is_layer": any(layer is not None for layer in layers),
         "depth": depth,
+        # The position in the graph of its side, which is the same on every page.
+        "numbers": [
+            None if layer is None else side.numbers.get(layer.id)
+            for layer, side in zip(layers, sides, strict=True)
+        ],
         "names": [None if row is None else read["name"](row) for row in rows],
         "ids": [None if layer is None else layer.id for layer in layers],
         "states": [side.state(row) for row, side in zip(rows, sides, strict=True)],
@@ -142,7 +161,14 @@ def layer_entry(
         ],
         "kernels": [None if ran is None else ran.kernel or None for ran in times],
         "macs": [None if layer is None else layer.macs for layer in layers],
+        "flops": [None if layer is None else layer.flops for layer in layers],
+        "memory": [None if layer is None else layer.memory_bytes for layer in layers],
+        "gmacs": [None if row is None else row.gmacs_per_second for row in rows],
         "params": [None if layer is None else layer.params for layer in layers],
+        # Known only if weights were read.
+        "sparsity": [None if row is None else read["sparsity"](row) for row in rows],
+        "patterns": [None if row is None else _pattern(row) for row in rows],
+        "effective_macs": [None if row is None else read["effective-macs"](row) for row in rows],
         "inputs": [None if layer is None else _shape(layer.input_shape) for layer in layers],
         "outputs": [None if layer is None else _shape(layer.output_shape) for layer in layers],
         "weights": [None if layer is None else layer.weight for layer in layers],
@@ -154,6 +180,12 @@ def layer_entry(
         "attributes": [None if layer is None else _attributes(layer) for layer in layers],
         **change,
     }
+
+
+def _pattern(row: LayerRow) -> str | None:
+    """The pattern of the zeros of a weight: `1x4, 2:4`."""
+    found = (LAYER_COLUMNS[name].read(row) for name in ("pattern", "n:m"))
+    return ", ".join(str(part) for part in found if part is not None) or None
 
 
 def _shape(shape: tuple[int | None, ...] | None) -> str | None:

@@ -2,7 +2,7 @@
 modelperf.figures = (() => {
   "use strict";
 
-  const { UNKNOWN } = modelperf;
+  const { UNKNOWN, format } = modelperf;
 
   // Whether a value of any kind is known.
   const isKnown = (value) => value !== null && value !== undefined;
@@ -38,6 +38,14 @@ modelperf.figures = (() => {
   const ratioText = (value) => (isKnown(value) ? `${value.toFixed(3)}x` : UNKNOWN);
   const wholeText = (value) => (isKnown(value) ? value.toLocaleString("en") : UNKNOWN);
 
+  // As in the tables of a terminal: `97.49 MiB`, `512 B`.
+  function bytesText(value) {
+    if (!isKnown(value)) return UNKNOWN;
+    const prefixes = ["", "Ki", "Mi", "Gi", "Ti"];
+    const power = Math.min(4, Math.floor(Math.log2(Math.max(1, value * 1.00005)) / 10));
+    return `${power ? format.number(value / 1024 ** power) : value} ${prefixes[power]}B`;
+  }
+
   function rangeText(interval, decimals) {
     if (!interval) return "";
     return interval.map((bound) => changeText(bound, decimals)).join(" … ");
@@ -65,6 +73,7 @@ modelperf.figures = (() => {
     halfWidthText,
     ratioText,
     wholeText,
+    bytesText,
     rangeText,
     isSure,
     tone,

@@ -275,10 +275,16 @@ const modelperf = (() => {
     for (const { target } of entries) {
       const width = target.clientWidth;
       if (width && target.layout && target.layout.width !== width) {
-        Plotly.relayout(target, { width });
+        Plotly.relayout(target, { width }).then(() => skipButtons(target));
       }
     }
   });
+
+  // The buttons of a chart are for a mouse alone: Tab would stop at ten of them for each chart.
+  function skipButtons(div) {
+    for (const button of div.querySelectorAll(".modebar-btn")) button.tabIndex = -1;
+    return div;
+  }
 
   // Draws or updates a chart in the colours of the theme and the width of its place.
   function plot(div, traces, layout = {}, config = {}) {
@@ -292,7 +298,7 @@ const modelperf = (() => {
       displayModeBar: isTouched ? false : "hover",
       modeBarButtonsToRemove: ["lasso2d", "select2d"],
       ...config,
-    });
+    }).then(skipButtons);
   }
 
   function themed(layout, isTouched) {

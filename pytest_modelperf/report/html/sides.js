@@ -36,6 +36,13 @@ modelperf.sides = (() => {
     };
   }
 
+  // Where an axis ends that shows all values: with their error bars, as far as these leave at least
+  // half of it to the values. A longer bar is cut, and its interval is in the text of its point.
+  function axisEnd(values, intervals) {
+    const highest = Math.max(...values);
+    return Math.min(Math.max(highest, ...intervals.map((each) => each?.[1] ?? 0)), 2 * highest);
+  }
+
   // `6.708 ms (6.701 … 6.722)`
   function figure(value, interval, unit) {
     const text = `${format.number(value)} ${unit}`;
@@ -58,8 +65,10 @@ modelperf.sides = (() => {
 
   // A box that scrolls on a phone instead of the page.
   function table(head, rows) {
-    return el("div", { class: "scroll", tabindex: "0" }, el("table", {},
-      el("thead", {}, row(head, true)), el("tbody", {}, rows.map((cells) => row(cells, false)))));
+    const made = el("table", {},
+      el("thead", {}, row(head, true)), el("tbody", {}, rows.map((cells) => row(cells, false))));
+    modelperf.look.alignFigures(made);
+    return el("div", { class: "scroll", tabindex: "0" }, made);
   }
 
   const sideLabel = (view, side) => view.sides[side].label;
@@ -70,7 +79,7 @@ modelperf.sides = (() => {
     el("span", { class: `side side-${side ? "b" : "a"}`, text: sideLabel(view, side) });
 
   return {
-    title, look, barMarker, errorBars, figure, short, table,
+    title, look, barMarker, errorBars, axisEnd, figure, short, table,
     sideLabel, sideTag, sideIndexes, hasTwo,
   };
 })();

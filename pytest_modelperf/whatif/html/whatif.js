@@ -11,7 +11,7 @@
 
   class WhatIf {
     #entry;
-    #speedups = el("div", { class: "plot", role: "img", "aria-label":
+    #speedups = el("div", { class: "plot", role: "figure", "aria-label":
       "How many times as fast each level is; the same figures are in the overview." });
     #remarks = el("div", { "aria-live": "polite" });
     #printNote = el("p", { class: "print-note" });

@@ -4,7 +4,7 @@ modelperf.whatifLevels = (() => {
 
   const { UNKNOWN, chartText, chosen, colors, el, isKnown, plot } = modelperf;
   const { known, msText, shareText, sum } = modelperf.figures;
-  const { errorBars } = modelperf.sides;
+  const { errorBars, short } = modelperf.sides;
   const { numberCell } = modelperf.tables;
 
   const ALL = "all";
@@ -152,8 +152,12 @@ modelperf.whatifLevels = (() => {
       return isKnown(low) && isKnown(high) ? [low, high] : null;
     });
     const { text, muted } = colors();
-    const ends = known([...values, ...bounds.flat(), 1]);
-    const margin = 0.12 * (Math.max(...ends) - Math.min(...ends) || 1);
+    const [least, most] = [Math.min(...values, 1), Math.max(...values, 1)];
+    // A long error bar is cut before it flattens the chart.
+    const room = Math.max(most - least, 0.1 * most);
+    const ends = known([...values, ...bounds.flat(), 1]).map((end) =>
+      Math.min(most + room, Math.max(least - room, end)));
+    const margin = 0.12 * (Math.max(...ends) - Math.min(...ends));
     const trace = {
       type: "scatter",
       mode: "markers",
@@ -180,7 +184,7 @@ modelperf.whatifLevels = (() => {
       },
       yaxis: {
         type: "category", autorange: "reversed", automargin: true, fixedrange: true,
-        tickvals: named, ticktext: named,
+        tickvals: named, ticktext: shown.map((index) => short(levels[index].title, 24)),
       },
       shapes: [{
         type: "line", x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1, layer: "below",

@@ -21,7 +21,7 @@ modelperf.whatifTypes = (() => {
     #decimals;
     #choice = null;
     #sort = { id: "ms-0", isDescending: true };
-    #chart = el("div", { class: "plot", role: "img", "aria-label":
+    #chart = el("div", { class: "plot", role: "figure", "aria-label":
       "The time of each layer type; the same figures are in the table below." });
     #hint = el("p", { class: "hint" });
     #table = el("table", { class: "types-table whatif-types" });

@@ -28,7 +28,7 @@ window.Plotly = {
     Object.assign(div, { data, layout, on() {}, removeAllListeners() {} });
     return Promise.resolve(div);
   },
-  relayout() {},
+  relayout: () => Promise.resolve(),
 };
 """
 _PLOTLY = re.compile(r'(<script type="application/gzip" id="plotly">)[^<]*')

@@ -414,6 +414,24 @@ def test_no_chart_has_a_button_that_sends_it_somewhere(drawn_sweep: Page) -> Non
     assert not [title for title in titles if "Share" in title or "Plotly" in title]
 
 
+def test_tab_stops_at_no_button_of_a_chart(drawn_sweep: Page) -> None:
+    stops = drawn_sweep.locator(".modebar-btn").evaluate_all("all => all.map(b => b.tabIndex)")
+    assert set(stops) == {-1}
+
+
+@pytest.mark.parametrize(("times", "most"), [(1.2, 1.2), (50.0, 2.0)])
+def test_a_long_error_bar_leaves_half_of_the_axis_to_the_values(
+    open_data: OpenData, times: float, most: float
+) -> None:
+    data = copy.deepcopy(PAGES["profile"])
+    percentiles = _model(data)["cases"][0]["latency"][0]["percentiles"]
+    longest = max(each["ms"] for each in percentiles if each["ms"])
+    percentiles[0]["high"] = times * longest
+    page = open_data(data, draws=False)
+    axis = page.evaluate("document.querySelector('#time .plot').layout.yaxis.range")
+    assert axis == pytest.approx([0, 1.05 * most * longest])
+
+
 def test_a_run_without_a_model_has_the_overview_only(open_data: OpenData) -> None:
     page = open_data({"models": []}, draws=False)
     assert page.evaluate("document.documentElement.dataset.state") == "ready"

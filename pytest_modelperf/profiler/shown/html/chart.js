@@ -3,7 +3,7 @@
   "use strict";
 
   const { UNKNOWN, chartText, choose, colors, drawSections, el, format, picker, plot } = modelperf;
-  const { errorBars, figure, look, short, table, title } = modelperf.sides;
+  const { axisEnd, errorBars, figure, look, short, table, title } = modelperf.sides;
   const { findSweetSpot, isMeasured, pair, parseThreshold, threshold } = modelperf.points;
   let isLogarithmic = false;
   let nextOfOne = "b";
@@ -21,7 +21,7 @@
         el("p", { class: "muted", text: "No configuration could be measured." }), failures(model));
     }
     nextOfOne = "b";
-    const chart = el("div", { class: "plot", role: "img", "aria-label":
+    const chart = el("div", { class: "plot", role: "figure", "aria-label":
       "Latency and throughput of every configuration; the same figures are in the table below." });
     const parts = {
       chart,
@@ -212,12 +212,13 @@
 
   function layout(model, limit, flags) {
     const points = model.points.flat().filter(isMeasured);
-    const highest = Math.max(...points.map((point) => (point.interval_ms ?? [0, point.ms])[1]));
+    const times = points.map((point) => point.ms);
+    const rates = points.map((point) => point.per_second);
+    const highest = axisEnd(times, points.map((point) => point.interval_ms));
     // A threshold far beyond all points would squeeze them.
     const isShown = limit !== null && limit < 1.5 * highest;
-    const x = axis(points.map((point) => point.ms), Math.max(highest, isShown ? limit : 0));
-    const y = axis(points.map((point) => point.per_second),
-      Math.max(...points.map((point) => (point.per_second_interval ?? [0, point.per_second])[1])));
+    const x = axis(times, Math.max(highest, isShown ? limit : 0));
+    const y = axis(rates, axisEnd(rates, points.map((point) => point.per_second_interval)));
     return {
       height: 460, hovermode: "closest",
       // The zoom stays when A, B or the threshold change.
@@ -225,7 +226,7 @@
       xaxis: { title: "p50 latency (ms)", ...x },
       yaxis: { title: "items a second", ...y },
       shapes: isShown ? beyond(limit, highest) : [],
-      annotations: isShown ? [...flags, limitText(limit)] : flags,
+      annotations: isShown ? [...flags, limitText(limit, highest)] : flags,
     };
   }
 
@@ -251,10 +252,12 @@
     ];
   }
 
-  function limitText(limit) {
+  function limitText(limit, highest) {
+    // Near the right edge it would be cut.
+    const xanchor = limit > 0.75 * highest ? "right" : "left";
     return {
       x: isLogarithmic ? Math.log10(limit) : limit, y: 0, yref: "paper", yanchor: "bottom",
-      xanchor: "left", showarrow: false, text: `beyond ${limit} ms`,
+      xanchor, showarrow: false, text: `beyond ${limit} ms`,
       font: { color: colors().muted, size: 12 },
     };
   }

@@ -117,7 +117,8 @@
         ...trace,
         type: "scatter",
         mode: this.#isMany ? "lines" : "lines+markers",
-        line: { color: marker.color, width: this.#isMany ? 1 : 1.5, dash },
+        // No time lies between two layers, so steps lead from one to the next.
+        line: { color: marker.color, width: this.#isMany ? 1 : 1.5, dash, shape: "hvh" },
         marker: { color: marker.color, size: 5, symbol },
       };
     }

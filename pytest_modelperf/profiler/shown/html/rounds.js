@@ -14,7 +14,7 @@
     if (!sides.some(({ rounds }) => rounds.length)) {
       return view.case ? say(root, "There are no samples by round.") : hide(root);
     }
-    const chart = el("div", { class: "plot", role: "img", "aria-label": describe(sides) });
+    const chart = el("div", { class: "plot", role: "figure", "aria-label": describe(sides) });
     const box = el("input", { type: "checkbox", on: { change: () => {
       hasExtremes = box.checked;
       update();

@@ -3,7 +3,7 @@
   "use strict";
 
   const { el, format, hide, isKnown, plot, say, toggle } = modelperf;
-  const { barMarker, errorBars, figure, short, title } = modelperf.sides;
+  const { axisEnd, barMarker, errorBars, figure, short, title } = modelperf.sides;
   const { isSweep, sidesOfPair } = modelperf.points;
   const KINDS = [["latency", "Latency"], ["throughput", "Throughput"]];
   let kind = "latency";
@@ -14,7 +14,7 @@
     if (!bars.some(({ value }) => isKnown(value))) {
       return view.case ? say(root, "Nothing was measured.") : hide(root);
     }
-    const chart = el("div", { class: "plot", role: "img" });
+    const chart = el("div", { class: "plot", role: "figure" });
     const note = el("p", { class: "hint" });
     const update = () => {
       chart.setAttribute("aria-label", describe(groups[kind]));
@@ -90,12 +90,14 @@
         textposition: "none", hovertemplate: "%{text}<extra></extra>",
       };
     });
+    const known = groups.flatMap(({ bars }) => bars).filter(({ value }) => isKnown(value));
+    const end = axisEnd(known.map(({ value }) => value), known.map(({ bounds }) => bounds));
     plot(chart, traces, {
       bargap: 0.35, bargroupgap: 0.06, showlegend: true, margin: { l: 56, r: 16, t: 32, b: 30 },
       xaxis: { tickvals: places.map((_, i) => i), ticktext: places.map((place) => short(place)),
         range: [-0.6, places.length - 0.4], fixedrange: true, showgrid: false, zeroline: false },
       yaxis: {
-        title: groups[0].unit === "ms" ? "latency (ms)" : "items a second", rangemode: "tozero",
+        title: groups[0].unit === "ms" ? "latency (ms)" : "items a second", range: [0, 1.05 * end],
       },
     });
   }

@@ -6,6 +6,7 @@
   const { barMarker, hasTwo, short, sideIndexes, sideLabel, sideTag } = modelperf.sides;
   const { decimalsFor, isKnown, known, largest, latest, msText } = modelperf.figures;
   const { shareText, sum, timeText, wholeText } = modelperf.figures;
+  const { kindMark } = modelperf.kinds;
   const { changeCell, nameText, note, numberCell, scrollBox } = modelperf.tables;
   const { shareCell, sortableHead, sortedBy } = modelperf.tables;
 
@@ -132,7 +133,7 @@
       }
       if (isFirst) {
         const name = el("th", { scope: "rowgroup", rowspan: both, class: "text" });
-        name.append(nameText(type.type));
+        name.append(kindMark(type.type, type.is_layer), nameText(type.type));
         if (!type.is_layer) name.append(el("small", { text: "beside the layers" }));
         cells.push(name);
       }
@@ -202,7 +203,7 @@
       const order = sortedBy(shown, (type) => largest(type.ms), true);
       const traces = sideIndexes(this.#view).map((side) => this.#trace(order, side));
       // The figures are beside the bars.
-      const widest = 1.3 * largest(traces.flatMap(({ x }) => x));
+      const widest = 1.5 * largest(traces.flatMap(({ x }) => x));
       const lines = order.length * (hasTwo(this.#view) ? 34 : 24);
       modelperf.plot(this.#chart, traces, {
         height: lines + 90,

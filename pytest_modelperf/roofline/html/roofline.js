@@ -1,0 +1,183 @@
+// The roofline of a case: each layer by its MACs for each byte and its rate, below the roofs that
+// the peaks of the machine are, and a table of what there is to gain.
+(() => {
+  "use strict";
+
+  const { chartText, colors, el, format, hide, plot } = modelperf;
+  const { decimalsFor, isKnown, msText, shareText, sum, timeText } = modelperf.figures;
+  const { kindColor, kindMark, kindOf, legend } = modelperf.kinds;
+  const { nameText, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;
+
+  const GIGA = 1e9;
+  const DASHES = ["solid", "dash", "dot", "dashdot"];
+
+  const rateText = (value) => (isKnown(value) ? format.number(value / GIGA) : "");
+  // Above the roof, the true peak is higher than what was measured.
+  const roofText = (share) => (share > 1 ? ">100 %" : shareText(share));
+  const ofMacs = (roof, value) => (roof.macs ? value : null);
+
+  function columnsOf(decimals) {
+    const figure = (id, title, read, text, note) => ({
+      id, title, note, read, cell: (row) => numberCell(isKnown(read(row)) ? text(read(row)) : ""),
+    });
+    const ms = (value) => msText(value, decimals);
+    const roof = "of the roof, or, without MACs, of the bandwidth";
+    return [
+      { id: "name", title: "layer", isText: true, read: ({ name }) => name, cell: nameCell },
+      {
+        id: "type", title: "type", isText: true, read: ({ op_type: type }) => type,
+        cell: ({ op_type: type }) => el("td", { class: "text" }, kindMark(type), nameText(type)),
+      },
+      figure("ms", "ms", (row) => row.ms, ms),
+      figure("gain", "to gain, ms", (row) => row.gain_ms, ms, "the time that the roof would save"),
+      figure("share", "share", (row) => row.share, roofText, roof),
+      {
+        id: "bound", title: "bound", isText: true, read: ({ bound }) => bound,
+        cell: ({ bound }) => el("td", { class: "text", text: bound }),
+      },
+      figure("rate", "GMAC/s", (row) => ofMacs(row, row.achieved_per_second), rateText),
+      figure("roof", "roof", (row) => ofMacs(row, row.attainable_per_second), rateText,
+        "the GMAC/s that its MACs and bytes allow at these peaks"),
+      figure("intensity", "MAC/B", (row) => ofMacs(row, row.intensity), format.number),
+      figure("bytes", "GB/s", (row) => row.achieved_bytes_per_second, rateText),
+      figure("macs", "MACs", (row) => ofMacs(row, row.macs), format.count),
+    ];
+  }
+
+  function nameCell({ name, layer }) {
+    const open = { click: () => modelperf.kernels.open(layer) };
+    const link = el("button", { type: "button", class: "link", on: open }, nameText(name));
+    return el("th", { scope: "row", class: "name" }, layer ? link : nameText(name));
+  }
+
+  function tableOf(rows, decimals) {
+    const columns = columnsOf(decimals);
+    const sort = { id: "gain", isDescending: true };
+    const body = el("tbody");
+    const lines = new Map(rows.map((row) => [row, el("tr", {}, columns.map(({ cell }) => cell(row)))]));
+    const fill = () => {
+      const { read } = columns.find(({ id }) => id === sort.id);
+      body.append(...sortedBy(rows, read, sort.isDescending).map((row) => lines.get(row)));
+    };
+    fill();
+    const table = el("table", { class: "roofline-table" }, sortableHead(columns, sort, fill), body);
+    const box = scrollBox("layers below their roofs", table);
+    box.classList.add("roofline-window");
+    return box;
+  }
+
+  // A layer of the roofline with the one of the page, which has its name.
+  function rowsOf(view) {
+    const layers = new Map(view.case.layers.map((layer) => [layer.ids[0], layer]));
+    return view.case.roofline.layers.map((roof) => {
+      const layer = layers.get(roof.id);
+      return { ...roof, layer, name: layer?.names[0] ?? roof.id };
+    });
+  }
+
+  // From the slope of the memory to the flat peak of a precision, within the shown range.
+  function roofTrace([name, peak], index, bandwidth, [least, most], color) {
+    const bend = peak / bandwidth;
+    const x = [Math.min(least, bend), bend, Math.max(most, bend)];
+    return {
+      type: "scatter", mode: "lines", name: chartText(`${name}, ${rateText(peak)} GMAC/s`),
+      x, y: x.map((each) => Math.min(peak, each * bandwidth) / GIGA),
+      line: { color, width: 1.5, dash: DASHES[index % DASHES.length] }, hoverinfo: "name",
+    };
+  }
+
+  // In a cache, memory is faster: a slope that only layers with few bytes reach.
+  function cacheTrace(peaks, peak, [least], color) {
+    const best = Math.max(...peaks.bandwidths.map((each) => each.bytes_per_second));
+    if (best <= peaks.bytes_per_second) return [];
+    const x = [Math.min(least, peak / best), peak / best];
+    return [{
+      type: "scatter", mode: "lines", name: `in cache, ${rateText(best)} GB/s`,
+      x, y: x.map((each) => (each * best) / GIGA),
+      line: { color, width: 1, dash: "dot" }, hoverinfo: "name",
+    }];
+  }
+
+  function layerTrace(rows, decimals) {
+    const longest = Math.max(...rows.map(({ ms }) => ms));
+    return {
+      type: "scatter", mode: "markers", showlegend: false,
+      x: rows.map(({ intensity }) => intensity),
+      y: rows.map((row) => row.achieved_per_second / GIGA),
+      marker: {
+        color: rows.map(({ op_type: type }) => kindColor(kindOf(type))),
+        // Its area grows with the time of the layer.
+        size: rows.map(({ ms }) => 6 + 16 * Math.sqrt(ms / longest)),
+        opacity: 0.8, line: { color: colors().background, width: 1 },
+      },
+      customdata: rows.map((_, index) => index),
+      hoverinfo: "text",
+      hovertext: rows.map((row) => hover(row, decimals).map(chartText).join("<br>")),
+    };
+  }
+
+  function hover(row, decimals) {
+    return [
+      `${row.name} (${row.op_type})`,
+      `${timeText(row.ms, decimals)}, at the roof ${timeText(row.least_ms, decimals)}`,
+      `${rateText(row.achieved_per_second)} of ${rateText(row.attainable_per_second)} GMAC/s`,
+      `${roofText(row.share)} of its roof, ${row.bound} is the bound`,
+    ];
+  }
+
+  function drawChart(chart, { peaks }, rows, decimals) {
+    const { text, muted } = colors();
+    const intensities = rows.map(({ intensity }) => intensity);
+    const range = [0.5 * Math.min(...intensities), 2 * Math.max(...intensities)];
+    const roofs = Object.entries(peaks.macs_per_second);
+    const highest = Math.max(...roofs.map(([, peak]) => peak));
+    plot(chart, [
+      ...roofs.map((roof, index) => roofTrace(roof, index, peaks.bytes_per_second, range, text)),
+      ...cacheTrace(peaks, highest, range, muted),
+      layerTrace(rows, decimals),
+    ], {
+      height: 440,
+      hovermode: "closest",
+      xaxis: { type: "log", title: "MACs for each byte moved", dtick: 1, exponentformat: "power" },
+      yaxis: { type: "log", title: "GMAC/s", dtick: 1, exponentformat: "power" },
+    });
+    chart.removeAllListeners("plotly_click");
+    chart.on("plotly_click", ({ points: [{ customdata }] }) => {
+      const layer = rows[customdata]?.layer;
+      if (layer) modelperf.kernels.open(layer);
+    });
+  }
+
+  let repaint = () => {};
+
+  modelperf.section("roofline", {
+    draw(root, view) {
+      repaint = () => {};
+      const roofline = view.case?.roofline;
+      if (!roofline?.layers.length) return hide(root);
+      const rows = rowsOf(view);
+      const decimals = decimalsFor(sum(rows.map(({ ms }) => ms)));
+      const drawn = rows.filter((row) => row.macs && row.intensity && row.achieved_per_second);
+      const chart = el("div", { class: "plot", role: "figure", "aria-label":
+        "Layers below the roofs of this machine; the same figures are in the table below." });
+      const left = rows.length - drawn.length;
+      const hint = "Each point is a layer, the larger the longer it takes; a click shows it in the " +
+        `table of kernels.${left ? ` Without MACs, and in the table alone: ${left} layers.` : ""}`;
+      root.replaceChildren(
+        ...roofline.lines.map((line) => el("p", { class: "line", text: line })),
+        ...(drawn.length ? [
+          chart, legend(drawn.map(({ op_type: type }) => kindOf(type))),
+          el("p", { class: "hint", text: hint }),
+        ] : []),
+        tableOf(rows, decimals),
+        ...roofline.notes.map((note) => el("p", { class: "hint", text: note })),
+      );
+      if (drawn.length) {
+        repaint = () => drawChart(chart, roofline, drawn, decimals);
+        repaint();
+      }
+      return undefined;
+    },
+    redraw: () => repaint(),
+  });
+})();

@@ -1,0 +1,119 @@
+"""The icicle of a page: types, layers and kernels, as wide as what each of them costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.report.pages import sample_data
+from tests.report.pages.conftest import OpenData
+from tests.report.pages.sample_data import Data
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SIZES = {"time": "ms", "MACs": "macs", "FLOPs": "flops", "memory": "memory"}
+# Of the width: what is narrower is drawn together.
+NARROWEST = 0.004
+PARTS = """
+() => [...document.querySelectorAll(".icicle button")].map((button) => ({
+  title: button.textContent,
+  level: Number(button.style.getPropertyValue("--level")),
+  width: Number(button.style.getPropertyValue("--width")),
+}))
+"""
+FOCUSED = "document.activeElement.textContent"
+
+
+def parts_of(page: Page, level: int) -> dict[str, float]:
+    """The width of each part of a level."""
+    parts = page.evaluate(PARTS)
+    return {part["title"]: part["width"] for part in parts if part["level"] == level}
+
+
+def layers_of(data: Data) -> list[Data]:
+    layers: list[Data] = data["models"][0]["cases"][0]["layers"]
+    return layers
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_a_type_is_as_wide_as_its_share_of_the_cost(
+    open_data: OpenData, size: str, side: str
+) -> None:
+    data = sample_data.comparison()
+    page = open_data(data, draws=False)
+    page.locator("#icicle").get_by_role("button", name=size, exact=True).click()
+    page.locator("#icicle").get_by_role("button", name=side, exact=True).click()
+    costs: dict[str, float] = {}
+    for layer in layers_of(data):
+        value = layer[SIZES[size]]["AB".index(side)]
+        if value:
+            costs[layer["type"]] = costs.get(layer["type"], 0.0) + value
+    widths = parts_of(page, 1)
+    total = sum(costs.values())
+    shares = {op: costs[op] / total for op in sorted(costs, key=lambda op: -costs[op])}
+    narrow = [share for share in shares.values() if share < NARROWEST]
+    drawn = {op: share for op, share in shares.items() if share >= NARROWEST or len(narrow) == 1}
+    if len(narrow) > 1:
+        drawn[f"{len(narrow)} others"] = sum(narrow)
+    assert list(widths) == list(drawn)
+    assert widths == pytest.approx(drawn)
+
+
+def test_a_static_page_has_counts_and_no_time(open_data: OpenData) -> None:
+    page = open_data(sample_data.bare(), draws=False)
+    shown = page.locator("#icicle .toggle button").all_inner_texts()
+    assert shown == ["MACs", "FLOPs", "memory"]
+    assert page.locator("#icicle [aria-pressed=true]").inner_text() == "MACs"
+
+
+def test_the_kernel_of_a_layer_stands_below_it_with_the_number_of_its_layers(
+    open_data: OpenData,
+) -> None:
+    data = sample_data.profile()
+    page = open_data(data, draws=False)
+    kernels = parts_of(page, 3)
+    conv = max(layers_of(data), key=lambda layer: layer["ms"][0] or 0.0)
+    assert kernels[f"{conv['kernels'][0]} + 1 fused"] == parts_of(page, 2)[conv["names"][0]]
+
+
+def test_keys_alone_lead_to_a_type_and_to_the_details_of_a_layer(open_data: OpenData) -> None:
+    data = sample_data.profile()
+    page = open_data(data, draws=False)
+    assert page.locator(".icicle button[tabindex='0']").count() == 1
+    page.locator(".icicle button[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    second = page.evaluate(FOCUSED)
+    assert second == list(parts_of(page, 1))[1]
+    assert page.locator(".icicle-said").inner_text().startswith(f"{second}: ")
+    page.keyboard.press("Enter")
+    assert parts_of(page, 0) == {second: 1.0}
+    assert page.evaluate(FOCUSED) == second
+    page.keyboard.press("Escape")
+    assert len(parts_of(page, 1)) > 1
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    layer = page.evaluate(FOCUSED)
+    page.keyboard.press("Enter")
+    assert page.locator(".layer-details h3").inner_text() == layer
+
+
+def test_a_button_leads_back_to_the_whole_model(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    back = page.get_by_role("button", name="whole model")
+    assert not back.is_visible()
+    page.locator(".icicle .kind-convolution").first.click()
+    assert list(parts_of(page, 0)) == ["Conv"]
+    back.click()
+    assert list(parts_of(page, 0)) == ["mobilenet"]
+
+
+def test_layers_that_are_too_narrow_are_one_part_of_their_width(open_data: OpenData) -> None:
+    page = open_data(sample_data.big(), draws=False)
+    layers = [part for part in page.evaluate(PARTS) if part["level"] == 2]
+    assert len(layers) < 250
+    assert sum(part["width"] for part in layers) == pytest.approx(1.0)
+    assert any(part["title"].endswith(" others") for part in layers)

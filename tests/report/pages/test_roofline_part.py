@@ -1,0 +1,67 @@
+"""The roofline on the page of a profile: a point and a row for each layer, and the roofs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_modelperf.profiler.shown.page import render_profile_page
+from pytest_modelperf.roofline.page import roofline_addition
+from pytest_modelperf.roofline.records import Roofline, place_layers
+from tests.report.pages.browser import OpenPage
+from tests.report.pages.conftest import without_charts
+from tests.support.peaks import make_peaks
+from tests.support.profiles import measured_classifier
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture
+def roofline() -> Roofline:
+    return place_layers(measured_classifier().cases[0], make_peaks())
+
+
+@pytest.fixture
+def page(open_page: OpenPage, roofline: Roofline) -> Page:
+    profile = measured_classifier()
+    addition = roofline_addition({profile.cases[0].case.id: roofline})
+    return open_page(without_charts(render_profile_page(profile, addition=addition)))
+
+
+def traces(page: Page) -> list[Any]:
+    found: list[Any] = page.evaluate("document.querySelector('#roofline .plot').data")
+    return found
+
+
+def test_each_layer_with_macs_is_a_point_below_a_roof(page: Page, roofline: Roofline) -> None:
+    drawn = [roof for roof in roofline.layers if roof.work.macs]
+    points = traces(page)[-1]
+    assert points["x"] == pytest.approx([roof.intensity for roof in drawn])
+    rates = [roof.achieved_per_second for roof in drawn]
+    assert points["y"] == pytest.approx([rate / 1e9 for rate in rates if rate is not None])
+
+
+def test_a_roof_rises_with_the_memory_and_ends_at_the_peak(page: Page, roofline: Roofline) -> None:
+    peaks = roofline.peaks
+    for trace, rate in zip(traces(page), peaks.macs_per_second.values(), strict=False):
+        low, bend, high = trace["y"]
+        assert bend == high == pytest.approx(rate / 1e9)
+        assert low == pytest.approx(trace["x"][0] * peaks.bytes_per_second / 1e9)
+
+
+def test_each_layer_has_a_row_and_what_the_terminal_says_stands_beside(
+    page: Page, roofline: Roofline
+) -> None:
+    part = page.locator("#roofline")
+    names = part.locator("tbody th").all_inner_texts()
+    assert names == [roof.name or roof.id for roof in roofline.layers]
+    assert "peaks on" in part.inner_text()
+    part.locator("tbody .link").first.click()
+    assert page.locator(".layer-details h3").inner_text() == names[0]
+
+
+def test_a_page_without_a_roofline_has_no_part_for_it(open_page: OpenPage) -> None:
+    html = render_profile_page(measured_classifier(), addition=roofline_addition({}))
+    assert open_page(without_charts(html)).locator("#roofline").count() == 0
