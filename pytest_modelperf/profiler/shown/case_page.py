@@ -53,6 +53,7 @@ CASE_DRAWINGS = Drawings(
             "icicle",
             "kernel_filters",
             "kernel_details",
+            "kernel_columns",
             "kernels",
             "graph_places",
             "graph_view",

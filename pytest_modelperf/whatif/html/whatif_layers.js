@@ -6,6 +6,7 @@ modelperf.whatifLayers = (() => {
   const { decimalsFor, halfWidthText, largest } = modelperf.figures;
   const { IN_ANOTHER, NO_PRECISION, namesOfFused, searchedText } = modelperf.layers;
   const { nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
+  const { kindMark } = modelperf.kinds;
   const { KernelFilters } = modelperf.kernelFilters;
   const { RowWindow } = modelperf.rowWindow;
   const { columnsOf, heightOf, heightText, speedupOf, totalsOf } =
@@ -115,7 +116,8 @@ modelperf.whatifLayers = (() => {
       width: "type",
       isText: true,
       read: ({ type }) => type || null,
-      cell: ({ type }) => el("td", { class: "text", title: type }, nameText(type || UNKNOWN)),
+      cell: ({ type, is_layer: isLayer }) => el("td", { class: "text", title: type },
+        type ? kindMark(type, isLayer) : null, nameText(type || UNKNOWN)),
     },
     {
       id: "weight",
@@ -145,7 +147,8 @@ modelperf.whatifLayers = (() => {
   // The layer with the values that the filters read.
   function rowOf(layer) {
     const place = layer.runs_in ? IN_ANOTHER : layer.precision ?? NO_PRECISION;
-    const names = [layer.id, layer.name, layer.weight, layer.kernel, ...namesOfFused(layer.fused)];
+    const names = [layer.id, layer.name, layer.weight, layer.kernel, ...namesOfFused(layer.fused),
+      layer.type, layer.precision];
     return {
       layer,
       searched: searchedText(names),

@@ -294,10 +294,10 @@ def test_digits_in_names_are_sorted_as_numbers(open_data: OpenData) -> None:
 def test_a_name_is_searched_on_both_sides(open_data: OpenData) -> None:
     data = mixed()
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill("QUANTIZED_conv9")
+    page.get_by_label("any field contains").fill("QUANTIZED_conv9")
     assert set(shown_depths(page)) == {2, 7}
     assert page.locator("#kernels .shown").inner_text() == f"2 of {len(layers_of(data))}"
-    page.get_by_label("name contains").fill("no such name")
+    page.get_by_label("any field contains").fill("no such name")
     assert shown_depths(page) == []
     assert page.get_by_text("No layer is like that.").is_visible()
 
@@ -308,7 +308,7 @@ def test_a_layer_is_found_where_its_kernel_is(open_data: OpenData, text: str) ->
     data = mixed()
     layers_of(data)[4]["fused"] = [None, [fused_layer("bn.of.the.STEM", "Relu")]]
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill(text)
+    page.get_by_label("any field contains").fill(text)
     assert shown_depths(page) == [4]
 
 
@@ -319,7 +319,7 @@ def test_a_layer_is_found_by_its_tensor_its_weight_and_its_kernel(open_data: Ope
     }  # fmt: skip
     page = open_data(data, draws=False)
     for text in ("tensor.a", "weight.b", "kernel.a"):
-        page.get_by_label("name contains").fill(text)
+        page.get_by_label("any field contains").fill(text)
         assert shown_depths(page) == [2]
 
 
@@ -411,7 +411,7 @@ def test_filters_hold_together_and_are_cleared_together(open_data: OpenData) -> 
     data = mixed()
     page = open_data(data, draws=False)
     choose(page, "type", "Conv")
-    page.get_by_label("name contains").fill("block1")
+    page.get_by_label("any field contains").fill("block1")
 
     def is_expected(layer: Data) -> bool:
         fused = [other["name"] for others in layer["fused"] for other in others]
@@ -421,7 +421,7 @@ def test_filters_hold_together_and_are_cleared_together(open_data: OpenData) -> 
     assert set(shown_depths(page)) == depths_where(layers_of(data), is_expected)
     page.get_by_role("button", name="clear all").click()
     assert len(shown_depths(page)) == len(layers_of(data))
-    assert page.get_by_label("name contains").input_value() == ""
+    assert page.get_by_label("any field contains").input_value() == ""
     assert page.locator("#kernels summary.active").count() == 0
 
 
@@ -472,7 +472,7 @@ def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> No
 def test_another_case_has_its_own_layers(open_data: OpenData) -> None:
     data = sample_data.comparison()
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill("block1")
+    page.get_by_label("any field contains").fill("block1")
     page.locator("#controls select").select_option("b8-c2")
     layers = data["models"][0]["cases"][1]["layers"]
     expected = in_order(layers, delta, is_descending=True)
@@ -487,7 +487,7 @@ def test_details_show_what_differs_and_fold_what_is_the_same(open_data: OpenData
     layers = layers_of(data)
     layers[7].update(macs=[1_000_000_001, 1_000_000_002], kernels=["old", "new"])
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill("Conv9")
+    page.get_by_label("any field contains").fill("Conv9")
     details = open_row(page, 7)
     different = details.locator(".parameters").nth(0).locator("tbody tr")
     assert texts(different, "th") == ["strides", "precision", "MACs", "kernel"]
@@ -506,7 +506,7 @@ def test_details_list_what_each_side_fuses(open_data: OpenData) -> None:
     relu = {"name": "relu_1", "type": "Relu"}
     layers_of(data)[7]["fused"][0] = [relu, {"name": "bn_old", "type": "BatchNormalization"}]
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill("Conv9")
+    page.get_by_label("any field contains").fill("Conv9")
     fused = open_row(page, 7).locator(".fused")
     assert texts(fused.nth(0), "li") == ["relu_1 Relu", "bn_old BatchNormalization"]
     assert texts(fused.nth(1), "li") == ["/block1/bn_7 BatchNormalization"]
@@ -517,7 +517,7 @@ def test_details_list_what_each_side_fuses(open_data: OpenData) -> None:
 def test_details_of_a_fused_layer_lead_to_the_kernel_it_runs_in(open_data: OpenData) -> None:
     data = mixed()
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill(first_name(layers_of(data)[10]))
+    page.get_by_label("any field contains").fill(first_name(layers_of(data)[10]))
     details = open_row(page, 10)
     details.locator("button.link").click()
     assert details.locator("h3").inner_text() == "/block1/conv_9"
@@ -632,7 +632,7 @@ def test_a_transition_says_what_it_costs(open_data: OpenData) -> None:
 def test_a_cell_of_the_transitions_shows_its_layers(open_data: OpenData) -> None:
     data = mixed()
     page = open_data(data, draws=False)
-    page.get_by_label("name contains").fill("nothing like it")
+    page.get_by_label("any field contains").fill("nothing like it")
     page.get_by_role("button", name="float32 to int8", exact=False).click()
     expected = depths_where(
         layers_of(data),
@@ -714,7 +714,7 @@ def hover_bar(page: Page, index: int) -> tuple[float, float]:
 def test_a_bar_opens_the_details_of_its_layer_past_any_filter(open_data: OpenData) -> None:
     data = mixed()
     page = open_data(data)
-    page.get_by_label("name contains").fill("nothing like it")
+    page.get_by_label("any field contains").fill("nothing like it")
     page.mouse.click(*hover_bar(page, 0))
     heading = page.locator("#kernels .layer-details h3")
     heading.wait_for(state="visible")
@@ -751,3 +751,121 @@ def test_a_name_in_the_tooltip_of_a_bar_is_text(open_data: OpenData) -> None:
     assert HOSTILE_NAMES[0] in "".join(page.locator("#depth .hovertext").all_text_contents())
     page.mouse.click(*point)
     assert page.locator("#kernels .layer-details h3").text_content() == HOSTILE_NAMES[0]
+
+
+# -- the columns of the table of kernels
+
+
+def pick_columns(page: Page, *titles: str) -> None:
+    page.locator("#kernels .columns summary").click()
+    for title in titles:
+        page.locator("#kernels .columns").get_by_label(title, exact=True).click()
+    page.keyboard.press("Escape")
+
+
+def heads(page: Page) -> list[str]:
+    return [text.strip() for text in page.locator("#kernels thead th").all_inner_texts()]
+
+
+def cells(page: Page, depth: int) -> dict[str, str]:
+    """The text of each column in the row of a layer that has times of its own."""
+    row = page.locator(f'#kernels tr[id^="layer-{depth}-"] td')
+    return dict(zip(heads(page), row.all_inner_texts(), strict=True))
+
+
+def test_picked_columns_are_shown_and_stay_after_a_reload(open_data: OpenData) -> None:
+    data = sample_data.profile()
+    layer = layers_of(data)[0]
+    page = open_data(data, draws=False)
+    assert "weight" not in heads(page)
+    pick_columns(page, "share", "GMAC/s", "ID", "weight", "shape", "type")
+    for _ in range(2):
+        shown = cells(page, 0)
+        assert {"type"} & set(shown) == set()
+        assert shown["ID"] == layer["ids"][0]
+        assert shown["weight"] == layer["weights"][0]
+        assert shown["shape"] == layer["outputs"][0]
+        assert shown["GMAC/s"] == f"{layer['gmacs'][0]:.2f}"
+        total = sum(each["ms"][0] or 0.0 for each in layers_of(data))
+        assert shown["share"].strip() == f"{100 * layer['ms'][0] / total:.1f} %"
+        page.reload()
+        page.wait_for_function("document.documentElement.dataset.state")
+
+
+def test_a_column_that_nothing_is_known_of_is_not_offered(open_data: OpenData) -> None:
+    data = sample_data.profile()
+    for layer in layers_of(data):
+        layer.update(sparsity=[None], patterns=[None], effective_macs=[None])
+    offered = open_data(data, draws=False).locator("#kernels .columns label").all_text_contents()
+    assert "weight" in offered
+    assert not {"sparsity", "pattern", "effective MACs"} & set(offered)
+
+
+def test_sparsity_is_shown_where_weights_were_read(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    pick_columns(page, "sparsity", "pattern")
+    shown = cells(page, 0)
+    assert (shown["sparsity"], shown["pattern"]) == ("50.0 %", "1x4, 2:4")
+
+
+def test_a_hidden_column_leaves_the_reason_of_a_layer_without_time_in_its_place(
+    open_data: OpenData,
+) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    pick_columns(page, "precision", "±")
+    sort_by(page, "kernels", "depth")
+    row = page.locator('#kernels tr[id^="layer-4-"]')
+    spans = row.locator("td").evaluate_all("all => all.map((cell) => cell.colSpan)")
+    assert row.locator(".without").count() == 1
+    assert sum(spans) == len(heads(page))
+
+
+def test_the_column_that_sorts_can_be_hidden(open_data: OpenData) -> None:
+    data = mixed()
+    page = open_data(data, draws=False)
+    pick_columns(page, "delta, ms")
+    assert "delta, ms" not in heads(page)
+    by_time = in_order(layers_of(data), lambda row: row["ms"][0], is_descending=True)
+    assert shown_depths(page) == [row["depth"] for row in by_time]
+
+
+def test_the_longest_time_has_the_longest_bar(open_data: OpenData) -> None:
+    data = sample_data.profile()
+    page = open_data(data, draws=False)
+    bars = page.locator("#kernels .bar").evaluate_all(
+        "all => all.map((cell) => Number(cell.style.getPropertyValue('--bar')))"
+    )
+    times = sorted((each["ms"][0] for each in layers_of(data) if each["ms"][0]), reverse=True)
+    assert bars == pytest.approx([time / times[0] for time in times][: len(bars)])
+
+
+@pytest.mark.parametrize("text", ["softmax", "float32", "1x64x56x56", "batchnormalization"])
+def test_a_search_looks_into_every_field(open_data: OpenData, text: str) -> None:
+    data = sample_data.profile()
+    page = open_data(data, draws=False)
+    page.get_by_label("any field contains").fill(text)
+
+    def holds(layer: Data) -> bool:
+        fields = [layer["type"], *layer["precisions"], *layer["inputs"], *layer["outputs"]]
+        fields += [each["type"] for each in layer["fused"][0]]
+        return any(text in (field or "").lower() for field in [*fields, *layer["names"]])
+
+    found = depths_where(layers_of(data), holds)
+    assert found
+    assert set(shown_depths(page)) == found
+
+
+def test_the_number_of_a_layer_is_that_of_its_own_graph(open_data: OpenData) -> None:
+    data = sample_data.comparison()
+    layers_of(data)[0]["numbers"] = [7, 12]
+    page = open_data(data, draws=False)
+    sort_by(page, "kernels", "depth")
+    cell = page.locator('#kernels tr[id^="layer-0-"] td').first
+    assert (cell.inner_text(), cell.get_attribute("title")) == ("12", "7 before, 12 now")
+    assert "#12" in open_row(page, 0).inner_text()
+
+
+def test_a_line_between_two_layers_is_a_step(open_data: OpenData) -> None:
+    page = open_data(sample_data.comparison(), draws=False)
+    page.locator("#depth").get_by_role("button", name="lines").click()
+    assert {trace["line"]["shape"] for trace in chart(page, "depth")[:2]} == {"hvh"}

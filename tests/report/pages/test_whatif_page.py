@@ -352,7 +352,7 @@ def test_a_column_that_is_gone_sorts_no_more(open_whatif: OpenWhatIf) -> None:
 
 def test_filters_stay_when_the_summary_is_another(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
-    search = page.get_by_label("name contains")
+    search = page.get_by_label("any field contains")
     search.fill("stage8/conv.WEIGHT")
     assert [row[1] for row in cells(page, LAYER_ROWS)] == [layer_name(8)]
     search.fill("output")
@@ -368,7 +368,7 @@ def test_filters_stay_when_the_summary_is_another(open_whatif: OpenWhatIf) -> No
 def test_a_fused_layer_is_found_beside_the_kernel_that_runs_it(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     assert LAYERS[1].op_type == "Relu"
-    page.get_by_label("name contains").fill(LAYERS[1].id)
+    page.get_by_label("any field contains").fill(LAYERS[1].id)
     assert {row[1] for row in cells(page, LAYER_ROWS)} == {LAYERS[0].id, LAYERS[1].id}
 
 

@@ -4,7 +4,7 @@ modelperf.kernelDetails = (() => {
 
   const { UNKNOWN, el, format } = modelperf;
   const { hasTwo, sideIndexes, sideTag } = modelperf.sides;
-  const { changeText, isKnown, rangeText, ratioText } = modelperf.figures;
+  const { changeText, isKnown, latest, rangeText, ratioText } = modelperf.figures;
   const { shareText, timeText, tone, wholeText } = modelperf.figures;
   const { nameText, note } = modelperf.tables;
   const { deltaOf, hasTimeOfItsOwn, isThere, namesOf } = modelperf.layers;
@@ -48,7 +48,9 @@ modelperf.kernelDetails = (() => {
     #head(layer) {
       const close = { type: "button", class: "close", text: "×", "aria-label": "close" };
       const lines = namesOf(layer).map((name) => el("span", {}, nameText(name)));
-      const kind = layer.is_layer ? `, #${layer.depth}` : ", beside the layers";
+      const number = latest(layer.numbers ?? [layer.depth]);
+      const place = isKnown(number) ? `, #${number}` : "";
+      const kind = layer.is_layer ? place : ", beside the layers";
       return el(
         "header",
         {},

@@ -1,4 +1,4 @@
-// The filters of the kernel table: by name, type, precision, numbers and difference.
+// The filters of the kernel table: by the text of any field, type, precision, numbers and difference.
 modelperf.kernelFilters = (() => {
   "use strict";
 
@@ -91,8 +91,8 @@ modelperf.kernelFilters = (() => {
     }
 
     #search() {
-      const box = el("input", { type: "search", placeholder: "name" });
-      box.setAttribute("aria-label", "name contains");
+      const box = el("input", { type: "search", placeholder: "name, type, weight, ID …" });
+      box.setAttribute("aria-label", "any field contains");
       box.value = this.filter.text;
       box.addEventListener("input", () => {
         this.filter.text = box.value.trim().toLowerCase();
@@ -200,5 +200,5 @@ modelperf.kernelFilters = (() => {
     list.querySelector("summary").focus();
   });
 
-  return { KernelFilters };
+  return { KernelFilters, tickBox };
 })();

@@ -2,13 +2,12 @@
 modelperf.kernels = (() => {
   "use strict";
 
-  const { UNKNOWN, el, format } = modelperf;
-  const { hasTwo, sideIndexes, sideLabel } = modelperf.sides;
-  const {
-    decimalsFor, halfWidthText, isKnown, largest, msText, ratioText, sum,
-  } = modelperf.figures;
-  const { changeCell, nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
-  const { hasTimeOfItsOwn, rowOf, whyNoTime } = modelperf.layers;
+  const { choose, chosen, el } = modelperf;
+  const { hasTwo, sideIndexes } = modelperf.sides;
+  const { decimalsFor, largest, sum } = modelperf.figures;
+  const { sortableHead, sortedBy } = modelperf.tables;
+  const { rowOf } = modelperf.layers;
+  const { ColumnPicker, kernelColumns } = modelperf.kernelColumns;
   const { KernelDetails } = modelperf.kernelDetails;
   const { KernelFilters } = modelperf.kernelFilters;
   const { RowWindow } = modelperf.rowWindow;
@@ -17,7 +16,9 @@ modelperf.kernels = (() => {
     element;
     #view;
     #decimals;
+    #all;
     #columns;
+    #picker;
     #sort;
     #rows;
     #shown = [];
@@ -36,11 +37,16 @@ modelperf.kernels = (() => {
       this.#rows = view.case.layers.map((layer) => rowOf(layer));
       const totals = sideIndexes(view).map((side) => sum(view.case.layers.map((l) => l.ms[side])));
       this.#decimals = decimalsFor(largest(totals));
-      this.#columns = kernelColumns(view, this.#decimals);
+      this.#all = kernelColumns(view, this.#decimals, () => this.#columns);
+      this.#picker = new ColumnPicker(this.#all, chosen("columns"), (names) => {
+        choose({ columns: names });
+        this.#showColumns();
+        this.#update();
+      });
       const hasTimes = totals.some((total) => total > 0);
       const first = hasTwo(view) ? "delta" : "ms-0";
       this.#sort = { id: hasTimes ? first : "depth", isDescending: hasTimes };
-      const measures = this.#columns.filter((column) => column.isMeasure);
+      const measures = this.#all.filter((column) => column.isMeasure);
       this.#filters = new KernelFilters(this.#rows, measures, () => this.#update());
       this.#details = new KernelDetails(view, this.#decimals, {
         close: () => this.#close(),
@@ -73,8 +79,7 @@ modelperf.kernels = (() => {
     }
 
     #build() {
-      const head = sortableHead(this.#columns, this.#sort, () => this.#update());
-      this.#window.setHead(head, this.#columns.map(({ width }) => width));
+      this.#showColumns();
       this.#window.reserve(this.#rows.length);
       this.#window.mark(hasTwo(this.#view) ? "two-sides" : "one-side");
       if (this.#rows.some(({ names }) => names.length > 1)) this.#window.mark("two-lines");
@@ -86,8 +91,22 @@ modelperf.kernels = (() => {
         this.#window.element,
         this.#details.element,
       );
-      this.element = el("div", {}, this.#filters.element, both);
+      const tools = el("div", { class: "kernels-tools" },
+        this.#filters.element, this.#picker.element);
+      this.element = el("div", {}, tools, both);
       this.#update();
+    }
+
+    // If the column that sorts goes, the first one of a time takes its place.
+    #showColumns() {
+      this.#columns = this.#all.filter((column) => this.#picker.shows(column));
+      if (!this.#columns.some(({ id }) => id === this.#sort.id)) {
+        Object.assign(this.#sort, { id: "ms-0", isDescending: true });
+      }
+      const head = sortableHead(this.#columns, this.#sort, () => this.#update());
+      this.#window.setHead(head, this.#columns.map(({ width }) => width));
+      const added = this.#columns.filter(({ isOptional }) => isOptional).length;
+      this.#table.style.setProperty("--added", added);
     }
 
     get #table() {
@@ -175,120 +194,6 @@ modelperf.kernels = (() => {
       this.#details.hide();
       this.#table.focus({ preventScroll: true });
     }
-  }
-
-  function kernelColumns(view, decimals) {
-    const two = hasTwo(view);
-    // Two sides have the interval of their difference.
-    const hasHalfWidths = !two && view.case.layers.some((layer) => isKnown(layer.half_widths[0]));
-    const prefix = (side) => (two ? `${sideLabel(view, side)} ` : "");
-    const ofSides = sideIndexes(view).flatMap((side) => [
-      {
-        id: `ms-${side}`,
-        title: `${prefix(side)}ms`,
-        width: "figure",
-        isMeasure: true,
-        read: ({ layer }) => layer.ms[side],
-        cell: ({ layer }) => msCell(layer, side, decimals, hasHalfWidths ? 3 : 2),
-      },
-      ...(hasHalfWidths ? [HALF_WIDTH] : []),
-      {
-        id: `precision-${side}`,
-        title: `${prefix(side)}precision`,
-        width: "precision",
-        isText: true,
-        read: ({ layer }) => (hasTimeOfItsOwn(layer, side) ? layer.precisions[side] : null),
-        cell: ({ layer }) => precisionCell(layer, side),
-      },
-    ]);
-    return [
-      {
-        id: "depth",
-        title: "#",
-        width: "place",
-        note: "position in the graph",
-        read: ({ layer }) => layer.depth,
-        cell: ({ layer }) => numberCell(layer.is_layer ? String(layer.depth) : ""),
-      },
-      { id: "name", title: "name", width: "name", isText: true, read: readName, cell: nameCell },
-      {
-        id: "type",
-        title: "type",
-        width: "type",
-        isText: true,
-        read: ({ layer }) => layer.type,
-        cell: ({ layer }) =>
-          el("td", { class: "text", title: layer.type }, nameText(layer.type)),
-      },
-      ...ofSides,
-      ...(two ? comparingColumns(view, decimals) : countingColumns()),
-    ];
-  }
-
-  const HALF_WIDTH = {
-    id: "half-width",
-    title: "±",
-    width: "figure",
-    note: "half the interval of the time",
-    read: ({ layer }) => layer.half_widths[0],
-    cell: ({ layer }) =>
-      hasTimeOfItsOwn(layer, 0) ? numberCell(halfWidthText(layer.half_widths[0])) : null,
-  };
-
-  const readName = ({ names }) => names[0];
-
-  function comparingColumns(view, decimals) {
-    const [before, after] = sideIndexes(view).map((side) => sideLabel(view, side));
-    return [
-      {
-        id: "delta",
-        title: "delta, ms",
-        width: "change",
-        note: `${after} − ${before}, with its interval`,
-        isMeasure: true,
-        read: ({ delta }) => delta,
-        cell: ({ layer, delta }) => changeCell({ ...layer, change_ms: delta }, decimals),
-      },
-      {
-        id: "ratio",
-        title: "ratio",
-        width: "figure",
-        note: `${after} / ${before}`,
-        isMeasure: true,
-        read: ({ ratio }) => ratio,
-        cell: ({ ratio }) => numberCell(ratioText(ratio)),
-      },
-    ];
-  }
-
-  function countingColumns() {
-    const column = (id, title) => ({
-      id,
-      title,
-      width: "figure",
-      read: ({ layer }) => layer[id][0],
-      cell: ({ layer }) => numberCell(layer.is_layer ? format.count(layer[id][0]) : ""),
-    });
-    return [column("macs", "MACs"), column("params", "params")];
-  }
-
-  function nameCell({ layer, names }) {
-    const lines = names.map((name) => el("span", {}, nameText(name)));
-    const cell = el("td", { class: "name", title: names.join("\n") }, ...lines);
-    if (!layer.is_layer) cell.append(el("small", { text: "beside the layers" }));
-    return cell;
-  }
-
-  // A layer without its own time says why, across the columns of its side.
-  function msCell(layer, side, decimals, colspan) {
-    if (hasTimeOfItsOwn(layer, side)) return numberCell(msText(layer.ms[side], decimals));
-    const text = whyNoTime(layer, side);
-    return el("td", { class: "without", colspan, title: text }, nameText(text));
-  }
-
-  function precisionCell(layer, side) {
-    if (!hasTimeOfItsOwn(layer, side)) return null;
-    return el("td", { class: "text", text: layer.precisions[side] ?? UNKNOWN });
   }
 
   // The table of the chosen case; null if its layers are unknown.

@@ -82,9 +82,9 @@ modelperf.layers = (() => {
 
   // A layer that runs in the kernel of another one is found there, by each of its names.
   const namesOfFused = (others) =>
-    (others ?? []).flatMap(({ name, id, weight }) => [name, id, weight]);
+    (others ?? []).flatMap(({ name, id, weight, type }) => [name, id, weight, type]);
 
-  // The text that a search for a name looks into.
+  // The text that a search looks into.
   const searchedText = (names) => [...new Set(known(names))].join("\n").toLowerCase();
 
   // A layer with the values that tables sort and filter by.
@@ -101,6 +101,11 @@ modelperf.layers = (() => {
         ...layer.weights,
         ...layer.kernels,
         ...layer.fused.flatMap(namesOfFused),
+        layer.type,
+        ...layer.precisions,
+        ...layer.providers,
+        ...layer.inputs,
+        ...layer.outputs,
       ]),
       places: layer.is_layer ? layer.names.map((_, side) => placeOf(layer, side)) : [],
       delta: isPair ? deltaOf(layer) : null,
