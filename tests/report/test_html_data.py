@@ -34,7 +34,7 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.profiler.counting.records import StaticLayer
+from pytest_modelperf.profiler.counting.records import Sparsity, StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow
 from pytest_modelperf.profiler.request import profile_model
@@ -373,6 +373,21 @@ def test_a_layer_has_the_same_number_on_the_pages_of_a_profile_and_of_a_comparis
     assert known
     for layer in known:
         assert layer["numbers"] == [numbers[name] for name in layer["ids"]]
+
+
+def test_the_zeros_of_weights_are_in_a_page_only_where_weights_were_read() -> None:
+    (dense,) = one_model(profile_data(measured_classifier()))["cases"]
+    assert not any("sparsity" in layer for layer in dense["layers"])
+    profile = measured_classifier()
+    counted = profile.cases[0].static
+    zeros = Sparsity(zeros=1, size=4, pattern="1x4", block_ratio=0.25, n_of_m=(2, 4))
+    read = replace(counted.layers[0], sparsity=zeros, effective_macs=3)
+    layers = (read, *counted.layers[1:])
+    case = replace(profile.cases[0], counted=replace(counted, layers=layers))
+    (sparse,) = one_model(profile_data(replace(profile, cases=(case,))))["cases"]
+    first = sparse["layers"][0]
+    assert (first["sparsity"], first["patterns"]) == ([0.25], ["1x4, 2:4"])
+    assert first["effective_macs"] == [3]
 
 
 # -- a run

@@ -138,7 +138,7 @@ def layer_entry(
     known = [row for row in rows if row is not None]
     layers = [None if row is None else row.static for row in rows]
     times = [None if row is None else row.time for row in rows]
-    read = {name: column.read for name, column in LAYER_COLUMNS.items()}
+    read = {name: LAYER_COLUMNS[name].read for name in ("name", "type", "precision")}
     return {
         "type": read["type"](known[-1]),
         "is_layer": any(layer is not None for layer in layers),
@@ -165,10 +165,7 @@ def layer_entry(
         "memory": [None if layer is None else layer.memory_bytes for layer in layers],
         "gmacs": [None if row is None else row.gmacs_per_second for row in rows],
         "params": [None if layer is None else layer.params for layer in layers],
-        # Known only if weights were read.
-        "sparsity": [None if row is None else read["sparsity"](row) for row in rows],
-        "patterns": [None if row is None else _pattern(row) for row in rows],
-        "effective_macs": [None if row is None else read["effective-macs"](row) for row in rows],
+        **_sparsity(rows),
         "inputs": [None if layer is None else _shape(layer.input_shape) for layer in layers],
         "outputs": [None if layer is None else _shape(layer.output_shape) for layer in layers],
         "weights": [None if layer is None else layer.weight for layer in layers],
@@ -180,6 +177,20 @@ def layer_entry(
         "attributes": [None if layer is None else _attributes(layer) for layer in layers],
         **change,
     }
+
+
+def _sparsity(rows: Sequence[LayerRow | None]) -> Entry:
+    """The zeros of the weights; nothing if none was read, as for most pages."""
+    reads = {
+        "sparsity": LAYER_COLUMNS["sparsity"].read,
+        "patterns": _pattern,
+        "effective_macs": LAYER_COLUMNS["effective-macs"].read,
+    }
+    found = {
+        name: [None if row is None else read(row) for row in rows] for name, read in reads.items()
+    }
+    is_known = any(value is not None for value in found["sparsity"])
+    return {**found} if is_known else {}
 
 
 def _pattern(row: LayerRow) -> str | None:

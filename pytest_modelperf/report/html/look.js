@@ -42,7 +42,7 @@ modelperf.look = (() => {
   function breakNames(table) {
     for (const cell of table.querySelectorAll("tbody .name")) {
       for (const node of textsOf(cell)) {
-        const pieces = node.data.match(/[^/_\-.:,]*[/_\-.:,]*/g).filter(Boolean);
+        const pieces = node.data.match(/[^/_\-:,]*[/_\-:,]*/g).filter(Boolean);
         if (pieces.length < 2) continue;
         node.replaceWith(...pieces.flatMap((piece, index) => (index ? [el("wbr"), piece] : [piece])));
       }
