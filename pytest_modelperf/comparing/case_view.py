@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -25,13 +27,17 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
+    SEVERITY,
+    Rank,
     describe_facts,
+    describe_metric,
     failure_lines,
     is_quiet,
+    rank_case,
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.page_facts import without_empty_columns
-from pytest_modelperf.report.html.overview import CaseSection, Tone
+from pytest_modelperf.report.html.overview import CaseSection, Choice, Tone
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_count, format_rate
@@ -49,7 +55,7 @@ TONES = {
 }
 _COLUMNS = (
     Column("case", is_text=True, is_name=True),
-    Column("verdict", is_text=True),
+    Column("verdict", is_text=True, is_verdict=True),
     Column("p50 before"),
     Column("p50 now"),
     Column("change"),
@@ -62,6 +68,10 @@ _COLUMNS = (
 )
 
 
+# Where a reason has said what changed.
+_AFTER_REASON = re.compile(r" \(first: |: explains |: [+-][0-9]")
+
+
 class CaseView(Struct, frozen=True, kw_only=True):
     """A comparison with its name and verdict; `latency` and `static` are of the model now."""
 
@@ -70,10 +80,15 @@ class CaseView(Struct, frozen=True, kw_only=True):
     compared: CaseComparison
     latency: Latency | None = None
     static: StoredStatic | None = None
+    choice: Choice | None = None
 
     @property
     def tone(self) -> Tone:
         return TONES[self.word]
+
+    @property
+    def rank(self) -> Rank:
+        return rank_case(self.word, self.compared)
 
     def section(
         self,
@@ -82,16 +97,17 @@ class CaseView(Struct, frozen=True, kw_only=True):
         *,
         accept: str | None = None,
         advice: str | None = None,
-        is_open: bool | None = None,
+        is_open: bool = False,
     ) -> CaseSection:
-        """Its figures and explanations; open unless it only passed."""
+        """Its figures and explanations, under its verdict and the rest of the sentence."""
         case = self.compared
         tables = [metric_tables(case)[0]] if case.metrics else []
         if has_output_figures(case):
             tables.append(output_table(case))
         return CaseSection(
             name=self.name,
-            sentence=sentence,
+            word=self.word,
+            sentence=sentence.removeprefix(self.word).lstrip(":, "),
             tone=self.tone,
             failure=tuple(failure_lines(case)),
             doubt=describe_doubt(case, wording),
@@ -102,7 +118,8 @@ class CaseView(Struct, frozen=True, kw_only=True):
                 *([("accept", advice)] if advice is not None else []),
             ),
             accept=accept,
-            is_open=not is_quiet(case) if is_open is None else is_open,
+            is_open=is_open,
+            choice=self.choice,
         )
 
     def row(self) -> tuple[str, ...]:
@@ -141,6 +158,48 @@ class CaseView(Struct, frozen=True, kw_only=True):
         if metric.before is None or metric.before == metric.after:
             return after
         return f"{format_figure(name, metric.before)} → {after}"
+
+
+def worst_view(views: Sequence[CaseView]) -> CaseView | None:
+    """The worst case that is worth a look; None if all are as they should be."""
+    worst = min(views, key=lambda view: view.rank, default=None)
+    return None if worst is None or is_quiet(worst.compared) else worst
+
+
+def describe_views(views: Sequence[CaseView]) -> str:
+    """`2 of 4 regressed, 2 passed; worst: b8-c2 +11.8 %, reason: 12 Conv+Relu fusions lost`."""
+    counts = Counter(view.word for view in views)
+    first, *others = sorted(counts, key=SEVERITY.index)
+    if others:
+        text = f"{counts[first]:,} of {len(views):,} {first}"
+        text += "".join(f", {counts[word]:,} {word}" for word in others)
+    else:
+        text = first if len(views) == 1 else f"all {len(views):,} {first}"
+    worst = worst_view(views)
+    if worst is None or TONES[worst.word] not in {Tone.BAD, Tone.UNSURE}:
+        return text
+    name = "" if len(views) == 1 else f"worst: {worst.name}"
+    change = " ".join(filter(None, (name, _deciding(worst.compared))))
+    found = ", ".join(filter(None, (change, _first_reason(worst.compared))))
+    return f"{text}; {found}" if found else text
+
+
+def _deciding(case: CaseComparison) -> str:
+    """`+11.8 %` of the median; another figure has its name. Empty for a case that failed."""
+    metrics = (m for m in case.metrics if m.decides and m.verdict is case.verdict)
+    metric = None if case.has_failed else next(metrics, None)
+    if metric is None:
+        return ""
+    if metric.name == f"{LATENCY}p50" and metric.limit is None and metric.ratio is not None:
+        return format_change(metric)
+    return describe_metric(metric, None, has_interval=False)
+
+
+def _first_reason(case: CaseComparison) -> str:
+    """What explains most, without its place and its share of the time."""
+    if case.has_failed or not case.reasons:
+        return ""
+    return f"reason: {re.split(_AFTER_REASON, case.reasons[0])[0]}"
 
 
 def cases_table(views: Sequence[CaseView]) -> Table:

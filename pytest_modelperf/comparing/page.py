@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 
-from pytest_modelperf.comparing.case_view import TONES, CaseView, cases_table
+from pytest_modelperf.comparing.case_view import (
+    TONES,
+    CaseView,
+    cases_table,
+    describe_views,
+    worst_view,
+)
 from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.verdict_lines import (
@@ -23,7 +29,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import Overview
+from pytest_modelperf.report.html.overview import Choice, Overview
 
 
 def render_comparison_page(
@@ -45,9 +51,10 @@ def comparison_overview(
     made: dt.datetime | None = None,
 ) -> Overview:
     views = [
-        CaseView(name=case.id, word=verdict_word(case), compared=case) for case in comparison.cases
+        CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
+        for place, case in enumerate(comparison.cases)
     ]
-    headline = describe_run(comparison)
+    word = FAILED if describe_run(comparison) == FAILED else comparison.verdict.value
     engines = comparison.engines or ("",)
     rows = [
         ModelRow("A, before", comparison.before, engines[0]),
@@ -58,18 +65,19 @@ def comparison_overview(
         ("confidence", format_share(comparison.confidence)),
         ("rounds", _took(comparison)),
     ]
-    is_one = len(views) == 1
+    worst = views[0] if len(views) == 1 else worst_view(views)
     return Overview(
         title=" → ".join(name_models((comparison.before, comparison.after))),
-        headline=headline,
-        tone=TONES[FAILED if headline == FAILED else comparison.verdict.value],
+        headline=describe_views(views) if views else word,
+        tone=TONES[word],
         cases=cases_table(views),
         tones=tuple(view.tone for view in views),
+        choices=tuple(view.choice for view in views),
         sections=tuple(
             view.section(
                 describe_verdict(view.compared, comparison.confidence),
                 wording,
-                is_open=True if is_one else None,
+                is_open=view is worst,
             )
             for view in views
         ),

@@ -22,7 +22,8 @@ class Column(Struct, frozen=True):
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
     Names keep what tells them apart when they are cut; other text is cut at its end. No text is cut
-    below `least`. Spare columns are dropped silently, before any text is cut.
+    below `least`. Spare columns are dropped silently, before any text is cut. A page shows
+    verdicts as pills.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Column(Struct, frozen=True):
     is_name: bool = False
     least: int | None = None
     is_spare: bool = False
+    is_verdict: bool = False
 
     @property
     def narrowest(self) -> int:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.case_view import CaseView, cases_table
+from pytest_modelperf.comparing.case_view import (
+    CaseView,
+    cases_table,
+    describe_views,
+    worst_view,
+)
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.shown.case_page import render_case_page
@@ -14,13 +19,12 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import Overview, Tone
+from pytest_modelperf.report.html.overview import Choice, Overview, Tone
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.testing.page_data import run_data
+from pytest_modelperf.testing.page_data import choices_of, run_data
 from pytest_modelperf.testing.run_lines import (
-    describe_counts,
-    describe_ending,
+    describe_alarms,
     describe_outcome,
     describe_place,
     describe_writing,
@@ -40,34 +44,37 @@ _MAX_SECTIONS = 40
 
 
 def run_overview(report: RunReport) -> Overview:
-    named = list(zip(report.outcomes, name_outcomes(report.outcomes), strict=True))
-    named.sort(key=lambda pair: rank_outcome(pair[0]))
-    views = [_run_view(outcome, name) for outcome, name in named]
+    names, choices = name_outcomes(report.outcomes), choices_of(report)
+    named = list(zip(report.outcomes, names, choices, strict=True))
+    named.sort(key=lambda each: rank_outcome(each[0]))
+    views = [_run_view(*each) for each in named]
+    worst = worst_view(views)
     steps = [f"{word}: {text}" for word, text in next_steps(report)]
     writing = [describe_writing(report)] if report.plans else []
     confidences = dict.fromkeys(
         format_share(o.confidence) for o in report.outcomes if o.comparison.rounds is not None
     )
-    headline, ending = describe_counts(report.outcomes) or "no case", describe_ending(report)
     rule = [
         ("tolerance", format_share(report.tolerance)),
         ("confidence", ", ".join(filter(None, confidences))),
     ]
     return Overview(
         title="Model performance",
-        headline=headline,
+        headline=describe_views(views) if views else "no case",
         tone=views[0].tone if views else Tone.PLAIN,
-        lines=(describe_place(report), *([ending] if ending != f"{headline}." else [])),
+        lines=tuple(filter(None, (describe_place(report), describe_alarms(report)))),
         cases=cases_table(views) if views else None,
         tones=tuple(view.tone for view in views),
+        choices=tuple(view.choice for view in views),
         sections=tuple(
             view.section(
                 describe_outcome(outcome),
                 recording_with(outcome.accept),
                 accept=_accept(outcome),
                 advice=outcome.advice,
+                is_open=view is worst,
             )
-            for view, (outcome, _) in zip(views, named, strict=True)
+            for view, (outcome, *_) in zip(views, named, strict=True)
             if len(views) <= _MAX_SECTIONS or is_worth_a_line(outcome)
         ),
         facts=(
@@ -78,7 +85,7 @@ def run_overview(report: RunReport) -> Overview:
     )
 
 
-def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
+def _run_view(outcome: CaseOutcome, name: str, choice: Choice) -> CaseView:
     case = outcome.comparison
     # The verdict of a new case already has this reason.
     is_new = case.verdict is Verdict.NEW and not case.has_failed
@@ -88,6 +95,7 @@ def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
         compared=replace(case, reasons=case.reasons[1:]) if is_new else case,
         latency=outcome.latency,
         static=outcome.static,
+        choice=choice,
     )
 
 

@@ -13,6 +13,7 @@ from pytest_modelperf.comparing.page_data import (
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import side_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry, RanFigures
+from pytest_modelperf.report.html.overview import Choice
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import rank_outcome
@@ -20,16 +21,29 @@ from pytest_modelperf.testing.run_lines import rank_outcome
 
 def run_data(report: RunReport) -> Entry:
     """A model for each baseline, or for each path without one, in the order of the outcomes."""
-    groups: dict[tuple[str | None, str], list[tuple[CaseOutcome, str]]] = {}
-    for pair in zip(report.outcomes, name_outcomes(report.outcomes), strict=True):
-        model, baseline = pair[0].model, pair[0].baseline
-        key = (baseline, (model.path or model.name) if baseline is None else "")
-        groups.setdefault(key, []).append(pair)
+    groups: dict[int, list[tuple[CaseOutcome, str]]] = {}
+    outcomes, choices = report.outcomes, choices_of(report)
+    for choice, outcome, name in zip(choices, outcomes, name_outcomes(outcomes), strict=True):
+        groups.setdefault(choice.model, []).append((outcome, name))
     named = list(groups.values())
     names = name_models([pairs[0][0].model for pairs in named])
     ranks = [min(rank_outcome(outcome) for outcome, _ in pairs) for pairs in named]
     worst = ranks.index(min(ranks)) if ranks else 0
     return whole_page([_tested_model(*each) for each in zip(names, named, strict=True)], worst)
+
+
+def choices_of(report: RunReport) -> list[Choice]:
+    """The place of the model and the case of each outcome in the data."""
+    models: dict[tuple[str | None, str], int] = {}
+    cases = Counter[int]()
+    choices = []
+    for outcome in report.outcomes:
+        model, baseline = outcome.model, outcome.baseline
+        key = (baseline, (model.path or model.name) if baseline is None else "")
+        place = models.setdefault(key, len(models))
+        choices.append(Choice(place, cases[place]))
+        cases[place] += 1
+    return choices
 
 
 def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry:

@@ -90,15 +90,20 @@ def _counted(count: int, noun: str) -> str:
 def describe_ending(report: RunReport) -> str:
     """The counts of outcomes and, if times were judged, the bound on false alarms."""
     counts = f"{describe_counts(report.outcomes) or 'no case'}."
+    return f"{counts} {describe_alarms(report)}".rstrip()
+
+
+def describe_alarms(report: RunReport) -> str:
+    """How often such a run is wrong; empty if no time was judged."""
     is_judged = any(
         metric.gated and is_sampled(metric.name)
         for outcome in report.outcomes
         for metric in outcome.comparison.metrics
     )
     if not is_judged:
-        return counts
+        return ""
     return (
-        f"{counts} False-alarm bound for this run: {100 * FALSE_ALARMS:g} %. "
+        f"False-alarm bound for this run: {100 * FALSE_ALARMS:g} %. "
         f"A model exactly at its tolerance passes in at most {100 * FALSE_PASSES:g} %."
     )
 

@@ -28,6 +28,7 @@ from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.page import render_comparison_page
 from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import (
+    CaseComparison,
     Comparison,
     LayerChange,
     LayerTypeChange,
@@ -39,7 +40,7 @@ from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.profiler.shown.page import render_profile_page
+from pytest_modelperf.profiler.shown.page import profile_overview, render_profile_page
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_latency import (
     RanFigures,
@@ -49,13 +50,14 @@ from pytest_modelperf.profiler.shown.page_latency import (
     spread_of,
 )
 from pytest_modelperf.report.html.extra import check_html_extra
+from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.page import render_sweep_page
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
-from pytest_modelperf.testing.page import render_run_page
+from pytest_modelperf.testing.page import render_run_page, run_overview
 from pytest_modelperf.testing.page_data import run_data
 from pytest_modelperf.text.escaping import printable
 from tests.support.command import environment
@@ -525,9 +527,10 @@ def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     text = Markup(page).text
     for told in (
         "encoder.onnx → encoder2.onnx",
-        "regressed, 1 of 6 cases failed",
+        "1 of 6 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 improved, 1 unchanged;",
+        "; worst: b8-c2 +11.8 %, reason: 12 Conv+Relu fusions lost",
         "b8-c2 regressed 26.10 ms 29.18 ms +11.8 % +10.2 … +13.1 % 30.26 ms 4.089 G 25.61 M",
-        "regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %",
+        "b8-c2 regressed p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %",
         "12 Conv+Relu fusions lost (first: layer1.0/conv2)",
         "this run could see p95 latency +4.1 % or more",
         "boxes: differ in shape: 1x100x4 before, 1x300x4 now",
@@ -552,6 +555,41 @@ def test_the_page_of_a_run_has_the_worst_first_and_the_command_that_accepts_it()
     assert text.count("there is no baseline of b2-c2") == 1
     assert "False-alarm bound for this run: 1 %." in text
     assert "opset" not in text
+
+
+def test_only_the_worst_case_of_a_page_is_open() -> None:
+    page = render_run_page(run(*map(outcome, ALL)))
+    assert page.count("<details") == len(ALL)
+    assert re.findall(r'<details[^>]* id="(\S+)"[^>]* open>', page) == ["case-0-0"]
+    assert not re.findall(r"<details[^>]* open>", render_run_page(run(outcome(SAME))))
+
+
+def test_a_headline_tells_counts_once_and_the_worst_of_what_needs_attention() -> None:
+    def headline(*cases: CaseComparison) -> str:
+        return run_overview(run(*map(outcome, cases))).headline
+
+    worst = "; +11.8 %, reason: 12 Conv+Relu fusions lost"
+    assert headline(SLOWER) == f"regressed{worst}"
+    assert headline(SAME, SAME) == "all 2 unchanged"
+    assert headline(SAME, FASTER) == "1 of 2 improved, 1 unchanged"
+    over = "worst: encoder.onnx::b8-c1 p95 latency 14.21 ms, limit 12.00 ms"
+    assert headline(SAME, BUDGET) == f"1 of 2 over budget, 1 unchanged; {over}"
+    assert headline(SAME, BROKEN) == "1 of 2 failed, 1 unchanged; worst: encoder.onnx::b64-c2"
+
+
+def test_the_figures_of_a_case_come_first_on_the_page_of_a_profile() -> None:
+    (first, *others) = profile_overview(measured_cases()).tiles
+    assert [(tile.name, tile.value) for tile in first.tiles] == [
+        ("p50 latency", "0.1234 ms"),
+        ("items a second", "8.104 k"),
+        ("MACs", "442.5 k"),
+        ("params", "618"),
+        ("peak memory", "113.0 MiB"),
+        ("noise", "quiet"),
+    ]
+    assert [tile.name for tile in others[-1].tiles] == ["MACs", "params", "peak activations"]
+    noisy = profile_overview(measured_classifier(half_width=0.1)).tiles[0].tiles[-1]
+    assert noisy.tone is Tone.UNSURE
 
 
 def test_the_page_of_a_profile_has_its_latency_and_what_the_graph_tells() -> None:

@@ -15,10 +15,11 @@ from pytest_modelperf.profiler.shown.conditions import (
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.page_latency import engine_name
+from pytest_modelperf.profiler.shown.page_tiles import profile_tiles
 from pytest_modelperf.profiler.shown.tables.generation import generation_tables
 from pytest_modelperf.profiler.shown.tables.measured import latency_tables, performance_table
 from pytest_modelperf.profiler.shown.tables.static import summary_table, uncounted_table
-from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
+from pytest_modelperf.report.html.overview import CaseSection, Choice, Overview, Tone
 
 
 def render_profile_page(
@@ -35,7 +36,11 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
     asked = [("engine", describe_engine(e).removeprefix("engine ")) for e in engines]
     return Overview(
         title=profile.model.name,
+        tiles=profile_tiles(profile.cases),
         cases=performance_table(profile.cases) if has_run else None,
+        choices=tuple(
+            Choice(0, place) for place, c in enumerate(profile.cases) if c.measured is not None
+        ),
         tables=(
             *(latency_tables(profile.cases)[:1] if has_run else ()),
             *generation_tables(profile.cases)[:1],
@@ -49,7 +54,7 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
 def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
     """The counts of the graph, once for each set of shapes that it was bound to."""
     shown: set[int] = set()
-    for case in cases:
+    for place, case in enumerate(cases):
         counted = case.counted
         if counted is None or id(counted) in shown:
             continue
@@ -61,5 +66,6 @@ def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
             tone=Tone.PLAIN if case.outcome is not Outcome.FAILED else Tone.BAD,
             tables=(summary_table(case), *([] if uncounted is None else [uncounted])),
             facts=tuple(("note", note) for note in counted.notes),
-            is_open=len(shown) == 1,
+            is_open=False,
+            choice=Choice(0, place),
         )

@@ -11,7 +11,8 @@ _OWN = Path(__file__).parent
 # Every page has these. A room adds its own, which may use what these define.
 SHARED_STYLES = (_OWN / "page.css",)
 SHARED_SCRIPTS = tuple(
-    _OWN / f"{name}.js" for name in ("page", "look", "sides", "figures", "tables", "row_window")
+    _OWN / f"{name}.js"
+    for name in ("page", "cases", "parts", "look", "sides", "figures", "tables", "row_window")
 )
 
 
@@ -25,13 +26,15 @@ class Drawing(Struct, frozen=True):
 class Drawings(Struct, frozen=True):
     """The parts of a page, and the files that draw them: each may use what those before define.
 
-    A page without charts of plotly is smaller and opens sooner.
+    A page without charts of plotly is smaller and opens sooner. Parts that lead stand above the
+    overview.
     """
 
     parts: tuple[Drawing, ...] = ()
     styles: tuple[Path, ...] = ()
     scripts: tuple[Path, ...] = ()
     needs_plotly: bool = True
+    leads: bool = False
 
     def plus(self, others: Drawings) -> Drawings:
         """These parts and then the others, whose scripts may use what these define."""
@@ -40,4 +43,5 @@ class Drawings(Struct, frozen=True):
             styles=(*self.styles, *others.styles),
             scripts=(*self.scripts, *others.scripts),
             needs_plotly=self.needs_plotly or others.needs_plotly,
+            leads=self.leads,
         )

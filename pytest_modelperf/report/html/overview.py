@@ -18,8 +18,31 @@ class Tone(Enum):
     PLAIN = "plain"
 
 
+class Choice(Struct, frozen=True):
+    """A case that the page can choose: the places of its model and of itself in the data."""
+
+    model: int
+    case: int
+
+
+class Tile(Struct, frozen=True):
+    """A figure in large type, with its name and what else is known of it."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+class CaseTiles(Struct, frozen=True):
+    """The figures of a case, which a page shows first."""
+
+    choice: Choice
+    tiles: tuple[Tile, ...]
+
+
 class CaseSection(Struct, frozen=True, kw_only=True):
-    """One case: its verdict in a sentence, its figures, and their explanation.
+    """One case: its verdict as a word and a sentence, its figures, and their explanation.
 
     `facts` are pairs of a word and a text. `accept` is the command that accepts the change.
     """
@@ -33,12 +56,15 @@ class CaseSection(Struct, frozen=True, kw_only=True):
     facts: tuple[tuple[str, str], ...] = ()
     accept: str | None = None
     is_open: bool = True
+    word: str = ""
+    choice: Choice | None = None
 
 
 class Overview(Struct, frozen=True, kw_only=True):
     """All of these parts, of which `summary`, `cases` and `tables` are tables in this order.
 
-    `tones` has one for each row of `cases`.
+    `tones` and `choices` have one for each row of `cases`. Of `tiles`, those of the chosen case are
+    shown, and the first without JavaScript.
 
     The texts are not escaped: the template does that.
     """
@@ -50,7 +76,15 @@ class Overview(Struct, frozen=True, kw_only=True):
     summary: Table | None = None
     cases: Table | None = None
     tones: tuple[Tone, ...] = ()
+    choices: tuple[Choice | None, ...] = ()
+    tiles: tuple[CaseTiles, ...] = ()
     tables: tuple[Table, ...] = ()
     sections: tuple[CaseSection, ...] = ()
     facts: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_body(self) -> bool:
+        """Whether there is anything to show in the part named Overview."""
+        tables = (self.summary, self.cases, *self.tables)
+        return any(tables) or bool(self.sections or self.notes)

@@ -12,6 +12,10 @@ const modelperf = (() => {
   const THEME_KEY = "modelperf-theme";
   const page = document.documentElement;
   const sections = [];
+  // Why parts are not there, where a reader would miss them.
+  const absent = new Map();
+  // What is chosen of a model, and means nothing to another one.
+  const OF_MODEL = { case: null, a: null, b: null, threshold: null, without: null };
   let choices = new URLSearchParams();
   const view = { data: null, model: null, case: null, sides: [] };
 
@@ -100,9 +104,24 @@ const modelperf = (() => {
     const models = view.data.models;
     view.model = models[Number(chosen("model") ?? view.data.start)] ?? models[0];
     view.sides = view.model.sides;
-    const cases = view.model.cases;
-    const shown = chosen("case") ?? view.model.start;
-    view.case = cases.find(({ id }) => id === shown) ?? cases[0] ?? null;
+    view.case = caseOf(view.model);
+  }
+
+  function caseOf({ cases, start }) {
+    const shown = chosen("case") ?? start;
+    return cases.find(({ id }) => id === shown) ?? cases[0] ?? null;
+  }
+
+  // Chooses a case by its place in the data, for the whole page. A follows where there are two sides.
+  function chooseCase(model, place) {
+    const { models } = view.data;
+    const { cases, sides } = models[model];
+    change({
+      ...(models[model] === view.model ? {} : OF_MODEL),
+      ...(models.length > 1 ? { model: String(model) } : {}),
+      ...(sides.length > 1 ? { a: null } : {}),
+      case: cases[place].id,
+    });
   }
 
   function showPickers() {
@@ -110,14 +129,14 @@ const modelperf = (() => {
     const shown = [];
     if (view.data.models.length > 1) {
       const models = view.data.models.map(({ name }, index) => [String(index), name]);
-      const forget = { case: null, a: null, b: null, threshold: null };
       pickers.push(picker("Model", models, String(view.data.models.indexOf(view.model)),
-        (model) => change({ ...forget, model })));
+        (model) => change({ ...OF_MODEL, model })));
       shown.push("model ", el("bdi", { text: view.model.name }));
     }
     if (view.model.cases.length > 1) {
       const cases = view.model.cases.map((item) => [item.id, caseTitle(item)]);
-      pickers.push(picker("Case", cases, view.case.id, (id) => change({ case: id })));
+      pickers.push(picker("Case", cases, view.case.id, (id) =>
+        chooseCase(view.data.models.indexOf(view.model), cases.findIndex(([key]) => key === id))));
       if (shown.length) shown.push(", ");
       shown.push("case ", el("bdi", { text: caseTitle(view.case) }));
     }
@@ -147,7 +166,13 @@ const modelperf = (() => {
     choose(choices);
     takeChoices();
     showPickers();
+    tell("casechange");
     drawAll("draw");
+  }
+
+  // For what follows the choices without being a part that is drawn.
+  function tell(event) {
+    page.dispatchEvent(new CustomEvent(event, { detail: view }));
   }
 
   // A labelled list to choose from; `options` are pairs of value and text.
@@ -180,16 +205,28 @@ const modelperf = (() => {
 
   function drawAll(kind) {
     for (const item of sections) drawSection(item, kind);
+    finish();
   }
 
   // Lets a part redraw others that depend on it.
   function drawSections(ids) {
     for (const item of sections) if (ids.includes(item.id)) drawSection(item, "draw");
+    finish();
+  }
+
+  function finish() {
+    const isNew = view.sides.length > 1 && view.case?.word === "new";
+    document.getElementById("absent").textContent = [
+      ...(isNew ? ["This case is new, so nothing is known of A, before."] : []),
+      ...[...absent].map(([part, why]) => `${part.querySelector("h2").textContent}: ${why}.`),
+    ].join(" ");
+    tell("drawn");
   }
 
   function drawSection(item, kind) {
     const root = document.querySelector(`#${item.id} > .body`);
     if (!root) return;
+    absent.delete(root.parentElement);
     if (kind === "draw") root.parentElement.hidden = false;
     try {
       (item[kind] ?? item.draw)(root, view);
@@ -205,8 +242,9 @@ const modelperf = (() => {
     root.replaceChildren(el("p", { class: "muted", text }));
   }
 
-  // Hides a part that has nothing to show, with its heading.
-  function hide(root) {
+  // Hides a part that has nothing to show, with its heading; a line above the parts says why.
+  function hide(root, why = null) {
+    if (why) absent.set(root.parentElement, why);
     root.replaceChildren();
     root.parentElement.hidden = true;
   }
@@ -374,9 +412,11 @@ const modelperf = (() => {
   function show() {
     readChoices();
     takeChoices();
-    document.querySelector(".interactive").before(el("p", { class: "print-note", id: "shown" }));
+    document.querySelector("section.interactive").before(
+      el("p", { class: "print-note", id: "shown" }), el("p", { class: "hint", id: "absent" }));
     showPickers();
     page.classList.add("unpacked");
+    tell("casechange");
     drawAll("draw");
     addEventListener("hashchange", () => {
       readChoices();
@@ -408,8 +448,8 @@ const modelperf = (() => {
   addEventListener("DOMContentLoaded", start);
 
   return {
-    section, drawSections, say, hide, el, picker, refill, toggle, chosen, choose, plot, colors,
-    chartText, isKnown, UNKNOWN,
+    section, drawSections, say, hide, el, picker, refill, toggle, chosen, choose, chooseCase, caseOf,
+    plot, colors, chartText, isKnown, UNKNOWN,
     format: { ms: number, number, count, percent, interval },
   };
 })();

@@ -237,6 +237,8 @@ def test_what_was_chosen_survives_a_reload(any_sweep: Page) -> None:
 def test_the_times_and_rounds_of_a_sweep_are_those_of_its_points(any_sweep: Page) -> None:
     any_sweep.locator("#chart select").first.select_option("b2-c1")
     point = _point(PAGES["sweep"], 0, "b2-c1")
+    assert _traces(any_sweep, "time")[0]["y"] == pytest.approx([point["per_second"]])
+    any_sweep.get_by_role("button", name="Latency").click()
     assert _traces(any_sweep, "time")[0]["y"] == pytest.approx([point["ms"], point["p95_ms"]])
     assert _traces(any_sweep, "rounds")[0]["median"] == pytest.approx(
         [each[3] for each in point["rounds"]]
@@ -249,7 +251,7 @@ def test_the_layers_at_the_best_of_a_sweep_leave_its_times_those_of_its_points(
     page = open_data(PAGES["sweep with layers"], draws=False)
     page.locator("#chart select").last.select_option("b1-c1")
     point = _point(PAGES["sweep with layers"], 1, "b1-c1")
-    assert _traces(page, "time")[1]["y"] == pytest.approx([point["ms"], point["p95_ms"]])
+    assert _traces(page, "time")[1]["y"] == pytest.approx([point["per_second"]])
 
 
 def test_one_point_alone_is_no_chart(open_data: OpenData) -> None:
@@ -262,6 +264,7 @@ def test_one_point_alone_is_no_chart(open_data: OpenData) -> None:
 
 def test_a_percentile_that_is_not_known_has_no_bar_and_is_named(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
+    page.get_by_role("button", name="Latency").click()
     case = _model(PAGES["comparison"])["cases"][0]
     for trace, latency in zip(_traces(page, "time"), case["latency"], strict=True):
         known = [p["ms"] for p in latency["percentiles"] if p["ms"] is not None]
@@ -275,7 +278,6 @@ def test_a_percentile_that_is_not_known_has_no_bar_and_is_named(open_data: OpenD
 
 def test_throughput_has_a_bar_for_each_case_and_side(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
-    page.get_by_role("button", name="Throughput").click()
     cases = _model(PAGES["comparison"])["cases"]
     for side, trace in enumerate(_traces(page, "time")):
         assert trace["y"] == pytest.approx([c["latency"][side]["items_per_second"] for c in cases])
@@ -286,6 +288,7 @@ def test_throughput_has_a_bar_for_each_case_and_side(open_data: OpenData) -> Non
 
 def test_another_case_has_other_times(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
+    page.get_by_role("button", name="Latency").click()
     page.get_by_label("Case").select_option("b8-c2")
     case = _model(PAGES["comparison"])["cases"][1]
     assert _traces(page, "time")[0]["y"][0] == case["latency"][0]["percentiles"][0]["ms"]
@@ -380,7 +383,6 @@ def test_a_name_that_would_be_markup_is_text(open_data: OpenData) -> None:
     assert HOSTILE_NAMES[1] in page.locator("#chart .failures").inner_text()
     assert page.get_by_label("Model").locator("option").all_inner_texts() == [*HOSTILE_NAMES[1:3]]
     page.get_by_label("Model").select_option("1")
-    page.get_by_role("button", name="Throughput").click()
     tick = page.locator("#time .xtick").first.text_content() or ""
     assert tick.startswith("</script><script>alert(2)")
     assert page.locator("img, body b:has-text('bold')").count() == 0
@@ -435,7 +437,6 @@ def test_a_long_error_bar_leaves_half_of_the_axis_to_the_values(
 def test_a_run_without_a_model_has_the_overview_only(open_data: OpenData) -> None:
     page = open_data({"models": []}, draws=False)
     assert page.evaluate("document.documentElement.dataset.state") == "ready"
-    assert page.locator("#overview").is_visible()
     assert page.locator(".interactive:visible").count() == 0
     page.click("#controls .theme")
     assert _background(page) == DARK

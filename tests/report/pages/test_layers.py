@@ -454,7 +454,7 @@ def test_a_profile_that_ran_nothing_shows_its_layers(open_data: OpenData) -> Non
     data = sample_data.bare()
     page = open_data(data, draws=False)
     assert len(shown_depths(page)) == len(layers_of(data))
-    assert page.get_by_text("The layers of this case have no times.").is_visible()
+    assert page.get_by_text("Layers by depth: the layers of this case have no times.").is_visible()
     by_macs = in_order(types_of(data), largest("macs"), is_descending=True)
     assert shown_types(page) == [row["type"] for row in by_macs]
 
@@ -463,8 +463,8 @@ def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> No
     data = sample_data.profile()
     data["models"][0]["cases"][0].update(types=[], layers=[])
     page = open_data(data, draws=False)
-    assert page.get_by_text("Nothing is known of the layers of this case.").count() == 1
-    assert [page.locator(f"#{id_}").is_visible() for id_ in SECTIONS] == [True, False, False, False]
+    assert page.get_by_text("nothing is known of the layers of this case.").count() == 1
+    assert [page.locator(f"#{id_}").is_visible() for id_ in SECTIONS] == [False] * 4
     page = open_data(sample_data.sweep(), draws=False)
     assert not any(page.locator(f"#{id_}").is_visible() for id_ in SECTIONS)
 

@@ -2,11 +2,13 @@
 (() => {
   "use strict";
 
-  const { UNKNOWN, chartText, choose, colors, drawSections, el, format, picker, plot } = modelperf;
+  const { UNKNOWN, chartText, choose, chooseCase, colors, drawSections, el, format, picker, plot } =
+    modelperf;
   const { axisEnd, errorBars, figure, look, short, table, title } = modelperf.sides;
-  const { findSweetSpot, isMeasured, pair, parseThreshold, threshold } = modelperf.points;
+  const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, threshold } = modelperf.points;
   let isLogarithmic = false;
   let nextOfOne = "b";
+  let drawn = null;
   // Updates all but the threshold box, in which the user may be typing.
   let update = () => {};
 
@@ -20,7 +22,8 @@
       return root.replaceChildren(
         el("p", { class: "muted", text: "No configuration could be measured." }), failures(model));
     }
-    nextOfOne = "b";
+    if (drawn !== view.model) nextOfOne = "b";
+    drawn = view.model;
     const chart = el("div", { class: "plot", role: "figure", "aria-label":
       "Latency and throughput of every configuration; the same figures are in the table below." });
     const parts = {
@@ -37,7 +40,7 @@
       el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model));
     update();
     chart.on("plotly_click", ({ points: [clicked] }) => {
-      if (clicked.customdata) choosePoint(model, clicked.customdata);
+      if (clicked.customdata) choosePoint(view, clicked.customdata);
     });
   }
 
@@ -54,7 +57,8 @@
     parts.spots.replaceChildren(...spots.map((spot, side) =>
       el("p", { text: describeSpot(spot, model.sides[side], limit) })));
     modelperf.refill(parts.choice, [
-      pointPicker("A", model.points[0], both.a), pointPicker("B", model.points.at(-1), both.b)]);
+      pointPicker("A", model.points[0], both.a),
+      isSweep(model) ? pointPicker("B", model.points.at(-1), both.b) : ""]);
     parts.pair.replaceChildren(...pairTable(model, both));
   }
 
@@ -97,9 +101,13 @@
   }
 
   // With one side, clicks choose B and A in turn.
-  function choosePoint(model, [side, id]) {
+  function choosePoint({ data, model }, [side, id]) {
     const key = model.points.length > 1 ? ["a", "b"][side] : nextOfOne;
     nextOfOne = key === "b" ? "a" : "b";
+    if (key === "b" && !isSweep(model)) {
+      const place = model.cases.findIndex((item) => item.id === id);
+      return chooseCase(data.models.indexOf(model), place);
+    }
     choose({ [key]: id });
     pointsChanged();
   }

@@ -180,8 +180,7 @@
       repaint = () => {};
       const layers = (view.case?.layers ?? []).filter((layer) => layer.is_layer);
       if (!layers.some((layer) => known(layer.ms).length > 0)) {
-        if (layers.length) modelperf.say(root, "The layers of this case have no times.");
-        else modelperf.hide(root);
+        modelperf.hide(root, layers.length ? "the layers of this case have no times" : null);
         return;
       }
       const chart = new DepthChart(view, layers);

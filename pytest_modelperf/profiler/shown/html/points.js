@@ -2,7 +2,7 @@
 modelperf.points = (() => {
   "use strict";
 
-  const { chosen, isKnown } = modelperf;
+  const { caseOf, chosen, isKnown } = modelperf;
 
   function isMeasured(point) {
     return isKnown(point.ms) && isKnown(point.per_second);
@@ -58,12 +58,13 @@ modelperf.points = (() => {
     return a === null || b === null || (a[0] <= b[1] && b[0] <= a[1]);
   }
 
-  // A and B as chosen. Otherwise B is the best of its side, and A the same configuration of the
-  // other side; with only one side, A is the first measured point.
+  // A and B as chosen. Where points are cases, B is the chosen case. Otherwise B is the best of its
+  // side, and A the same configuration of the other side; with only one side, A is the first
+  // measured point.
   function pair(model) {
     const limit = threshold(model);
     const [first, last] = [0, -1].map((side) => model.points.at(side).filter(isMeasured));
-    const b = find(last, chosen("b")) ?? best(last, limit);
+    const b = find(last, isSweep(model) ? chosen("b") : caseOf(model).id) ?? best(last, limit);
     const like = model.points.length > 1 ? find(first, b?.id) : first.find((point) => point !== b);
     return { a: find(first, chosen("a")) ?? like ?? best(first, limit), b };
   }

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, plot, say } = modelperf;
+  const { el, format, hide, plot } = modelperf;
   const { look, short, title } = modelperf.sides;
   const { isSweep, sidesOfPair } = modelperf.points;
   const LEGEND = "A box is from the first to the third quartile, with the median; its whiskers " +
@@ -12,7 +12,7 @@
   function draw(root, view) {
     const sides = roundsOf(view);
     if (!sides.some(({ rounds }) => rounds.length)) {
-      return view.case ? say(root, "There are no samples by round.") : hide(root);
+      return hide(root, view.case && "there are no samples");
     }
     const chart = el("div", { class: "plot", role: "figure", "aria-label": describe(sides) });
     const box = el("input", { type: "checkbox", on: { change: () => {

@@ -2,17 +2,17 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, isKnown, plot, say, toggle } = modelperf;
+  const { el, format, hide, isKnown, plot, toggle } = modelperf;
   const { axisEnd, barMarker, errorBars, figure, short, title } = modelperf.sides;
   const { isSweep, sidesOfPair } = modelperf.points;
-  const KINDS = [["latency", "Latency"], ["throughput", "Throughput"]];
-  let kind = "latency";
+  const KINDS = [["throughput", "Throughput"], ["latency", "Latency"]];
+  let kind = "throughput";
 
   function draw(root, view) {
     const groups = { latency: latencyBars(view), throughput: throughputBars(view) };
     const bars = Object.values(groups).flat().flatMap((group) => group.bars);
     if (!bars.some(({ value }) => isKnown(value))) {
-      return view.case ? say(root, "Nothing was measured.") : hide(root);
+      return hide(root, view.case && "nothing was measured");
     }
     const chart = el("div", { class: "plot", role: "figure" });
     const note = el("p", { class: "hint" });

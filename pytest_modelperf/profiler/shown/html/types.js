@@ -259,8 +259,7 @@
 
   // Written once for all sections; a sweep has no cases and no layers.
   function sayWhyNot(root, view) {
-    if (view.case) modelperf.say(root, "Nothing is known of the layers of this case.");
-    else modelperf.hide(root);
+    modelperf.hide(root, view.case && "nothing is known of the layers of this case");
   }
 
   let repaint = () => {};

@@ -1,0 +1,95 @@
+"""The first screen of a page in a browser: one choice of the case, the list of parts, and tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_modelperf.profiler.shown.page import render_profile_page
+from pytest_modelperf.testing.page import render_run_page
+from tests.report.pages import sample_data
+from tests.report.pages.browser import OpenPage
+from tests.report.pages.conftest import OpenData, without_charts
+from tests.support.comparisons import FASTER, SAME, SLOWER
+from tests.support.profiles import measured_cases
+from tests.support.run_reports import outcome, run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture
+def run_page(open_page: OpenPage) -> Page:
+    """Of three cases of a model, the first of which is the worst."""
+    return open_page(without_charts(render_run_page(run(*map(outcome, (SLOWER, FASTER, SAME))))))
+
+
+def test_a_row_opens_its_case_for_the_whole_page(run_page: Page) -> None:
+    assert _open_cases(run_page) == ["case-0-0"]
+    run_page.locator("tr[data-case='1'] .number").first.click()
+    assert _open_cases(run_page) == ["case-0-1"]
+    assert "b4-c1" in run_page.get_by_label("Case").input_value()
+    assert run_page.locator("tr[aria-current]").get_attribute("data-case") == "1"
+    assert run_page.evaluate("location.hash") == "#case=b4-c1"
+    run_page.reload()
+    run_page.wait_for_function("document.documentElement.dataset.state")
+    assert _open_cases(run_page) == ["case-0-1"]
+
+
+def test_a_row_is_opened_by_the_keyboard_alone(run_page: Page) -> None:
+    run_page.focus("tr[data-case='2'] a")
+    run_page.keyboard.press("Enter")
+    assert _open_cases(run_page) == ["case-0-2"]
+    assert run_page.evaluate("document.activeElement.parentElement.id") == "case-0-2"
+    run_page.keyboard.press("Enter")
+    assert _open_cases(run_page) == []
+
+
+def test_a_section_that_is_opened_chooses_its_case_and_closes_no_other(run_page: Page) -> None:
+    run_page.click("#case-0-1 > summary")
+    assert _open_cases(run_page) == ["case-0-0", "case-0-1"]
+    assert "b4-c1" in run_page.get_by_label("Case").input_value()
+
+
+def test_the_figures_are_those_of_the_chosen_case(open_page: OpenPage) -> None:
+    page = open_page(without_charts(render_profile_page(measured_cases())))
+    assert "0.1234 ms" in page.locator(".tiles:visible").inner_text()
+    page.get_by_label("Case").select_option("b8-c1")
+    assert "0.9871 ms" in page.locator(".tiles:visible").inner_text()
+
+
+def test_the_list_of_parts_has_those_that_are_there(open_data: OpenData) -> None:
+    page = open_data(sample_data.comparison(), draws=False)
+    for link in page.locator("#parts a").all():
+        part = page.locator(link.get_attribute("href") or "")
+        assert link.is_visible() == part.is_visible()
+    page.get_by_label("Case").select_option("b8-c2")
+    address = page.evaluate("location.hash")
+    page.click("#parts a[href='#kernels']")
+    assert page.evaluate("location.hash") == address
+    assert page.evaluate("document.activeElement.id") == "kernels"
+    bar = page.locator("#bar").bounding_box()
+    heading = page.locator("#kernels h2").bounding_box()
+    assert bar is not None
+    assert heading is not None
+    assert heading["y"] >= bar["height"]
+
+
+def test_a_part_that_is_missed_is_said_to_be_absent(open_data: OpenData) -> None:
+    data = sample_data.run()
+    case = data["models"][0]["cases"][0]
+    case.update(word="new", latency=[None, case["latency"][1]], rounds=[[], []])
+    page = open_data(data, fragment="case=b1-c1", draws=False)
+    told = page.locator("#absent").inner_text()
+    assert "This case is new, so nothing is known of A, before." in told
+    assert "Samples by round: there are no samples." in told
+    assert not page.locator("#rounds").is_visible()
+    page.get_by_label("Case").select_option("b1-c2")
+    assert page.locator("#absent").inner_text() == ""
+    assert page.locator("#rounds").is_visible()
+
+
+def _open_cases(page: Page) -> list[str]:
+    opened: list[str] = page.locator("details.case[open]").evaluate_all("all => all.map(d => d.id)")
+    return opened
