@@ -162,7 +162,9 @@ def history(  # noqa: PLR0913  # one parameter per option
         is_shown = False
     _put(found, outputs, is_shown=is_shown)
     if outputs.html_file is not None:
-        _put_page(found, outputs.html_file, commit_url, root)
+        from pytest_modelperf.history.repository import find_commit_url
+
+        _put_page(found, outputs.html_file, commit_url or find_commit_url(root), allowed)
     drifts = [] if allowed is None else find_drifts(found, allowed)
     if allowed is not None and drifts:
         text = render_drifts(drifts, allowed, terminal_style())
@@ -193,12 +195,11 @@ def _index() -> HistoryIndex:
     return HistoryIndex(cache_folder().with_name("history"))
 
 
-def _put_page(found: History, target: str, commit_url: str | None, root: Path) -> None:
+def _put_page(found: History, target: str, commit_url: str | None, allowed: float | None) -> None:
     from pytest_modelperf.history.page import render_history_page
-    from pytest_modelperf.history.repository import find_commit_url
 
     made = dt.datetime.now(dt.timezone.utc)
-    write(target, render_history_page(found, commit_url or find_commit_url(root), made=made))
+    write(target, render_history_page(found, commit_url, made=made, allowed_drift=allowed))
 
 
 def _check_commit_url(template: str, outputs: OutputOptions) -> None:

@@ -34,18 +34,25 @@ _DRAWINGS = Drawings(
         for name in ("history_points", "history_curve", "history_card", "history")
     ),
     needs_plotly=False,
+    leads=True,
 )
 # A longer list is closed at first.
 _MOST_OPEN_STEPS = 10
 
 
 def render_history_page(
-    history: History, commit_url: str | None = None, *, made: dt.datetime | None = None
+    history: History,
+    commit_url: str | None = None,
+    *,
+    made: dt.datetime | None = None,
+    allowed_drift: float | None = None,
 ) -> str:
-    """The page; `commit_url` is the address of a commit, with `{commit}` in it."""
-    return render_page(
-        history_data(history, commit_url), history_overview(history, made), _DRAWINGS
-    )
+    """The page; `commit_url` is the address of a commit, with `{commit}` in it.
+
+    `allowed_drift` is how much the cost may grow since the first run: a line in each curve.
+    """
+    data = history_data(history, commit_url, allowed_drift=allowed_drift)
+    return render_page(data, history_overview(history, made), _DRAWINGS)
 
 
 def history_overview(history: History, made: dt.datetime | None = None) -> Overview:

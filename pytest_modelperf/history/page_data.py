@@ -49,8 +49,13 @@ class _Shared(Struct):
     reasons: _Index = field(default_factory=_Index)
 
 
-def history_data(history: History, commit_url: str | None = None) -> Entry:
-    """The data of the page; `commit_url` is the address of a commit, with `{commit}` in it."""
+def history_data(
+    history: History, commit_url: str | None = None, *, allowed_drift: float | None = None
+) -> Entry:
+    """The data of the page; `commit_url` is the address of a commit, with `{commit}` in it.
+
+    `allowed_drift` is the share that the cost may grow by since the first run.
+    """
     shared = _Shared()
     cases = [_case_entry(case, shared) for case in history.cases]
     # The pickers of other pages have no model to choose here: a history filters several.
@@ -61,6 +66,7 @@ def history_data(history: History, commit_url: str | None = None) -> Entry:
             "metric": metric_title(history.metric),
             "tag": None if history.tag is None else history.tag.name,
             "commit_url": commit_url,
+            "allowed_drift": allowed_drift,
             "log_unit": LOG_UNIT,
             "commits": shared.commits.texts,
             "verdicts": shared.verdicts.texts,

@@ -24,6 +24,9 @@
     ["unsure", "inconclusive"],
   ];
 
+  const legend = ({ allowed_drift: allowed = null }) => LEGEND.concat(
+    allowed === null ? [] : [["budget", "the drift since the first run that is allowed"]]);
+
   const columns = ({ tag, log_unit: unit }) => [
     { id: "model", title: "model", isText: true, read: (entry) => entry.model },
     { id: "case", title: "case", isText: true, read: (entry) => entry.case },
@@ -86,7 +89,7 @@
           })),
         this.#count,
         scrollBox("Cases", el("table", { class: "history-cases" }, head, this.#rows)),
-        el("ul", { class: "history-legend" }, ...LEGEND.map(([kind, meaning]) =>
+        el("ul", { class: "history-legend" }, ...legend(this.#shared).map(([kind, meaning]) =>
           el("li", {}, el("span", { class: `history-key key-${kind}`, "aria-hidden": "true" }),
             meaning))),
         note("Point at a curve to read its runs; the arrow keys, Home and End move from run to run."),

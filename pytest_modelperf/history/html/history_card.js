@@ -50,7 +50,7 @@ modelperf.historyCard = (() => {
       this.#axis = axis;
       if (!this.#curve) {
         this.#points = pointsOf(this.#entry, this.#shared);
-        this.#curve = new Curve(this.#entry, this.#points, this.#shared.log_unit);
+        this.#curve = new Curve(this.#entry, this.#points, this.#shared);
         this.chart.append(this.#curve.element);
       }
       this.#curve.draw(width, axis);

@@ -38,16 +38,19 @@ modelperf.historyCurve = (() => {
     #points;
     #entry;
     #unit;
+    #allowed;
     #cursor = draw("g", { class: "history-cursor" });
     #order = [];
     #x = [];
     #y = (change) => change;
     #width = 0;
 
-    constructor(entry, points, unit) {
+    // `allowed` is the drift since the first run that a build allows; null if none is set.
+    constructor(entry, points, { log_unit: unit, allowed_drift: allowed = null }) {
       this.#entry = entry;
       this.#points = points;
       this.#unit = unit;
+      this.#allowed = allowed;
     }
 
     // Draws all for this width in pixels; `axis` is "run" or "date".
@@ -59,6 +62,7 @@ modelperf.historyCurve = (() => {
       this.element.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
       this.element.replaceChildren(
         ...this.#levels(),
+        ...this.#budget(),
         ...this.#days(),
         this.#band(),
         this.#baselines(),
@@ -125,7 +129,7 @@ modelperf.historyCurve = (() => {
       const [low, high] = [Math.min(...changes), Math.max(...changes)];
       const missing = Math.max(0, LEAST_RANGE - (high - low)) / 2;
       this.low = Math.min(low - missing, least);
-      this.high = Math.max(high + missing, most);
+      this.high = Math.max(high + missing, most, this.#allowed ?? low);
       const room = HEIGHT - MARGIN.top - MARGIN.bottom;
       const whole = this.high - this.low;
       this.#y = (change) => {
@@ -164,6 +168,18 @@ modelperf.historyCurve = (() => {
         );
       }
       return lines;
+    }
+
+    // The line that the curve may not cross.
+    #budget() {
+      if (this.#allowed === null) return [];
+      const y = round(this.#y(this.#allowed));
+      const end = this.#width - MARGIN.right;
+      return [
+        draw("path", { class: "history-budget", d: `M${MARGIN.left} ${y}H${end}` }),
+        draw("text", { class: "tone-bad", x: end, y: y + 12, "text-anchor": "end" },
+          `${percent(this.#allowed)} allowed`),
+      ];
     }
 
     #days() {

@@ -313,3 +313,21 @@ def test_a_hostile_name_is_a_text(open_history: OpenHistory, name: str) -> None:
     card(page, 0).locator(".history-chart").focus()
     page.keyboard.press("ArrowLeft")
     assert card(page, 0).locator(".history-point li").text_content() == name
+
+
+def test_the_drift_that_is_allowed_is_a_line_above_the_curve(open_page: OpenPage) -> None:
+    page = open_page(render_history_page(HISTORY, allowed_drift=0.5))
+    card(page, 0).locator(".history-budget").wait_for(state="attached")
+    assert "+50.0 % allowed" in (card(page, 0).locator("svg").text_content() or "")
+    line, zero = (
+        page.locator(CARDS).first.locator(f".history-{name}").bounding_box()
+        for name in ("budget", "zero")
+    )
+    assert line is not None
+    assert zero is not None
+    assert line["y"] < zero["y"]
+
+
+def test_curves_stand_above_the_prose(open_history: OpenHistory) -> None:
+    ids = open_history().locator("main > section").evaluate_all("all => all.map(s => s.id)")
+    assert ids == ["history", "overview", "facts"]
