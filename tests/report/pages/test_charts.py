@@ -189,10 +189,26 @@ def test_what_failed_is_listed_with_its_reason(any_sweep: Page) -> None:
 
 
 def test_the_table_has_every_point(any_sweep: Page) -> None:
-    any_sweep.click("#chart summary")
+    any_sweep.get_by_text("All points as a table").click()
     rows = any_sweep.locator("#chart details tbody th")
     points = [p["id"] for side in _model(PAGES["sweep"])["points"] for p in side]
     assert rows.all_inner_texts() == points
+
+
+def test_a_configuration_that_is_taken_away_is_neither_drawn_nor_compared(
+    any_sweep: Page,
+) -> None:
+    (_, b) = _ends(any_sweep)
+    any_sweep.get_by_text("Configurations in the chart").click()
+    any_sweep.get_by_label(b, exact=True).uncheck()
+    assert b not in _ends(any_sweep)
+    for trace in _traces(any_sweep, "chart"):
+        assert b not in [each for _, each in trace.get("customdata", ())]
+    _reload(any_sweep)
+    assert b not in _ends(any_sweep)
+    any_sweep.get_by_text("Configurations in the chart").click()
+    any_sweep.get_by_label(b, exact=True).check()
+    assert _ends(any_sweep) == [b, b]
 
 
 def test_a_tooltip_has_all_of_a_point(drawn_sweep: Page) -> None:
@@ -373,7 +389,7 @@ def test_paper_is_light_and_shows_all_and_no_chart_is_cut(open_data: OpenData) -
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert _background(page) == DARK
     assert _ink(page) == ink
-    assert page.locator("#chart details:not([open])").count() == 1
+    assert page.locator("#chart details:not([open])").count() == 2
     assert page.locator("#chart .plot svg").first.bounding_box()["width"] > 680  # type: ignore[index]  # drawn
 
 

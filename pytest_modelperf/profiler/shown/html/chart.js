@@ -5,7 +5,8 @@
   const { UNKNOWN, chartText, choose, chooseCase, colors, drawSections, el, format, picker, plot } =
     modelperf;
   const { axisEnd, errorBars, figure, look, short, table, title } = modelperf.sides;
-  const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, threshold } = modelperf.points;
+  const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, shownPoints, threshold, without } =
+    modelperf.points;
   let isLogarithmic = false;
   let nextOfOne = "b";
   let drawn = null;
@@ -37,6 +38,7 @@
       el("div", { class: "toolbar" },
         thresholdBox(model), scaleBox()),
       chart, el("p", { class: "hint", text: hint(model) }), parts.spots, failures(model),
+      isSweep(model) ? configurations(model) : "",
       el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model));
     update();
     chart.on("plotly_click", ({ points: [clicked] }) => {
@@ -52,13 +54,14 @@
   function updateParts(parts, model) {
     const limit = threshold(model);
     const both = pair(model);
-    drawChart(parts.chart, model, limit, both);
-    const spots = model.points.map((points) => findSweetSpot(points, limit));
+    const shown = shownPoints(model);
+    drawChart(parts.chart, { ...model, points: shown }, limit, both);
+    const spots = shown.map((points) => findSweetSpot(points, limit));
     parts.spots.replaceChildren(...spots.map((spot, side) =>
       el("p", { text: describeSpot(spot, model.sides[side], limit) })));
     modelperf.refill(parts.choice, [
-      pointPicker("A", model.points[0], both.a),
-      isSweep(model) ? pointPicker("B", model.points.at(-1), both.b) : ""]);
+      pointPicker("A", shown[0], both.a),
+      isSweep(model) ? pointPicker("B", shown.at(-1), both.b) : ""]);
     parts.pair.replaceChildren(...pairTable(model, both));
   }
 
@@ -80,6 +83,24 @@
       pointsChanged();
     }
     return el("label", { class: "threshold" }, "Latency threshold ", input, " ms ", wrong);
+  }
+
+  // A box for each configuration, which takes it away and adds it again.
+  function configurations(model) {
+    const ids = new Set(model.points.flat().filter(isMeasured).map(({ id }) => id));
+    const away = without();
+    const boxes = [...ids].map((id) => {
+      const box = el("input", { type: "checkbox", on: { change: () => {
+        if (box.checked) away.delete(id);
+        else away.add(id);
+        choose({ without: away.size ? JSON.stringify([...away]) : null });
+        pointsChanged();
+      } } });
+      box.checked = !away.has(id);
+      return el("label", {}, box, " ", el("bdi", { text: id }));
+    });
+    return el("details", {}, el("summary", { text: "Configurations in the chart" }),
+      el("div", { class: "toolbar", role: "group", "aria-label": "Configurations" }, boxes));
   }
 
   function scaleBox() {

@@ -58,12 +58,29 @@ modelperf.points = (() => {
     return a === null || b === null || (a[0] <= b[1] && b[0] <= a[1]);
   }
 
+  // The ids of the configurations that a reader took away.
+  function without() {
+    try {
+      return new Set(JSON.parse(chosen("without") ?? "[]"));
+    } catch {
+      return new Set();
+    }
+  }
+
+  // The points of each side without these; all of them if a side had no time left.
+  function shownPoints(model) {
+    const away = without();
+    const kept = model.points.map((points) => points.filter(({ id }) => !away.has(id)));
+    return kept.every((points) => points.some(isMeasured)) ? kept : model.points;
+  }
+
   // A and B as chosen. Where points are cases, B is the chosen case. Otherwise B is the best of its
   // side, and A the same configuration of the other side; with only one side, A is the first
   // measured point.
   function pair(model) {
     const limit = threshold(model);
-    const [first, last] = [0, -1].map((side) => model.points.at(side).filter(isMeasured));
+    const shown = shownPoints(model);
+    const [first, last] = [0, -1].map((side) => shown.at(side).filter(isMeasured));
     const b = find(last, isSweep(model) ? chosen("b") : caseOf(model).id) ?? best(last, limit);
     const like = model.points.length > 1 ? find(first, b?.id) : first.find((point) => point !== b);
     return { a: find(first, chosen("a")) ?? like ?? best(first, limit), b };
@@ -91,5 +108,8 @@ modelperf.points = (() => {
     return findSweetSpot(points, limit).best ?? fastest(points);
   }
 
-  return { isMeasured, threshold, parseThreshold, findSweetSpot, pair, sidesOfPair, isSweep };
+  return {
+    isMeasured, threshold, parseThreshold, findSweetSpot, pair, sidesOfPair, isSweep, shownPoints,
+    without,
+  };
 })();
