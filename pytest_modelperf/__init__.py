@@ -1,27 +1,70 @@
-"""Performance budgets on ONNX models: a pytest plugin and a command."""
+"""Performance budgets on ONNX models: a pytest plugin and a command.
+
+This module, `api`, `extensions` and `frames` are public, with the names in their `__all__`. All
+other modules are internal: they may change or move in any release.
+"""
 
 import os
 
 # As `typing` has it; every run of pytest loads this module, and some need no `typing` yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pytest_modelperf.errors import (
+        BaselineError,
+        BindingError,
+        EngineError,
+        ExtensionError,
+        MeasureError,
+        ModelError,
+        ModelPerfError,
+        OutputError,
+        UsageError,
+    )
+    from pytest_modelperf.spec.case_words import BudgetWords, CaseWords
+    from pytest_modelperf.testing.fixture import ModelPerf
     from pytest_modelperf.text.version import __version__
-    from pytest_modelperf.tracing import trace
+    from pytest_modelperf.tracing import TraceWarning, trace
 
-__all__ = ["__version__", "trace"]
+__all__ = [
+    "BaselineError",
+    "BindingError",
+    "BudgetWords",
+    "CaseWords",
+    "EngineError",
+    "ExtensionError",
+    "MeasureError",
+    "ModelError",
+    "ModelPerf",
+    "ModelPerfError",
+    "OutputError",
+    "TraceWarning",
+    "UsageError",
+    "__version__",
+    "trace",
+]
+
+# The modules of the names that are not errors.
+_HOMES = {
+    "BudgetWords": "spec.case_words",
+    "CaseWords": "spec.case_words",
+    "ModelPerf": "testing.fixture",
+    "TraceWarning": "tracing",
+    "__version__": "text.version",
+    "trace": "tracing",
+}
 
 
 def __getattr__(name: str) -> object:
     # Imported when it is asked for, for the same reason.
-    if name == "trace":
-        from pytest_modelperf.tracing import trace
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return trace
-    if name == "__version__":
-        from pytest_modelperf.text.version import __version__
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
 
-        return __version__
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 if os.environ.get("MODELPERF_TRACE"):

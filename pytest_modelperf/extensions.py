@@ -45,7 +45,14 @@ from pytest_modelperf.profiler.counting.cost import (
     Cost,
     Counter,
 )
-from pytest_modelperf.profiler.engines.contract import Engine, ModelRef, ProfiledSession, Session
+from pytest_modelperf.profiler.engines.contract import (
+    Engine,
+    ModelRef,
+    ProfiledSession,
+    Session,
+    StepPlan,
+    Steps,
+)
 from pytest_modelperf.profiler.hookspecs import Engines, Operators, hookimpl
 
 __all__ = [
@@ -73,6 +80,8 @@ __all__ = [
     "ProfiledSession",
     "Session",
     "ShapeRule",
+    "StepPlan",
+    "Steps",
     "Tensor",
     "UnknownShapeError",
     "hookimpl",

@@ -76,7 +76,7 @@ class Engines(Struct):
     _modules: dict[str, EngineModule] = field(default_factory=lambda: dict(BUILT_IN))
 
     def register(self, name: str, *, module: str, install: str = "") -> None:
-        """Register the module of an engine, as `profiler.engines.contract` describes it.
+        """Register the module of an engine, as `extensions.Engine` describes it.
 
         Its source is sent to a worker, so `module` is its full name. `install` is the command to
         type if its runtime is missing. A built-in name may be registered again: the last one

@@ -54,6 +54,9 @@ def trace(
     With a `file` the recording is written there as a Chrome trace. `format="frame"` writes no
     file. In both cases the object of the `with` statement returns data frames. Operators are
     recorded for the first `operator_limit` inferences of each session; None: for all.
+
+        with trace(file="trace.json") as t:
+            session.run(None, feeds)
     """
     if format not in FORMATS:
         raise UsageError(f"format is {format!r}: it can be 'chrome' or 'frame'.")

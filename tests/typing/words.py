@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf import api
-from pytest_modelperf.spec.case_words import BudgetWords, CaseWords
-from pytest_modelperf.testing.fixture import ModelPerf
+from pytest_modelperf import BudgetWords, CaseWords, ModelPerf, api
 
 SHARED: CaseWords = {"batch_size": [1, 8], "dims": {"seq": (64, 128)}, "tolerance": {"p50": 0.02}}
 LIMITS: BudgetWords = {"latency_ms": 12, "macs": "4.1G"}
