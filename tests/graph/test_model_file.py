@@ -233,7 +233,7 @@ def test_external_data_at_an_absolute_path_is_refused(tmp_path: Path) -> None:
     """Even inside the folder: the model would not survive being moved."""
     (tmp_path / "w.bin").write_bytes(_WEIGHT.tobytes())
 
-    with pytest.raises(ModelError, match="outside of the model's folder"):
+    with pytest.raises(ModelError, match="outside"):
         _read(_save_external(tmp_path, str(tmp_path / "w.bin")))
 
 
@@ -243,7 +243,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "w.bin").symlink_to(tmp_path / "secret")
 
-    with pytest.raises(ModelError, match="outside of the model's folder"):
+    with pytest.raises(ModelError, match="outside"):
         _read(_save_external(folder, "w.bin"))
 
 

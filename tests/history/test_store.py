@@ -221,10 +221,9 @@ def test_a_broken_line_is_named_wherever_it_is(tmp_path: Path, place: int) -> No
     file.append_raw([b"", *stored[:place], b'{"schema": 7}', *stored[place:], b"{"])
     assert list(file.read(HistoryLine)) == [make_line(day) for day in range(700)]
     newer = "written by a newer version: upgrade pytest-modelperf"
-    assert file.notes == [
-        f"{file.path}: line 703 skipped, incomplete, or no line of a history",
-        f"{file.path}: line {place + 2} skipped, {newer}",
-    ]
+    broken, skipped = file.notes
+    assert broken.startswith(f"{file.path}: line 703 skipped, ")
+    assert skipped == f"{file.path}: line {place + 2} skipped, {newer}"
 
 
 def test_a_line_that_is_too_long_is_skipped_and_told_once(tmp_path: Path) -> None:
@@ -232,7 +231,8 @@ def test_a_line_that_is_too_long_is_skipped_and_told_once(tmp_path: Path) -> Non
     file.append_raw([msgspec.json.encode("x" * (3 * MAX_LINE_BYTES))])
     file.append([make_line(1)])
     assert list(file.read(HistoryLine)) == [make_line(1)]
-    assert file.notes == [f"{file.path}: line 1 skipped, incomplete, or no line of a history"]
+    (note,) = file.notes
+    assert note.startswith(f"{file.path}: line 1 skipped, ")
 
 
 @pytest.mark.parametrize("line_type", [P50Line, P95Line, FiguresLine])

@@ -161,7 +161,7 @@ def test_a_state_that_only_one_of_two_models_has_is_named_for_that_one() -> None
 
 def test_an_input_that_follows_from_the_lengths_is_not_given() -> None:
     request = generation(inputs=(InputSpec("input_ids", "int64", (1, 8)),))
-    with pytest.raises(BindingError, match=r"'input_ids' of .* follows from the lengths"):
+    with pytest.raises(BindingError, match=r"'input_ids' .*lengths"):
         profile_model(make_decoder(), request)
 
 

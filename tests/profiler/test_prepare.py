@@ -43,7 +43,7 @@ def test_a_function_that_makes_inputs_is_called_once_for_all_that_asks_for_them(
 
 def test_a_given_array_that_does_not_fit_is_refused_before_a_worker_starts() -> None:
     model = load(parse(TEXT), given=read_given(lambda _: {"x": np.zeros((3, 4), np.float32)}))
-    with pytest.raises(BindingError, match="is 2x4, but the function"):
+    with pytest.raises(BindingError, match="is 2x4, but"):
         prepare(model)
 
 

@@ -313,7 +313,8 @@ def test_an_event_without_a_usable_time_is_told(tmp_path: Path, value: str) -> N
     path = write_profile(tmp_path / "p.json", [kernel("b", 1, 3), broken, inference(0, 9)])
     spans, notes = read(path)
     assert [span.name for span in of(spans, Category.OPERATOR)] == ["b"]
-    assert notes == ("1 of its events cannot be read, the first at line 3.",)
+    (note,) = notes
+    assert "line 3" in note
 
 
 @pytest.mark.parametrize("how", ["one line", "indented", "sorted", "object", "windows", "bom"])

@@ -763,7 +763,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[400:2000] = bytes(1600)
     path.write_bytes(bytes(data))
-    with pytest.raises(UsageError, match=r"is no \.npz file, or a damaged one"):
+    with pytest.raises(UsageError, match="damaged"):
         read_given(path)
 
 
