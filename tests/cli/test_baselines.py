@@ -119,7 +119,7 @@ def test_no_folder_is_an_error(arguments: tuple[str, ...]) -> None:
 def test_a_folder_in_no_repository_is_an_error() -> None:
     result = run("baselines", "--diff", "main")
     assert result.exit_code == 2
-    assert "is in no git repository" in result.err
+    assert "in no git repository" in result.err
 
 
 @needs_git

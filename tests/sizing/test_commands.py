@@ -88,4 +88,4 @@ def test_a_model_that_nothing_fits_says_what_was_tried() -> None:
         result = run(*typed)
         assert (result.exit_code, result.out) == (2, "")
         assert "Give --dim S=SIZE" in result.err
-        assert "choices of sizes did not fit. The last one: " in result.err
+        assert "did not fit. The last one: " in result.err

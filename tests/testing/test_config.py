@@ -971,7 +971,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_bytes(b"[tool.modelperf]\nengine = '\xff'\n")
 
-    with pytest.raises(UsageError, match=r"pyproject\.toml is not valid TOML: "):
+    with pytest.raises(UsageError, match=r"pyproject\.toml .* TOML"):
         read_table(path)
 
 

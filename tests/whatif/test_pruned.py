@@ -250,7 +250,7 @@ def test_a_model_without_such_weights_says_what_it_has(tmp_path: Path) -> None:
         "g (float[1,2] x) => (float[1,2] y) { q = DequantizeLinear(w, s) y = MatMul(x, q) }",
         {"w": np.ones((2, 2), np.int8), "s": np.array(1, np.float32)},
     )
-    with pytest.raises(ModelError, match=r"that can be pruned: 'w': it is stored as int8\."):
+    with pytest.raises(ModelError, match=r"can be pruned: 'w': .* int8\."):
         prune(quantized, tmp_path, 0.5)
     assert not list(tmp_path.iterdir())
 

@@ -310,7 +310,7 @@ def test_colour_adds_nothing_but_colour() -> None:
 
 
 def test_what_is_hidden_is_said() -> None:
-    assert "more layers: --top 0 shows all" in render_whatif(make_whatif(), TOP, PLAIN)
+    assert "--top 0" in render_whatif(make_whatif(), TOP, PLAIN)
     assert "--top 0" not in render_whatif(make_whatif(), WhatIfView(), PLAIN)
 
 
