@@ -85,7 +85,7 @@ def test_tables_that_are_not_of_the_root_are_told_with_the_way_to_them(  # noqa:
     what = f"note: {file} has [[]tool.modelperf], which this run does not read: pytest took"
     remedy = f"type: {go}pytest --rootdir=. --modelperf"
     result.stdout.fnmatch_lines([f"{what} {run.path} as its root. * {remedy}"])
-    result.stdout.no_fnmatch_line("*no model is tested here*")
+    result.stdout.no_fnmatch_line("*no model is tested*")
 
 
 def test_the_way_to_the_tables_of_a_project_tests_its_models(
@@ -168,7 +168,7 @@ def test_a_broken_model_is_one_message_and_the_others_are_run(
 def test_an_unknown_size_is_a_message_that_says_where_it_is_given(run: pytest.Pytester) -> None:
     result = run.runpytest_inprocess(*STATIC, "linear.onnx")
     assert result.ret != pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*linear.onnx has a dimension without a size: 'seq'*"])
+    result.stdout.fnmatch_lines(["*linear.onnx *'seq'*"])
     result.stdout.fnmatch_lines(
         ['  [[]tool.modelperf.models."linear.onnx"[]]', "  dims = {seq = 64}"]
     )
@@ -204,7 +204,7 @@ def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {N = 0, seq = 1}')
     result = run.runpytest_inprocess(*STATIC)
-    result.stdout.fnmatch_lines(["*the dimension 'N' cannot be 0: give 1 or more."])
+    result.stdout.fnmatch_lines(["*'N' cannot be 0:*"])
 
 
 def test_a_glob_names_several_models_in_the_order_of_their_names(models: pytest.Pytester) -> None:

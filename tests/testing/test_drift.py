@@ -135,7 +135,7 @@ def test_an_update_counts_its_own_step(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     # The old model takes 200 us, or up to a hundredth more.
     assert re.search(r"over budget: drift \+(9[89]|100)\.\d %", told(result))
-    assert "wrote the baselines of base" in told(result)
+    result.stdout.fnmatch_lines(["wrote *base"])
 
 
 def test_a_chain_that_begins_anew_says_so(models: pytest.Pytester) -> None:
@@ -189,7 +189,7 @@ def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
         """,
     )
     result = run.runpytest_inprocess("--modelperf", JSON, "-v", "--modelperf-max-seconds=1")
-    assert "drift is not judged: there is no baseline of b1-c1" in told(result)
+    assert "drift is not judged" in told(result)
     (case,) = cases_of(run)
     assert case["verdict"] == "new"
 
@@ -197,7 +197,7 @@ def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
 def test_a_run_that_counts_only_judges_no_drift(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {drift = 0.1}\n')
     result = run.runpytest_inprocess(*STATIC, "-v", HISTORY)
-    assert "budgets of what a run tells are not judged: nothing ran" in told(result)
+    assert "not judged: nothing ran" in told(result)
 
 
 def test_a_function_has_no_drift(run: pytest.Pytester) -> None:

@@ -252,7 +252,7 @@ def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
     result = models.runpytest_inprocess(*COUNTS, f"--modelperf-{option}={FULL}")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["1 new.", f"error: cannot write {FULL}: No space left on device."])
+    result.stdout.fnmatch_lines(["1 new.", f"error: cannot write {FULL}: *."])
     assert_says_no_internals(result)
 
 
@@ -406,5 +406,5 @@ def test_of_several_baselines_those_are_written_that_can_be(
     )
     result = models.runpytest_inprocess(*COUNTS, UPDATE)
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["wrote the baselines of other"])
+    result.stdout.fnmatch_lines(["wrote *other"])
     assert (models.path / "baselines/other/model.json").exists()

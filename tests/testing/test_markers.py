@@ -573,7 +573,7 @@ def test_what_is_wrong_further_out_is_not_hidden_by_an_inner_marker(
         """,
         *COLLECTED,
     )
-    assert "there is no budget 'mac'. Did you mean 'macs'?" in message_of(result)
+    assert "'mac'. Did you mean 'macs'?" in message_of(result)
 
 
 def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_told_in_one_line(

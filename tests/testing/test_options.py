@@ -267,14 +267,7 @@ def test_the_option_that_records_leaves_the_path_behind_it_alone(
 def test_a_mode_that_is_none_is_told_with_those_there_are(run: pytest.Pytester) -> None:
     result = run_static(run, "--modelperf-update-baseline=newest")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [
-            (
-                "ERROR: --modelperf-update-baseline takes all, new or improved, not 'newest'. "
-                "In front of a file or a test, write --modelperf-update-baseline=all."
-            )
-        ]
-    )
+    result.stderr.fnmatch_lines(["ERROR: --modelperf-update-baseline *all, new *'newest'*"])
     assert_says_no_internals(result)
 
 
