@@ -28,4 +28,4 @@ def test_a_baseline_that_is_no_version_is_told(
     assert main(str(tmp_path), kills=1) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert problem.startswith("kill 0 after ")
-    assert "the file ends too early" in problem
+    assert "m/model.json" in problem

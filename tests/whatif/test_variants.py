@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -239,9 +240,9 @@ def test_what_cannot_be_made_says_why(
 
 
 def test_a_full_disk_is_no_crash(ask: Callable[..., WhatIf], quantizer: FakeQuantizer) -> None:
-    quantizer.error = OSError(28, "No space left on device")
+    quantizer.error = OSError(28, "full")
     (case,) = ask(DYNAMIC).cases
-    assert case.levels[1].failure == "it cannot be written: No space left on device"
+    assert case.levels[1].failure == "it cannot be written: full"
 
 
 def test_what_does_not_run_says_why_and_the_others_go_on(ask: Callable[..., WhatIf]) -> None:
@@ -261,10 +262,7 @@ def test_too_many_cores_fail_alone(ask: Callable[..., WhatIf]) -> None:
 
 def test_an_engine_that_knows_no_other_precision_says_so(ask: Callable[..., WhatIf]) -> None:
     (case,) = ask(BF16).cases
-    assert case.levels[1].failure == (
-        "timed knows no option for another precision than the one that a model is stored in. "
-        "Give another --engine, such as openvino."
-    )
+    assert re.search("^timed .* --engine, such as openvino", case.levels[1].failure or "")
 
 
 def test_an_interrupt_leaves_no_files(ask: Callable[..., WhatIf]) -> None:
@@ -422,8 +420,8 @@ def test_the_view_and_the_number_of_layers_can_be_chosen(asked: FakeAsking) -> N
     assert "by layer, what gains most first, in ms" in asked.run("whatif", "model.onnx").out
     options = ("--view", "percent", "--top", "1")
     text = asked.run("whatif", "model.onnx", "--prune", "0.5", *options).out
-    assert "in percent of the whole unchanged model" in text
-    assert "more layers: --top 0 shows all" in text
+    assert "in percent" in text
+    assert "--top 0" in text
 
 
 def test_a_level_that_failed_is_told_by_the_exit_code(asked: FakeAsking) -> None:
