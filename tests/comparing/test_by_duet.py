@@ -185,7 +185,7 @@ def test_the_second_side_can_have_an_engine_of_its_own() -> None:
 def test_a_second_engine_that_is_not_installed_says_how_to_run_it() -> None:
     result = run("compare", *TIMED, "base.onnx", "base.onnx", "--engine-b", "lost")
     assert result.exit_code == 3
-    assert "Install it there: pip install lost. Or give --requirement-b PACKAGE" in result.err
+    assert "pip install lost. Or give --requirement-b" in result.err
 
 
 @pytest.mark.parametrize("option", ["--engine-b", "--engine-option-b"])

@@ -100,21 +100,20 @@ def test_without_a_baseline_a_case_is_measured_and_new(models: pytest.Pytester) 
             "*::test_model[[]b1-c1] NEW *",
             "test_model[[]b1-c1] * new * ms *",
             "1 new.",
-            "new: record what is new with pytest --modelperf*",
+            "new: *pytest --modelperf*",
         ]
     )
     case = case_of(models)
     assert case["verdict"] == "new"
     assert case["latency"]["samples"] >= 130
-    assert case["reasons"] == ["there is no baseline of b1-c1"]
+    (reason,) = case["reasons"]
+    assert "b1-c1" in reason
 
 
 def test_what_is_new_fails_where_it_is_to_be_strict(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-strict")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["new: there is no baseline of b1-c1", "record: pytest --modelperf *"]
-    )
+    result.stdout.fnmatch_lines(["new: *b1-c1", "record: pytest --modelperf *"])
     assert_says_no_internals(result)
 
 
@@ -125,7 +124,7 @@ def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) 
     first.stdout.fnmatch_lines(
         [
             "*::test_model[[]b1-c1] RECORDED *",
-            "wrote the baselines of base",
+            "wrote *base",
             "test_model[[]b1-c1] *recorded *",
             "1 recorded.",
         ]
@@ -167,14 +166,14 @@ def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester)
     assert (recorded.path / "baselines/base/model.json").read_bytes() == before
     other = measured(recorded, test_of("slow_400us.onnx", baseline="other.onnx"), f"{UPDATE}=new")
     other.assert_outcomes(passed=1)
-    other.stdout.fnmatch_lines(["wrote the baselines of other", "1 recorded."])
+    other.stdout.fnmatch_lines(["wrote *other", "1 recorded."])
 
 
 def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
     result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["wrote the baselines of base", "1 improved.*"])
+    result.stdout.fnmatch_lines(["wrote *base", "1 improved.*"])
     assert (recorded.path / "baselines/base/model.json").read_bytes() != before
 
 
@@ -262,7 +261,7 @@ def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
             "metric *before* *now* *change* *allowed*",
             "p50 latency * ms * ms * regressed",
             "MACs * 128 * 128 * passed",
-            "how: * rounds as a duet, *",
+            "how: * duet, *",
             "note: the baseline takes * on this machine *",
             "accept: pytest --modelperf --modelperf-update-baseline *",
             "FAILED test_a_slower_model_regressed.py::test_model[[]b1-c1] - regressed: p50 l*",
@@ -446,7 +445,7 @@ def test_what_is_inconclusive_passes_with_a_word(recorded: pytest.Pytester) -> N
         [
             "*::test_model[[]b1-c1] INCONCLUSIVE *",
             "1 inconclusive.*",
-            "inconclusive: give more time with --modelperf-max-seconds*",
+            "inconclusive: *--modelperf-max-seconds*",
         ]
     )
 
@@ -530,9 +529,7 @@ def test_what_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None
     result = measured(models, test_of("crash.onnx"), UPDATE)
     result.assert_outcomes(failed=1)
     told = " ".join(result.stdout.str().split())
-    assert (
-        "b1-c1 cannot be recorded: as the model was loaded: RuntimeError: it does not load" in told
-    )
+    assert re.search("b1-c1 cannot be recorded: .* RuntimeError: ", told)
     assert not (models.path / "baselines").exists()
 
 
@@ -776,11 +773,11 @@ def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
     result.stdout.fnmatch_lines(
         [
             "regressed: p50 latency *",
-            "time by layer type, in ms*",
+            "time by layer type, *",
             "layer type * now * change * interval * explains",
             "* < new",
             "why: *",
-            "how: * rounds as a duet, *",
+            "how: * duet, *",
         ]
     )
 
