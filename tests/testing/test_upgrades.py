@@ -162,7 +162,7 @@ def test_a_slower_engine_is_another_verdict_than_that_of_the_model(
     result.stdout.fnmatch_lines(
         [
             "modelperf: 1 baseline recorded with timed 1, installed is 2: the upgrade is judged",
-            "upgrade of the engine: regressed, timed 1 → timed 2: p50 latency +* %*",
+            "upgrade *: regressed, timed 1 → timed 2: p50 latency +* %*",
             "accept: pytest --modelperf --modelperf-update-baseline *",
             "*, timed 1, timed 2, 1 case and 1 upgrade in *",
             "*model[[]b1-c1] *passed *",
@@ -196,7 +196,7 @@ def test_a_slower_model_is_another_verdict_than_that_of_the_engine(
     result = checked(with_old_version, test_of("slow_400us.onnx"), JUDGE)
     result.assert_outcomes(failed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "regressed", "b1-c1-upgrade": "passed"}
-    result.stdout.no_fnmatch_line("upgrade of the engine: regressed*")
+    result.stdout.no_fnmatch_line("upgrade *: regressed*")
 
 
 @pytest.mark.usefixtures("slower")
@@ -207,7 +207,7 @@ def test_a_model_and_an_engine_that_are_both_slower_are_both_told(
     result.assert_outcomes(failed=1)
     assert set(verdicts_of(with_old_version).values()) == {"regressed"}
     result.stdout.fnmatch_lines(
-        ["regressed: p50 latency *", "upgrade of the engine: regressed, timed 1 → timed 2: *"]
+        ["regressed: p50 latency *", "upgrade *: regressed, timed 1 → timed 2: *"]
     )
 
 
@@ -245,7 +245,7 @@ def test_a_version_that_cannot_be_installed_is_a_failure_and_the_model_keeps_its
     result.assert_outcomes(failed=1)
     assert verdicts_of(upgraded) == {"b1-c1": "passed", "b1-c1-upgrade": None}
     assert "no environment with timed==1 for Python" in upgrade_of(upgraded)["failure"]
-    result.stdout.fnmatch_lines(["upgrade of the engine: failed: it could not be measured"])
+    result.stdout.fnmatch_lines(["upgrade of the engine: failed: *"])
     result.stdout.fnmatch_lines(["*uv failed:*", "*no network here*"])
     assert_says_no_internals(result)
 
@@ -291,7 +291,7 @@ def test_the_side_of_the_baseline_may_have_packages_of_its_own(
     result.stdout.fnmatch_lines(
         [
             "regressed, timed 1 → timed 2: p50 latency *",
-            "accept: a new baseline keeps the model and no engine, *",
+            "accept: a new baseline *",
         ]
     )
     assert f"leave out {REQUIREMENT} to judge" in " ".join(result.stdout.str().split())
