@@ -184,7 +184,7 @@ def test_a_commit_without_the_model_is_stepped_around(repository: Repository) ->
     assert found["first_bad"]["name"] == guilty
     assert len(found["between"]) == 1
     (failed,) = (step for step in document["steps"] if step["answer"] == "failed")
-    assert "models/m.onnx was not in the commit" in failed["failure"]
+    assert "models/m.onnx was not in" in failed["failure"]
 
 
 def test_the_same_model_at_both_ends_is_said_without_a_run(repository: Repository) -> None:
@@ -205,7 +205,7 @@ def test_the_report_names_the_commit_and_its_subject(repository: Repository) -> 
     first, *rest = result.out.splitlines()
     assert first == f"models/m.onnx b2-c1 on timed: slower since the commit {guilty[:10]}"
     assert any(line.strip() == f"commit {guilty[:10]}: add a branch" for line in rest)
-    assert "the chance that one of them gives a wrong answer is at most 1 %" in result.out
+    assert "wrong answer is at most 1 %" in result.out
 
 
 def test_the_model_need_not_lie_in_the_work_tree(repository: Repository) -> None:
@@ -232,7 +232,7 @@ def test_a_range_that_is_none_is_refused(repository: Repository) -> None:
     assert "begins and ends with the commit" in refusal(f"{start}..HEAD~1")
     assert "no commit of HEAD~1..HEAD changed models/m.onnx" in refusal("HEAD~1..HEAD")
     assert "does not come before" in refusal("HEAD..HEAD~1")
-    assert "other.onnx was not in the commit" in refusal("HEAD~1..HEAD", "models/other.onnx")
+    assert "other.onnx was not in" in refusal("HEAD~1..HEAD", "models/other.onnx")
 
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:

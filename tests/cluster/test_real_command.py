@@ -54,7 +54,7 @@ def test_a_kind_of_machine_that_is_not_there_is_one_error(
         place = ("--cluster", str(processes.file), "--machine", "gpu")
         result = run("profile", str(path), *TIMED, *place)
     assert result.exit_code == 3
-    assert "has no machine gpu. It has: " in result.err
+    assert "no machine gpu. " in result.err
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_baseline_is_compared_on_the_cluster(place: tuple[str, ...], tmp_path:
     result = run("compare", stored, after, *TIMED, "--engine-option", "times=twin=200", *place)
     assert result.exit_code == 1, result.err + result.out
     assert "regressed" in result.out
-    assert "as when it was recorded" in result.out
+    assert "was recorded" in result.out
 
 
 def test_sizes_that_one_model_fixes_are_refused_before_anything_runs(

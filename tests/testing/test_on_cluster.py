@@ -84,7 +84,7 @@ def test_a_run_records_and_judges_as_one_without_a_cluster(
         [
             "modelperf: baselines in baselines, *, updating all, on the cluster *scheduler.json",
             "modelperf: 2 cases for 2 machines of *: * (linux-*, first, board), * (linux-*second)",
-            "wrote the baselines of base",
+            "wrote *base",
             "2 recorded.",
         ]
     )
@@ -202,7 +202,7 @@ def test_an_interrupt_ends_the_run(processes: ClusterProcesses, models: pytest.P
     # Inside of this process it would end this run as well.
     result = models.runpytest_subprocess(place, *TIMED, UPDATE)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["*the run was interrupted: no baseline was written*"])
+    result.stdout.fnmatch_lines(["*interrupted: no baseline*"])
     assert not (models.path / "baselines").exists()
 
 
@@ -303,7 +303,7 @@ def test_a_machine_that_is_not_there_is_an_error_before_anything_runs(
     )
     result = run_on(processes, models, *TIMED)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: * has no machine gpu. It has: linux-*, board (1), *"])
+    result.stderr.fnmatch_lines(["ERROR: *no machine gpu. *board (1), *"])
     result = run_on(processes, models, *TIMED, "--modelperf-machine=second", "-k", "board")
     result.stderr.fnmatch_lines(["ERROR: * has no machine board+second. It has: *"])
     result = run_on(processes, models, *TIMED, "--modelperf-machine=board,second", "-k", "board")
@@ -445,9 +445,9 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     )
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", UPDATE)
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*the scheduler at * is gone. What ended before is kept;*"])
-    result.stdout.fnmatch_lines(["wrote the baselines of base"])
-    result.stdout.fnmatch_lines(["*the scheduler at * is gone: start it again and run the rest*"])
+    result.stdout.fnmatch_lines(["*scheduler * is gone. What ended before is kept;*"])
+    result.stdout.fnmatch_lines(["wrote *base"])
+    result.stdout.fnmatch_lines(["*scheduler * is gone: start it again*"])
     assert [path.name for path in (models.path / "baselines").iterdir()] == ["base"]
 
 
@@ -538,4 +538,4 @@ def test_each_kind_of_machine_has_its_own_baseline_and_history(
     assert {machine.key for machine in stored.machines} == keys
     files = HistoryStore(models.path / "kept").files()
     assert {line.machine for file in files for line in file.read(HistoryLine)} == keys
-    result.stdout.fnmatch_lines(["wrote the baselines of base", "2 recorded."])
+    result.stdout.fnmatch_lines(["wrote *base", "2 recorded."])

@@ -18,6 +18,7 @@ from tests.support.timed_models import (
 )
 
 SHORT = "--modelperf-max-seconds=0.2"
+WROTE = "wrote the baselines of base"
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pyteste
     models.makepyfile(FOUR)
     result = run_with(models, "xdist", "-n", "2", UPDATE, "--modelperf-static-only")
     result.assert_outcomes(passed=4)
-    assert result.stdout.str().count("wrote the baselines of base") == 1
+    assert result.outlines.count(WROTE) == 1
     result.stdout.fnmatch_lines(["4 recorded."])
     again = models.runpytest_inprocess(*TIMED, "--modelperf-static-only", "--modelperf-strict")
     again.assert_outcomes(passed=4)
@@ -146,7 +147,7 @@ def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(
     models.makepyfile(source)
     result = run_with(models, "xdist", "-n", "2", UPDATE, "--modelperf-static-only")
     result.assert_outcomes(passed=4, failed=1)
-    result.stdout.fnmatch_lines(["*worker 'gw*' crashed*", "wrote the baselines of base"])
+    result.stdout.fnmatch_lines(["*worker 'gw*' crashed*", WROTE])
     assert len(cases_of(models)) == 4
 
 

@@ -173,9 +173,8 @@ def test_of_a_session_that_was_inherited_the_inferences_are_recorded(
     (process,) = counts(told)
     trace = traces[f"trace-{process}.json"]
     assert [span.name for span in trace.spans] == ["inference"] * 3
-    assert trace.about["notes"] == [
-        "small.onnx: no operators are shown, for it was created before the profile began."
-    ]
+    (note,) = trace.about["notes"]
+    assert note.startswith("small.onnx: no operators ")
 
 
 @pytest.mark.parametrize("first", ["work(2)", "tell(0)"])

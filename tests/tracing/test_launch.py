@@ -35,6 +35,9 @@ pathlib.Path("ready").touch()
 while True:
     time.sleep(0.01)
 """
+NO_TRACE = (
+    "modelperf trace: no trace was written: signal {} ended the program before it could write."
+)
 
 
 @pytest.fixture
@@ -249,7 +252,7 @@ def test_a_program_that_is_interrupted_twice_as_it_ends_has_no_trace(
     assert (done.returncode, done.stdout) == (130, "done\n")
     assert done.stderr.splitlines() == [
         "MODELPERF_TRACE: interrupted again, so this process writes no trace.",
-        "modelperf trace: no trace was written: signal 2 ended the program before it could write.",
+        NO_TRACE.format(2),
     ]
     assert [path.name for path in folder.iterdir() if "trace" in path.name] == []
 
@@ -276,9 +279,7 @@ def test_a_program_that_is_interrupted_as_it_starts_ends_by_the_signal(
     path = os.pathsep.join([str(folder / "own"), environment()["PYTHONPATH"]])
     done = trace(folder, "--", plain_python.executable, "program.py", PYTHONPATH=path)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == (
-        "modelperf trace: no trace was written: signal 2 ended the program before it could write.\n"
-    )
+    assert done.stderr == f"{NO_TRACE.format(2)}\n"
 
 
 def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(
@@ -287,7 +288,7 @@ def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(
     (folder / "killed.py").write_text(PROGRAM + "import os\nos.kill(os.getpid(), 9)\n")
     done = trace(folder, "--", plain_python.executable, "killed.py")
     assert done.returncode == 137
-    assert "no trace was written: signal 9 ended the program" in done.stderr
+    assert NO_TRACE.format(9) in done.stderr
     assert traces(folder) == []
 
 

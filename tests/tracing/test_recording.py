@@ -672,7 +672,7 @@ def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
             path.write_text("".join(lines[:-2]), encoding="utf-8")
         return p
 
-    with pytest.warns(TraceWarning, match="the end of the file is missing"):
+    with pytest.warns(TraceWarning, match="end of the file"):
         p = work()
     assert p.notes
     assert read(file).about["notes"] == list(p.notes)
