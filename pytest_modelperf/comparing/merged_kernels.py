@@ -12,7 +12,7 @@ from pytest_modelperf.comparing.records import KernelChange, LayerChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import GraphKernel
 from pytest_modelperf.profiler.records import LayerRow
-from pytest_modelperf.report.picture.records import State
+from pytest_modelperf.report.picture.records import BoxState
 
 Kernels = Sequence[GraphKernel]
 
@@ -225,23 +225,23 @@ def _state(
     pair: tuple[int | None, int | None],
     layers: Mapping[tuple[int, int], LayerChange],
     known: KnownPlans,
-) -> State:
+) -> BoxState:
     old, new = pair
     if old is None or new is None:
-        return State.NEW if old is None else State.GONE
+        return BoxState.NEW if old is None else BoxState.GONE
     if known.partners.get(old) == new:
-        return State.SAME
+        return BoxState.SAME
     here, there = before[old], after[new]
     if here.layer is not None and there.layer is not None:
         change = layers.get((here.layer, there.layer))
         if change is None or change.before is None or change.after is None:
-            return State.CHANGED
+            return BoxState.CHANGED
         if _work(change.before.static) != _work(change.after.static):
-            return State.CHANGED
+            return BoxState.CHANGED
         if _fused(change.before) != _fused(change.after):
-            return State.REFUSED
+            return BoxState.REFUSED
     is_in_part = old in known.parts[0] or new in known.parts[1]
-    return State.CHANGED if is_in_part or here.op_type != there.op_type else State.SAME
+    return BoxState.CHANGED if is_in_part or here.op_type != there.op_type else BoxState.SAME
 
 
 def _work(layer: StaticLayer | None) -> object:

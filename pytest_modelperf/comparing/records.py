@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts
 from pytest_modelperf.report.notebook import Shown
-from pytest_modelperf.report.picture.records import State
+from pytest_modelperf.report.picture.records import BoxState
 
 
 class Verdict(str, Enum):
@@ -226,7 +226,7 @@ class KernelChange(Struct, frozen=True, kw_only=True):
 
     before: GraphKernel | None
     after: GraphKernel | None
-    state: State
+    state: BoxState
     inputs: tuple[int, ...] = ()
     only_before: tuple[int, ...] = ()
     only_after: tuple[int, ...] = ()

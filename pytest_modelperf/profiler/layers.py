@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.measurements import (
     RowKind,
 )
 from pytest_modelperf.profiler.plan_steps import (
-    PlanStep,
+    FedStep,
     plan_steps,
     step_indexes,
     without_idle_bodies,
@@ -211,7 +211,7 @@ def _key_of(time: LayerTime) -> _RowKey:
     return time.kind, time.kernel if time.layer is None else time.layer
 
 
-def _graph_kernel(step: PlanStep, spent: tuple[_RowKey, float] | None) -> GraphKernel:
+def _graph_kernel(step: FedStep, spent: tuple[_RowKey, float] | None) -> GraphKernel:
     op_type = step.node.op_type
     if spent is None:
         return GraphKernel(op_type=op_type, inputs=step.inputs, kind=inserted_kind(op_type))
@@ -277,7 +277,7 @@ class LayerTable:
         return tuple(times)
 
     def kernels_of(
-        self, steps: Sequence[PlanStep], ran: Sequence[int | None], times: Sequence[LayerTime]
+        self, steps: Sequence[FedStep], ran: Sequence[int | None], times: Sequence[LayerTime]
     ) -> tuple[GraphKernel, ...]:
         """The kernels of a plan; `ran` are the steps of those that were added, in this order.
 

@@ -12,7 +12,7 @@ from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.measurements import Kernel
 
 
-class PlanStep(Struct, frozen=True, eq=False):
+class FedStep(Struct, frozen=True, eq=False):
     """One step, and the steps that make its inputs, by their indexes.
 
     `body` numbers the body that it stands in, 0 for the plan itself. The first steps of a body are
@@ -24,15 +24,15 @@ class PlanStep(Struct, frozen=True, eq=False):
     body: int = 0
 
 
-def plan_steps(plan: PlanGraph) -> tuple[PlanStep, ...]:
+def plan_steps(plan: PlanGraph) -> tuple[FedStep, ...]:
     """All steps of a plan; those of a body follow the step that has the body."""
-    found: list[PlanStep] = []
+    found: list[FedStep] = []
     _add(plan, {}, None, found)
     return tuple(found)
 
 
 def _add(
-    plan: PlanGraph, outer: Mapping[str, int], holder: int | None, found: list[PlanStep]
+    plan: PlanGraph, outer: Mapping[str, int], holder: int | None, found: list[FedStep]
 ) -> None:
     makers = dict(outer)
     # A body is known by the first of its steps.
@@ -42,13 +42,13 @@ def _add(
         inputs = tuple(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
         if holder is not None and all(feeder <= holder for feeder in inputs):
             inputs = tuple(dict.fromkeys((holder, *inputs)))
-        found.append(PlanStep(node, inputs, body))
+        found.append(FedStep(node, inputs, body))
         for inner in node.bodies.values():
             _add(inner, makers, at, found)
         makers.update({name: at for name in node.outputs if name})
 
 
-def step_indexes(steps: Sequence[PlanStep], kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
+def step_indexes(steps: Sequence[FedStep], kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
     """The step that each kernel is; None if there is none like it.
 
     Kernels run in the order of the plan. An engine names an unnamed step by its operator and a
@@ -71,8 +71,8 @@ def step_indexes(steps: Sequence[PlanStep], kernels: Sequence[Kernel]) -> tuple[
 
 
 def without_idle_bodies(
-    steps: Sequence[PlanStep], ran: Sequence[int | None]
-) -> Mapping[int, PlanStep]:
+    steps: Sequence[FedStep], ran: Sequence[int | None]
+) -> Mapping[int, FedStep]:
     """The steps by their indexes, but those of a body of which none ran: a branch not taken.
 
     The inputs of a step are those that are left, by their places among these.

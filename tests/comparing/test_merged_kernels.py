@@ -11,7 +11,7 @@ from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import GraphKernel, LayerTime, RowKind
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.report.picture.layout import lay_out
-from pytest_modelperf.report.picture.records import State
+from pytest_modelperf.report.picture.records import BoxState
 from tests.support.comparisons import row
 
 
@@ -97,8 +97,8 @@ def test_the_plans_say_what_is_the_same_and_in_which_part_the_rest_changed() -> 
     known = KnownPlans({0: 0}, ({1: 4}, {1: 4}))
     merged = merge_kernels(before, after, _same(0, 1), known)
     assert [(kernel.state, kernel.part) for kernel in merged] == [
-        (State.SAME, None),
-        (State.CHANGED, 4),
+        (BoxState.SAME, None),
+        (BoxState.CHANGED, 4),
     ]
 
 

@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.profiler.measurements import GraphKernel, LayerTime, RowKind
 from pytest_modelperf.profiler.records import Case, LayerRow
-from pytest_modelperf.report.picture.records import State
+from pytest_modelperf.report.picture.records import BoxState
 from tests.support.comparisons import change, row
 
 NS = 1e6
@@ -46,13 +46,13 @@ _CASE = CaseComparison(
         LayerChange(_timed("same", 0, 5.0), _timed("same", 0, 5.0), change(0.01)),
     ),
     kernels=(
-        KernelChange(before=_kernel(0, 5.0), after=_kernel(0, 5.0), state=State.SAME),
+        KernelChange(before=_kernel(0, 5.0), after=_kernel(0, 5.0), state=BoxState.SAME),
         KernelChange(
-            before=None, after=_kernel(None, 1.0, "ReorderInput"), state=State.NEW, inputs=(0,),
+            before=None, after=_kernel(None, 1.0, "ReorderInput"), state=BoxState.NEW, inputs=(0,),
             part=0,
         ),
         KernelChange(
-            before=_kernel(1, 2.0), after=_kernel(2, 3.0), state=State.CHANGED, inputs=(0, 1),
+            before=_kernel(1, 2.0), after=_kernel(2, 3.0), state=BoxState.CHANGED, inputs=(0, 1),
             only_before=(0,), only_after=(1,), part=0,
         ),
     ),

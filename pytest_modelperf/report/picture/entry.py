@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_modelperf.report.picture.folding import fold
 from pytest_modelperf.report.picture.layout import lay_out
-from pytest_modelperf.report.picture.records import Picture, State
+from pytest_modelperf.report.picture.records import BoxState, Picture
 
 # Times are rounded to a nanosecond.
 _DECIMALS = 6
@@ -18,7 +18,7 @@ def picture_entry(picture: Picture) -> dict[str, object]:
     layout = lay_out([box.inputs for box in boxes])
     types = list(dict.fromkeys(box.op_type for box in boxes))
     at = {op: index for index, op in enumerate(types)}
-    states = list(State)
+    states = list(BoxState)
     return {
         "unit": picture.unit,
         "types": types,

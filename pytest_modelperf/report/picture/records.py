@@ -7,7 +7,7 @@ from enum import Enum
 from msgspec import Struct
 
 
-class State(str, Enum):
+class BoxState(str, Enum):
     """What became of a kernel between two sides; without another side it is the same.
 
     `REFUSED`: the kernel now stands for other nodes of the model.
@@ -37,14 +37,14 @@ class Box(Struct, frozen=True, kw_only=True):
     only_after: tuple[int, ...] = ()
     values: tuple[float | None, ...] = (None,)
     row: int | None = None
-    state: State = State.SAME
+    state: BoxState = BoxState.SAME
     is_layout: bool = False
     is_clear: bool = False
     part: int | None = None
 
     @property
     def is_same(self) -> bool:
-        return self.state is State.SAME
+        return self.state is BoxState.SAME
 
     @property
     def change(self) -> float | None:
@@ -52,9 +52,9 @@ class Box(Struct, frozen=True, kw_only=True):
         if len(self.values) < 2:
             return None
         before, after = self.values
-        if self.state is State.NEW:
+        if self.state is BoxState.NEW:
             return after
-        if self.state is State.GONE:
+        if self.state is BoxState.GONE:
             return None if before is None else -before
         return None if before is None or after is None else after - before
 

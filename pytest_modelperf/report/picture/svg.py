@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pytest_modelperf.report.picture.folding import Stretch, fold
 from pytest_modelperf.report.picture.layout import Layout, lay_out
-from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture, State
+from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, ms_decimals
 
@@ -50,11 +50,11 @@ _DARK = _Theme(
     "#14171a", "#1d2125", "#dfe3e6", "#98a2ab",
     {"a": "#62b0ea", "b": "#f29a5c", "worse": "#ff8a80", "better": "#58c48a", "unsure": "#e0b64d"},
 )  # fmt: skip
-_STATES: Mapping[State, str] = {
-    State.CHANGED: "changed",
-    State.REFUSED: "unsure",
-    State.NEW: "b",
-    State.GONE: "a",
+_STATES: Mapping[BoxState, str] = {
+    BoxState.CHANGED: "changed",
+    BoxState.REFUSED: "unsure",
+    BoxState.NEW: "b",
+    BoxState.GONE: "a",
 }
 
 
@@ -220,9 +220,9 @@ class _Drawing:
         """The side that alone has a line; empty if both have it."""
         box = self._picture.boxes[at]
         states = {box.state, self._picture.boxes[feeder].state}
-        if State.GONE in states or feeder in box.only_before:
+        if BoxState.GONE in states or feeder in box.only_before:
             return "a"
-        return "b" if State.NEW in states or feeder in box.only_after else ""
+        return "b" if BoxState.NEW in states or feeder in box.only_after else ""
 
     def _line(self, start: _Item, end: _Item, way: int | None, side: str) -> str:
         half = _WIDTH / 2

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from pytest_modelperf.report.picture.entry import picture_entry
-from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture, State
+from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 
 # What JSON holds: the pages read it, and tests look into it.
 Data: TypeAlias = dict[str, Any]
@@ -261,15 +261,15 @@ def _picture(rows: Sequence[Data], sides: int) -> Picture:
         inputs = [last] if boxes else []
         if last > 2 and at % 6 == 3:
             inputs.append(last - 2)
-        state = State.NEW if row["states"][0] == "not there" else State.SAME
+        state = BoxState.NEW if row["states"][0] == "not there" else BoxState.SAME
         is_part = sides == 2 and at == 12
         if is_part:
             gone = Box(
                 op_type="ReorderInput", name="ReorderInput", inputs=(last,), values=(0.1, None),
-                state=State.GONE, is_layout=True, part=0,
+                state=BoxState.GONE, is_layout=True, part=0,
             )  # fmt: skip
             boxes.append(gone)
-            state = State.CHANGED
+            state = BoxState.CHANGED
         boxes.append(
             Box(
                 op_type=row["type"], name=row["names"][0], inputs=tuple(inputs),

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from pytest_modelperf.report.picture.folding import Stretch, fold
 from pytest_modelperf.report.picture.layout import lay_out
-from pytest_modelperf.report.picture.records import Box, Picture, State
+from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 
 def chain(*boxes: Box, sides: tuple[str, ...] = ("A", "B")) -> Picture:
@@ -30,12 +30,12 @@ def folds(picture: Picture) -> tuple[Stretch, ...]:
     return fold(picture, lay_out([box.inputs for box in picture.boxes]))
 
 
-def box(state: State = State.SAME, ms: float = 1.0) -> Box:
+def box(state: BoxState = BoxState.SAME, ms: float = 1.0) -> Box:
     return Box(op_type="Conv", name="c", values=(ms, ms), state=state)
 
 
 def test_a_change_keeps_one_kernel_on_each_side_in_sight() -> None:
-    picture = chain(*[box()] * 6, box(State.CHANGED), *[box()] * 6)
+    picture = chain(*[box()] * 6, box(BoxState.CHANGED), *[box()] * 6)
     assert folds(picture) == (Stretch(0, 4), Stretch(8, 12))
 
 
@@ -44,7 +44,7 @@ def test_a_pair_without_a_change_is_one_stretch() -> None:
 
 
 def test_fewer_than_three_kernels_are_not_folded() -> None:
-    assert folds(chain(box(), box(), box(), box(State.NEW), box(), box())) == ()
+    assert folds(chain(box(), box(), box(), box(BoxState.NEW), box(), box())) == ()
 
 
 def test_a_small_model_alone_is_shown_whole() -> None:
@@ -59,9 +59,9 @@ def test_of_a_large_model_the_largest_kernels_stay_in_sight(times: list[float]) 
     assert hidden.isdisjoint(largest)
 
 
-@given(st.lists(st.sampled_from(State), max_size=60))
-def test_no_stretch_has_a_change_or_touches_another(states: list[State]) -> None:
+@given(st.lists(st.sampled_from(BoxState), max_size=60))
+def test_no_stretch_has_a_change_or_touches_another(states: list[BoxState]) -> None:
     found = folds(chain(*map(box, states)))
     rows = [row for each in found for row in range(each.first, each.last + 1)]
-    assert all(states[row] is State.SAME for row in rows)
+    assert all(states[row] is BoxState.SAME for row in rows)
     assert all(one.last + 1 < other.first for one, other in pairwise(found))

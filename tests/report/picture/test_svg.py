@@ -7,17 +7,17 @@ from xml.etree import ElementTree as ET
 
 from inline_snapshot import snapshot
 
-from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture, State
+from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.report.picture.svg import render_svg
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
-def _boxes(count: int, state: State = State.SAME) -> tuple[Box, ...]:
+def _boxes(count: int, state: BoxState = BoxState.SAME) -> tuple[Box, ...]:
     return tuple(
         Box(
             op_type="Conv", name=f"conv{at}", inputs=(at - 1,) if at else (),
-            values=(1.0, 1.5), state=state if at == 5 else State.SAME,
+            values=(1.0, 1.5), state=state if at == 5 else BoxState.SAME,
             part=0 if at == 5 else None,
         )
         for at in range(count)
@@ -25,7 +25,7 @@ def _boxes(count: int, state: State = State.SAME) -> tuple[Box, ...]:
 
 
 _PAIR = Picture(
-    _boxes(11, State.CHANGED), sides=("A", "B"), parts=(ChangedPart("why", 0.5, (0.4, 0.6)),)
+    _boxes(11, BoxState.CHANGED), sides=("A", "B"), parts=(ChangedPart("why", 0.5, (0.4, 0.6)),)
 )
 
 
