@@ -185,6 +185,7 @@ def _layer(row: LayerJson, place: str) -> StaticLayer:
         attributes={},
         reads=None,
         writes=None,
+        fed_by=None,
         sparsity=None if row.sparsity is None else copy_fields(Sparsity, row.sparsity),
     )
 
@@ -203,6 +204,7 @@ def _measurement(found: CaseJson, place: str) -> Measurement:
         seconds=_known(found.seconds, f"{place}.seconds"),
         machine=None,
         layer_times=times or None,
+        kernels=None,
     )
 
 
