@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.spec.model_tables import MODELS
+from pytest_modelperf.spec.model_tables import MODELS, path_key
 from pytest_modelperf.spec.setting import PREFIX
 from pytest_modelperf.text.escaping import printable_lines
 
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from tomlkit.items import Table
 
 _PLACE = ("tool", PREFIX, MODELS)
-# A character of a path that a table would read as a pattern.
-_WILD = frozenset("*?[")
-
-
-def table_key(path: str) -> str:
-    """The key of the table that names this path and no other one."""
-    return "".join(f"[{char}]" if char in _WILD else char for char in path)
 
 
 def add_tables(text: str, tables: Mapping[str, str]) -> str:
@@ -74,7 +67,7 @@ def _in_place(text: str, tables: Mapping[str, str], last: str = "") -> str | Non
                 holder.add(key, tomlkit.table(is_super_table=True))
             holder = holder[key]
         for number, (path, lines) in enumerate(tables.items(), 1):
-            holder.add(table_key(path), _table(lines + last * (number == len(tables))))
+            holder.add(path_key(path), _table(lines + last * (number == len(tables))))
         added = tomlkit.dumps(document)
     except (TOMLKitError, AttributeError, TypeError, ValueError):
         # It cannot add to tables of some forms, such as dotted ones.
@@ -93,7 +86,7 @@ def _fragment(tables: Mapping[str, str]) -> str:
 
     parts = []
     for path, lines in tables.items():
-        name = ".".join((*_PLACE, tomlkit.key(table_key(path)).as_string()))
+        name = ".".join((*_PLACE, tomlkit.key(path_key(path)).as_string()))
         parts.append(f"[{name}]\n{lines}{'' if lines.endswith(chr(10)) or not lines else chr(10)}")
     return "\n".join(parts)
 
@@ -121,7 +114,7 @@ def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
     holder = wanted
     for key in _PLACE:
         holder = holder.setdefault(key, {})
-    holder |= {table_key(path): tomllib.loads(lines) for path, lines in tables.items()}
+    holder |= {path_key(path): tomllib.loads(lines) for path, lines in tables.items()}
     left = iter(after.splitlines())
     keeps_lines = all(line in left for line in before.splitlines())
     return after if keeps_lines and found == wanted else None

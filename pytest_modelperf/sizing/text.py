@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.sizing.records import FoundSizes
+from pytest_modelperf.spec.model_tables import path_key
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+from pytest_modelperf.text.quoting import quoted_text, shell_word, toml_key
 
 
 def render_advice(found: FoundSizes, paste: str) -> str:
@@ -58,26 +55,28 @@ def command_words(found: FoundSizes) -> tuple[str, ...]:
 
 def render_table(found: FoundSizes, path: str) -> str:
     """The table of the model at a path below the root, ready to paste into `pyproject.toml`."""
-    return "\n".join([f"[tool.modelperf.models.{_quoted(path)}]", *table_lines(found)])
+    return "\n".join(
+        [f"[tool.modelperf.models.{quoted_text(path_key(path))}]", *table_lines(found)]
+    )
 
 
 def table_lines(found: FoundSizes) -> Iterator[str]:
     """The keys of the table of a model: `dims` and `inputs`, as far as there are any."""
     if found.dims:
-        sizes = ", ".join(f"{_key(each.name)} = {each.size}" for each in found.dims)
+        sizes = ", ".join(f"{toml_key(each.name)} = {each.size}" for each in found.dims)
         yield f"dims = {{{sizes}}}"
     if found.inputs:
-        yield f"inputs = [{', '.join(map(_quoted, found.input_texts))}]"
+        yield f"inputs = [{', '.join(map(quoted_text, found.input_texts))}]"
 
 
 def render_arguments(found: FoundSizes) -> str:
     """The arguments of a marker or of the fixture: `dims={"seq": 64}`."""
     parts = []
     if found.dims:
-        sizes = ", ".join(f"{_quoted(each.name)}: {each.size}" for each in found.dims)
+        sizes = ", ".join(f"{quoted_text(each.name)}: {each.size}" for each in found.dims)
         parts.append(f"dims={{{sizes}}}")
     if found.inputs:
-        parts.append(f"inputs=[{', '.join(map(_quoted, found.input_texts))}]")
+        parts.append(f"inputs=[{', '.join(map(quoted_text, found.input_texts))}]")
     return ", ".join(parts)
 
 
@@ -87,12 +86,3 @@ def reason_lines(found: FoundSizes) -> Iterator[str]:
         yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {size.reason}"
     for given in found.inputs:
         yield f"{printable(given.text)}: {given.reason}"
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """A text as Python and TOML write it, which here is as JSON does."""
-    return json.dumps(text, ensure_ascii=False)

@@ -48,6 +48,11 @@ class ModelTables:
         return {glob: self._specs[glob] for glob in self._globs if matches(path, glob)}
 
 
+def path_key(path: str) -> str:
+    """The key of a table that names this path and no other one."""
+    return "".join(f"[{char}]" if char in _WILD else char for char in path)
+
+
 def matches(path: str, pattern: str) -> bool:
     """Whether a pattern names a path below the root, by itself or as a glob."""
     pure = PurePosixPath(path)

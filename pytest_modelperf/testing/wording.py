@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,11 +18,11 @@ from pytest_modelperf.spec.run_definitions import (
     TOLERANCE,
 )
 from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.quoting import quoted_text, toml_key
 
 if TYPE_CHECKING:
     from pytest_modelperf.sizing.records import FoundSizes
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _MODEL_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
 
 
@@ -51,7 +49,7 @@ class PythonWording(_PytestWording):
     """`dims={"seq": SIZE}`."""
 
     def sizes(self, dims: Sequence[str]) -> str:
-        return f"dims={{{', '.join(f'{_quoted(name)}: SIZE' for name in dims)}}}"
+        return f"dims={{{', '.join(f'{quoted_text(name)}: SIZE' for name in dims)}}}"
 
 
 class _TableWording(_PytestWording):
@@ -63,8 +61,8 @@ class _TableWording(_PytestWording):
     }
 
     def sizes(self, dims: Sequence[str]) -> str:
-        keys = [name if _BARE_KEY.fullmatch(name) else _quoted(name) for name in dims]
-        return f"dims = {{{', '.join(f'{key} = SIZE' for key in keys)}}} in {_MODEL_TABLE}"
+        sizes = ", ".join(f"{toml_key(name)} = SIZE" for name in dims)
+        return f"dims = {{{sizes}}} in {_MODEL_TABLE}"
 
 
 PYTHON_WORDING = PythonWording()
@@ -114,8 +112,3 @@ def _as_table(path: str, found: FoundSizes, *, has_table: bool) -> str:
     from pytest_modelperf.sizing.text import render_table, table_lines
 
     return "\n".join(table_lines(found)) if has_table else render_table(found, path)
-
-
-def _quoted(text: str) -> str:
-    """A text as Python and TOML write it, which here is as JSON does."""
-    return json.dumps(text, ensure_ascii=False)

@@ -1,10 +1,14 @@
-"""Words of a shell command that a user types."""
+"""Texts as a user types them: in a shell command, in TOML and in Python."""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 
 from pytest_modelperf.text.escaping import printable
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def shell_word(text: str) -> str:
@@ -15,3 +19,13 @@ def shell_word(text: str) -> str:
 def shell_path(path: str) -> str:
     """A path quoted as one word that no program takes for an option or an argument file."""
     return shell_word(f"./{path}" if path.startswith(("-", "@")) else path)
+
+
+def quoted_text(text: str) -> str:
+    """A text as Python and TOML write it, which here is as JSON does."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def toml_key(name: str) -> str:
+    """A key of a table of TOML, quoted where it has to be."""
+    return name if _BARE_KEY.fullmatch(name) else quoted_text(name)

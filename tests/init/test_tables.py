@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.init.tables import add_tables, table_key
-from pytest_modelperf.spec.model_tables import matches, read_models
+from pytest_modelperf.init.tables import add_tables
+from pytest_modelperf.spec.model_tables import matches, path_key, read_models
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,7 +55,7 @@ def test_only_tables_are_added(parts: list[str], newline: str, gap: str, paths: 
 @given(st.lists(st.text("ab*?[]!-", min_size=1), min_size=1))
 def test_a_key_names_one_path(parts: list[str]) -> None:
     name = "/".join(parts)
-    key = table_key(name)
+    key = path_key(name)
     tables = read_models({key: {}}, "[tool.modelperf.models")
     assert tables.own(name) is not None or list(tables.globs_of(name)) == [key]
     assert matches(name, key)

@@ -16,6 +16,7 @@ from pytest_modelperf.sizing.text import (
     render_table,
     with_sizes,
 )
+from pytest_modelperf.spec.model_tables import path_key
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -50,7 +51,8 @@ def test_a_shell_reads_the_command_as_it_was_meant(found: FoundSizes) -> None:
 
 @given(FOUND, NAMES)
 def test_toml_reads_the_table_as_it_was_meant(found: FoundSizes, path: str) -> None:
-    table = tomllib.loads(render_table(found, path))["tool"]["modelperf"]["models"][path]
+    models = tomllib.loads(render_table(found, path))["tool"]["modelperf"]["models"]
+    table = models[path_key(path)]
     assert table.get("dims", {}) == found.sizes
     assert tuple(table.get("inputs", ())) == found.input_texts
 
