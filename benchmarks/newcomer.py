@@ -283,7 +283,7 @@ def retrained_model(model: Path) -> bytes:
 
 
 def slower_model(model: Path, project: Path) -> tuple[str, bytes] | None:
-    """What was changed, and the slower model; None if nothing applies."""
+    """The name of the change, and the slower model; None if no change applies to the model."""
     twin = make_twin(open_model(model))
     proto = repeat_block(twin.proto, costs_of(model, project), SHARE)
     if proto is not None:

@@ -1,4 +1,4 @@
-"""What a command says, or does, where a model does not run at the sizes that were typed."""
+"""Help for a model that does not run at the sizes that were typed: advice, or a guess that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a setup changes in the files of a project; nothing is written here."""
+"""Plan the changes of a setup to the files of a project; nothing is written here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """What is to be set up: tables, a service, a line for the twins.
+    """The parts to set up: tables, a service, a line for the twins.
 
     `engine` is the installed version of ONNX Runtime, which the service installs too.
     """

@@ -69,7 +69,7 @@ class Wish(Struct, frozen=True):
 
 
 class AxisUses(Struct):
-    """What the uses of an axis say of its size.
+    """The demands of the operators that use an axis on its size.
 
     `steps` are numbers whose multiples operators take, each with its reason; `step` is the product
     of all strides. No window has an element below the size `least`. `cache_of` names the Concat
@@ -113,7 +113,7 @@ class _Place(Struct, frozen=True):
 
 
 def follow_axis(tensor: Tensor, axis: int, uses: Uses) -> AxisUses:
-    """What all uses of an axis of an input say of its size."""
+    """The demands of all operators that use an axis of an input."""
     walk = _Walk()
     waiting = [_Place(tensor, axis)]
     seen = {(tensor, axis, 1)}

@@ -115,7 +115,7 @@ def _one_by_one(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _joined(uses: Sequence[AxisUses]) -> AxisUses:
-    """What the axes of one dimension want together."""
+    """The demands on all axes of one dimension, joined."""
     steps: dict[int, str] = {}
     for each in reversed(uses):
         steps |= each.steps

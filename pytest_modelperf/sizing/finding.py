@@ -159,7 +159,7 @@ class _Search(Struct, kw_only=True):
         return None
 
     def _result(self, **found: Any) -> FoundSizes:  # noqa: ANN401  # fields of the record
-        """What was found, with what is known of any search."""
+        """A result with these fields, and with the facts that every search has."""
         batch = find_batch(self.inputs)
         return FoundSizes(model=self.file.name, batch=batch, tried=self.tried, **found)
 

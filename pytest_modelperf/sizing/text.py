@@ -11,7 +11,7 @@ from pytest_modelperf.text.quoting import quoted_text, shell_word, toml_key
 
 
 def render_advice(found: FoundSizes, paste: str) -> str:
-    """What to paste, and where its sizes come from."""
+    """The text to paste, and the reason of each of its sizes."""
     lead = "One inference ran with these sizes" if found.has_run else "These sizes fit by shapes"
     why = f" (no inference was tried: {found.not_run})" if found.not_run else ""
     pasted = "\n".join(f"  {line}" for line in paste.splitlines())

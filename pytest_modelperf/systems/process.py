@@ -1,4 +1,4 @@
-"""What the system tells this process of itself, and lets it set.
+"""The facts that a system tells a process of itself, and the settings that it lets it change.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """

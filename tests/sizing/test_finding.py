@@ -58,7 +58,7 @@ def _binding(found: FoundSizes, batch_size: int | None = None) -> Binding:
 
 
 def _by_shapes(model: onnx.ModelProto, binding: Binding | None = None) -> FoundSizes:
-    """What is found without a run, and without a limit of time."""
+    """Sizes found without a run, and without a limit of time."""
     found = find_sizes(open_model(model), binding, clock=lambda: 0.0)
     if found.is_found:
         load_model(open_model(model), _binding(found))

@@ -1,4 +1,4 @@
-"""What is asked of Windows, held against a kernel32 that is kept in Python."""
+"""The calls to Windows, checked against a kernel32 that is written in Python."""
 
 from __future__ import annotations
 
