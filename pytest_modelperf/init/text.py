@@ -46,12 +46,11 @@ def nothing_found(survey: Survey) -> str:
     search = survey.search
     root = survey.project.root
     where = ", ".join(printable(str(root / path)) for path in search.looked)
-    told = (
-        f"there is no ONNX model to test in {where}: "
-        f"{count_of(search.folders, 'folder')} were searched for files named *.onnx"
-        f"{_skipped(search.skipped)}."
-    )
-    parts = [told]
+    told = f"there is no ONNX model to test in {where}"
+    if search.folders:
+        folders = count_of(search.folders, "folder")
+        told += f": {folders} searched for files named *.onnx{_skipped(search.skipped)}"
+    parts = [f"{told}."]
     parts += [f"  {printable(each.path)}: {each.reason}" for each in search.remarks[:_MOST_REMARKS]]
     if len(search.remarks) > _MOST_REMARKS:
         parts.append(f"  and {len(search.remarks) - _MOST_REMARKS:,} more")

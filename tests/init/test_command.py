@@ -150,10 +150,17 @@ def test_a_project_without_models_is_told_where_was_looked(project: Path) -> Non
     (project / "b.onnx").write_text("no model\n")
     done = run("init", "--yes", *QUICK)
     assert done.exit_code == 2
-    assert f"there is no ONNX model to test in {project}: 2 folders were searched" in done.err
+    assert f"there is no ONNX model to test in {project}: 2 folders searched" in done.err
     assert "for files named *.onnx, without build." in done.err
     assert "  b.onnx: " in done.err
     assert not (project / "pyproject.toml").exists()
+
+
+def test_a_named_file_that_is_no_model_is_told_alone(project: Path) -> None:
+    (project / "b.onnx").write_text("no model\n")
+    done = run("init", "--yes", *QUICK, "b.onnx")
+    assert done.exit_code == 2
+    assert f"there is no ONNX model to test in {project / 'b.onnx'}.\n  b.onnx: " in done.err
 
 
 def test_broken_toml_is_told_with_its_line(project: Path) -> None:
