@@ -37,13 +37,16 @@ def find_project(start: Path) -> Project:
 
 
 def untracked_files(project: Project, paths: Sequence[str]) -> tuple[str, ...]:
-    """Which of these paths git does not keep yet; all of them without a repository."""
+    """Which of these paths git does not keep yet; all of them where git does not tell."""
     if project.repository is None or not paths:
         return tuple(paths)
     try:
         answer = ask_git(project.root, "ls-files", "--others", "-z", "--", *paths)
     except UsageError:
-        return ()
+        answer = None
+    if answer is None or answer.code != 0:
+        # To add a file that git keeps already does nothing.
+        return tuple(paths)
     return tuple(map(os.fsdecode, filter(None, answer.output.split(b"\0"))))
 
 

@@ -264,6 +264,8 @@ def test_the_repository_is_the_last_resort(tmp_path: Path) -> None:
     (tmp_path / "kept.onnx").touch()
     git(tmp_path, "add", "kept.onnx")
     assert untracked_files(found, ["kept.onnx", "new.onnx"]) == ("new.onnx",)
+    (tmp_path / ".git" / "HEAD").write_text("no branch\n")
+    assert untracked_files(found, ["kept.onnx", "new.onnx"]) == ("kept.onnx", "new.onnx")
 
 
 def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:
