@@ -12,7 +12,6 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf import extensions
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.figures import LAYERS_ON
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
@@ -506,13 +505,6 @@ def test_the_words_of_a_call_are_on_the_page() -> None:
     }
     known = {name for name in vars(ModelPerf) if not name.startswith("_")}
     assert calls == known | {"modelperf"}
-
-
-def test_the_names_for_extensions_are_there() -> None:
-    text = text_of("python-api").partition("## For extensions\n")[2]
-    names = {name for name in quoted(text) if "." not in name}
-    assert names
-    assert names <= set(extensions.__all__)
 
 
 # -- the metrics in JSON

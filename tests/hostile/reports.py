@@ -23,7 +23,7 @@ _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 # What GitHub makes of the text of a page: mentions, references, links.
 _LINKED = re.compile(r"@\w|#\d|\bGH-\d|www\.\w|://\w", re.IGNORECASE)
 # What names would make of a page or of Markdown, and we do not.
-_FOREIGN_TAGS = frozenset({"a", "b", "comment", "form", "iframe", "img", "link", "object", "svg"})
+_FOREIGN_TAGS = frozenset({"b", "comment", "form", "iframe", "img", "link", "object", "svg"})
 _FOREIGN_TOKENS = frozenset({"code_inline", "em_open", "image", "link_open", "s_open"})
 
 
@@ -106,6 +106,8 @@ def check_page(text: str) -> list[tuple[str, tuple[tuple[str, str | None], ...]]
     assert not any(char in text for char in "\x1b\x9b\u202e\u2028\u2029\0")
     found = _Tags(text).found
     assert not {tag for tag, _ in found} & _FOREIGN_TAGS
+    links = [dict(attributes)["href"] or "" for tag, attributes in found if tag == "a"]
+    assert all(link.startswith("#") for link in links)
     assert not any(name.startswith("on") for _, attributes in found for name, _ in attributes)
     return found
 
