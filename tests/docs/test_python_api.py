@@ -8,6 +8,7 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
+from typing import get_origin
 
 import pytest
 
@@ -117,5 +118,7 @@ def test_a_public_function_has_types_and_an_example(function: object) -> None:
 @pytest.mark.parametrize("module", PUBLIC)
 def test_a_public_class_has_a_docstring(module: str) -> None:
     found = [getattr(importlib.import_module(module), name) for name in PUBLIC[module]]
-    silent = [each for each in found if inspect.isclass(each) and not each.__dict__["__doc__"]]
+    # Python 3.10 takes an alias such as `Callable[[int], str]` for a class.
+    classes = [each for each in found if inspect.isclass(each) and get_origin(each) is None]
+    silent = [each for each in classes if not each.__dict__["__doc__"]]
     assert silent == []
