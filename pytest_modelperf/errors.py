@@ -35,11 +35,11 @@ class Wording:
         self.record = record
 
     def sizes(self, dims: Sequence[str]) -> str:
-        """What to type to give each of these dimensions a size."""
+        """The text to type to give each of these dimensions a size."""
         return ", ".join(f"{name}=SIZE" for name in dims)
 
     def value(self, setting: str, value: str) -> str:
-        """What to type to give a setting this value."""
+        """The text to type to give a setting this value."""
         return f"{self.names[setting]} {value}"
 
 
@@ -48,7 +48,7 @@ PLAIN = Wording()
 
 
 class Remedy:
-    """What a user can do about an error.
+    """An action that a user can take about an error.
 
     `text` names settings in braces, as in `Leave {batch} out.`, and each face puts in its own
     name for them. The other arguments say what a setting should be: the dimensions that need a

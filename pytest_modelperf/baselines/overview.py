@@ -35,7 +35,7 @@ SHORT = 12
 
 
 class ReviewStatus(Enum):
-    """What became of a baseline."""
+    """The state of a baseline since a commit."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -127,7 +127,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
 
 class Review(Struct, frozen=True):
-    """What changed in a folder of baselines since a commit."""
+    """The changes in a folder of baselines since a commit."""
 
     folder: Path
     commit: Commit
@@ -145,7 +145,7 @@ def list_baselines(folder: Path) -> BaselineOverview:
 
 
 def review_baselines(folder: Path, ref: str) -> Review:
-    """What changed of the baselines in a folder since a commit; its files are read from git."""
+    """Finds the changes of the baselines in a folder since a commit; git has the files of then."""
     place = folder.resolve()
     nearest = next(each for each in (place, *place.parents) if each.is_dir())
     commit = find_commit(ref, nearest, _OPTION)

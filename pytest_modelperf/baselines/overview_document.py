@@ -82,7 +82,7 @@ class ChangedBaselineJson(Struct, frozen=True, kw_only=True):
 
 
 class BaselineDiffJson(Struct, frozen=True, kw_only=True):
-    """What changed of the baselines of a folder since a commit."""
+    """The changes of the baselines of a folder since a commit."""
 
     schema: int
     folder: str

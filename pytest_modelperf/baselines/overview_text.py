@@ -121,7 +121,7 @@ def _recorded(baseline: Baseline) -> str:
 
 
 def _parts(each: ReviewedBaseline) -> Iterator[str]:
-    """What a line says of a baseline, the gravest first."""
+    """The remarks of a line on a baseline, the gravest first."""
     whole = each.after or each.before
     if each.status is not ReviewStatus.CHANGED and whole is not None:
         macs, params = _counts(whole)

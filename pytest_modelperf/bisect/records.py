@@ -10,7 +10,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 
 
 class RangeKind(str, Enum):
-    """What the versions of a range are."""
+    """The kind of versions that a range has."""
 
     RELEASES = "releases"
     COMMITS = "commits"
@@ -53,7 +53,7 @@ class VersionRange(Struct, frozen=True):
 
 
 class Answer(str, Enum):
-    """What one step says of a version; `failed` means that it could not be measured."""
+    """The verdict of one step about a version; `failed` means that it could not be measured."""
 
     GOOD = "good"
     BAD = "bad"
@@ -62,7 +62,7 @@ class Answer(str, Enum):
 
 
 class Judged(Struct, frozen=True):
-    """What a comparison of two versions shows of the median latency.
+    """The ratio of the median latencies of two versions.
 
     `metric` is None if both are the same model.
     """

@@ -73,7 +73,7 @@ def _headline(bisect: Bisect) -> str:
 
 
 def _doubt(bisect: Bisect, wording: Wording) -> str | None:
-    """What would decide ends that are inconclusive."""
+    """Advice that would decide inconclusive ends."""
     judged = bisect.search.ends.judged
     if judged is None or judged.comparison is None or judged.verdict is not Verdict.INCONCLUSIVE:
         return None

@@ -42,7 +42,7 @@ OpenSide: TypeAlias = Callable[[Version, Callable[[str], None]], AbstractContext
 
 
 class BisectRequest(Struct, frozen=True, kw_only=True):
-    """What to bisect: one case of a model between two versions, by which rule."""
+    """A request to bisect one case of a model between two versions, with its rule."""
 
     model: str
     request: ProfileRequest

@@ -37,7 +37,7 @@ _INCOMPLETE = 2
 
 
 class ActionOptions(Struct, frozen=True):
-    """What to do with the kept profiles; without any of these they are listed."""
+    """The actions on kept profiles; without any of these they are listed."""
 
     show: str | None
     compared: tuple[str, str] | None

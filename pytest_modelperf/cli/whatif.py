@@ -86,7 +86,7 @@ class VariantOptions(Struct, frozen=True):
 
 
 class ViewOptions(Struct, frozen=True):
-    """What the tables of layers show, and how many rows."""
+    """The contents of the tables of layers, and their number of rows."""
 
     top: int
     view: str

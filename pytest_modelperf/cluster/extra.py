@@ -1,4 +1,4 @@
-"""What a cluster takes beyond the package, and what to do where it is not there."""
+"""The extra that a cluster needs, and the error if it is not installed."""
 
 from __future__ import annotations
 

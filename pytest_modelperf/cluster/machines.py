@@ -1,4 +1,4 @@
-"""What machines a cluster has, whether a job can run on any, and whether their software is ours."""
+"""The machines of a cluster, whether a job can run on any, and whether they have our software."""
 
 from __future__ import annotations
 

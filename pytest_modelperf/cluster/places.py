@@ -27,7 +27,7 @@ class ClusterPlace(Struct, frozen=True):
 
 
 class _SchedulerFile(Struct, frozen=True):
-    """What a scheduler file says of its scheduler, as far as it is needed here."""
+    """The facts of a scheduler file about its scheduler, as far as they are needed here."""
 
     address: str
 

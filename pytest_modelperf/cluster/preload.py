@@ -1,4 +1,4 @@
-"""What a plain Dask worker loads to become a machine that measures.
+"""The module that a plain Dask worker loads to become a machine that measures.
 
     dask worker ADDRESS --nthreads 1 --preload pytest_modelperf.cluster.preload
 

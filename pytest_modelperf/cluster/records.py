@@ -64,7 +64,7 @@ class ModelContent(Struct, frozen=True):
 
 
 class JobContext(Struct, frozen=True):
-    """What the work of a job has beside its request, on the machine that carries it out.
+    """The surroundings of a job on the machine that carries it out, beside its request.
 
     `paths` are the models by their digests. `watch` passes on where the measuring stands, and ends
     a job that was cancelled.
@@ -112,7 +112,7 @@ class ClusterStatus(Struct, frozen=True):
 
 
 class JobOrder(Struct, frozen=True, kw_only=True):
-    """What a worker is told of a job. Its messages go to `topic`, with the key of the job.
+    """An order to a worker. The messages of the job go to `topic`, with the key of the job.
 
     `work` names a function: `package.module:function`.
     """
@@ -148,7 +148,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """What a worker says of a job while it carries it out.
+    """A message of a worker about a job while it carries it out.
 
     `needs` is the digest of a model that it waits for. With neither that nor progress, the job has
     begun.

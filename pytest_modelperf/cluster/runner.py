@@ -304,7 +304,7 @@ class Runner:
 
 
 def _make_task() -> Callable[[str], str]:
-    """What Dask runs. It is defined in a function, so that it is sent by value.
+    """Makes the function that Dask runs, inside of a function so that it is sent by value.
 
     A scheduler reads the tasks that pass through it, and need not have this package.
     """
@@ -323,6 +323,6 @@ async def _answer_of(future: Any) -> str:  # noqa: ANN401  # a Dask future
 
 
 async def _unless_gone(coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
-    """What nobody answers any more needs no answer: the jobs themselves hear of it."""
+    """Awaits a coroutine whose receiver may be gone; the jobs themselves hear of that."""
     with suppress(OSError):
         await coroutine

@@ -1,4 +1,4 @@
-"""What a Dask worker needs to be a machine of ours: it says what it is, and takes models in.
+"""The station of a Dask worker: it says what its machine is, and takes models in.
 
 The messages of the network arrive in the event loop of the worker, and a job runs in its only
 thread; both meet here.
@@ -52,7 +52,7 @@ class _Arrival(Struct):
 
 
 class Station:
-    """What of ours a Dask worker has: its machine, its cache of models, and what arrives."""
+    """The state of ours in a Dask worker: its machine, its cache of models, and arriving models."""
 
     def __init__(self, worker: Any, machine: Machine, cache: ModelCache) -> None:  # noqa: ANN401  # a Dask worker, which has no types
         self.machine = machine

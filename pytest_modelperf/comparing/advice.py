@@ -96,7 +96,7 @@ def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
 
 
 def describe_doubt(case: CaseComparison, wording: Wording) -> str | None:
-    """What an inconclusive run could have seen, and what would help."""
+    """Says which change an inconclusive run could have seen, and what would help."""
     advice = advise(case)
     if advice is None:
         return None

@@ -1,4 +1,4 @@
-"""What explains the difference between two cases: by layer type, by layer, and in words."""
+"""Explains the difference between two cases: by layer type, by layer, and in words."""
 
 from __future__ import annotations
 

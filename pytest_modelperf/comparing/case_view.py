@@ -196,7 +196,7 @@ def _deciding(case: CaseComparison) -> str:
 
 
 def _first_reason(case: CaseComparison) -> str:
-    """What explains most, without its place and its share of the time."""
+    """The reason that explains most, without its place and its share of the time."""
     if case.has_failed or not case.reasons:
         return ""
     return f"reason: {re.split(_AFTER_REASON, case.reasons[0])[0]}"

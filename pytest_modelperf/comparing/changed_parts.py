@@ -43,7 +43,7 @@ def part_changes(plans: PlanFinding | None, judged: JudgedRounds) -> tuple[PartC
 
 
 def find_elsewhere(judged: JudgedRounds) -> TimeChange | None:
-    """What the whole model shows beyond its parts; None without parts."""
+    """The difference that the whole model shows beyond its parts; None without parts."""
     beyond = None if judged.parts is None else judged.parts.beyond
     return None if beyond is None else TimeChange(**asdict(beyond))
 
@@ -55,7 +55,7 @@ def explain_by_parts(
     comparison: CaseComparison,
     before_ns: float,
 ) -> Explanation:
-    """What explains the difference that was judged: the parts, and what is elsewhere.
+    """The explanation of the judged difference: the parts, and the rest of the model.
 
     `before_ns` is the time of the whole model before, without disturbances.
     """
@@ -121,7 +121,7 @@ def _with_times(profile: CaseProfile, times: SideTimes) -> CaseProfile:
 
 
 def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[str]:
-    """What the plans of both sides say of the case, in words."""
+    """A sentence about the plans of both sides of the case."""
     if plans is None:
         return
     contradiction = None if judged.parts is None else judged.parts.median.contradiction

@@ -128,7 +128,7 @@ class Differences(Struct, frozen=True, dict=True):
 
     @cached_property
     def _whole_ns(self) -> float:
-        """What shares are parts of: the total, or more where some layers take less time now.
+        """The time that shares are parts of: the total, or more if some layers take less time now.
 
         So no layer explains more than all of the difference.
         """

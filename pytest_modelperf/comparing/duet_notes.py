@@ -99,7 +99,7 @@ def describe_modes(judged: JudgedRounds) -> Iterator[str]:
 
 
 def _small_pages(now: CaseProfile, judged: JudgedRounds) -> Iterator[str]:
-    """What may decide a median that stays open because sessions differ, if it is the memory."""
+    """Advice for a median that stays open because the memory of sessions differs."""
     measured, weight_bytes = now.measured, now.static.weight_bytes
     if measured is None or measured.machine is not None or not could_have_huge_pages(weight_bytes):
         return

@@ -84,7 +84,7 @@ class LatencyLimit(Struct, frozen=True):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """What a case must keep to: tolerances against the side before, and absolute limits.
+    """The limits of a case: tolerances against the side before, and absolute ones.
 
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
     its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is

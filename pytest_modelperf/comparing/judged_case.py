@@ -35,7 +35,7 @@ class JudgedCase(Struct, frozen=True):
 def side_run(
     measured: Measurement | None, metrics: Sequence[Metric] = (), *, is_before: bool = False
 ) -> SideRun | None:
-    """What a report shows of a side; None where it did not run.
+    """The profile that a report shows of a side; None if the side did not run.
 
     Its percentiles are those of the metrics, so that both sides differ by what was judged.
     """

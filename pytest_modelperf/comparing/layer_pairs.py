@@ -93,7 +93,7 @@ def _operator(layer: StaticLayer) -> str:
 
 
 def _work(layer: StaticLayer) -> Hashable | None:
-    """What it computes and how much; None unless it multiplies."""
+    """The kind of its product and the amount of work; None unless it multiplies."""
     family = _FAMILIES.get(layer.op_type)
     return None if family is None or not layer.macs else (family, layer.macs)
 

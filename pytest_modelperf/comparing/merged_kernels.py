@@ -18,7 +18,7 @@ Kernels = Sequence[GraphKernel]
 
 
 class KnownPlans(Struct, frozen=True):
-    """What the plans themselves tell: the kernels that both have, before to after.
+    """The kernels that both plans have, before to after.
 
     `parts` has the part of each changed kernel of either side.
     """

@@ -31,7 +31,7 @@ _NOTHING_CHANGED = "the same model on the same engine with the same options: not
 def settle(
     before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
 ) -> JudgedCase | None:
-    """What a baseline alone says of a model as it is now; None where its twin is needed.
+    """The verdict that needs only the baseline and the present model; None if it needs the twin.
 
     Rebuilding a twin takes longer than all the rest, so this works without it. BaselineError where
     the digest is that of the model, and the structure or the counts are not.

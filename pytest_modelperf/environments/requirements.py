@@ -23,7 +23,7 @@ _FIRST_FOR_NUMPY_2 = {"onnxruntime": Version("1.19")}
 
 
 class WantedPackages(Struct, frozen=True):
-    """What an environment shall hold: normalized requirements, one for each package.
+    """The contents of an environment: normalized requirements, one for each package.
 
     `versions` has the version of each package, or None where one of them is a range. `key` is the
     same for all spellings of the same requirements: 1.22 and 1.22.0 are one version.
@@ -66,7 +66,7 @@ def read_requirements(texts: Sequence[str]) -> WantedPackages:
 
 
 def constraints_of(wanted: WantedPackages, packages: Mapping[str, str]) -> tuple[str, ...]:
-    """What `packages` need beyond their own metadata."""
+    """The requirements of `packages` beyond their own metadata."""
     if _NUMPY in wanted.names:
         # The user knows better.
         return ()

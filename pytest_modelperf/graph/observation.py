@@ -1,4 +1,4 @@
-"""What one run of a model saw of its nodes: shapes, trip counts, and which branches were taken."""
+"""The observations of one run of a model: shapes, trip counts and taken branches of its nodes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _WHOLE_CACHE = re.compile(r"^(past|present)_(key_values?|kv)(?=_|$)")
 
 
 class Count(enum.Enum):
-    """What an input that holds a number of tokens counts."""
+    """The tokens that an input with a number of tokens counts."""
 
     BEFORE = "the tokens before this inference"
     TOTAL = "the tokens before and of this inference"

@@ -20,7 +20,7 @@ _HIDDEN = -10_000.0
 
 
 class StateInputs(Struct, frozen=True):
-    """What one inference takes: sizes of dimensions, and inputs whose values are exact.
+    """The inputs of one inference: sizes of dimensions, and inputs whose values are exact.
 
     `dims` has the dimensions that follow from the number of tokens, by the names that a binding
     takes. `values` are masks, positions, lengths and the branch. Tokens and caches are made from
@@ -238,7 +238,7 @@ class _Maker:
         return self.spec(name, "int64", shape, values * (prod(shape) // max(length, 1)))
 
     def mask(self, name: str, axis: int) -> InputSpec | None:
-        """What each new token sees: the tokens up to itself, if the mask has a row for each."""
+        """The tokens that each new one sees: those up to itself, if the mask has a row for each."""
         shape = self.shape(name)
         if shape is None:
             return None

@@ -1,4 +1,4 @@
-"""What large files of a history list, kept in the cache of the user.
+"""An index of large files of a history, kept in the cache of the user.
 
 An entry belongs to the content of a file, by its digest, and to all else that it follows from. So
 a file that changed in any way is read again, and an entry cannot be out of date.
@@ -54,7 +54,7 @@ class HistoryIndex(Struct):
     def look_up(
         self, file: HistoryFile, query: Struct, read: Callable[[Hasher | None], FoundCases]
     ) -> FoundCases:
-        """What `read` returns for the file and the query, from the entry if there is one.
+        """The result of `read` for the file and the query, from the entry if there is one.
 
         `read` adds the bytes that it reads to the hash, so a first listing reads a file once, and
         what another run adds meanwhile does not count.

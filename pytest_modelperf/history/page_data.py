@@ -41,7 +41,7 @@ class _Index(Struct):
 
 
 class _Shared(Struct):
-    """What points of all cases have in common."""
+    """The facts that points of all cases share."""
 
     commits: _Index = field(default_factory=_Index)
     verdicts: _Index = field(default_factory=_Index)

@@ -1,4 +1,4 @@
-"""What the files of a history say: the chain of each case, its steps, and its drift."""
+"""The summary of the files of a history: the chain of each case, its steps, and its drift."""
 
 from __future__ import annotations
 

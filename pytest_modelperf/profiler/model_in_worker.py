@@ -125,7 +125,7 @@ def adding_notes(notes: Sequence[str]) -> Iterator[None]:
 
 
 def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -> Workload:
-    """What a worker runs: the user's own file if it can, else a copy named by `side`."""
+    """The file that a worker runs: the user's own if it can, else a copy named by `side`."""
     bound, file = model.bound, model.file
     folder = None
     if file.path is not None and not model.runs_as_copy:

@@ -115,7 +115,7 @@ class LayerRow(Struct, frozen=True):
 
 
 class GenerationFigures(Struct, frozen=True, kw_only=True):
-    """What a phase tells of a generation; None is unknown, or a figure of the other phase.
+    """The figures of a phase of a generation; None is unknown, or a figure of the other phase.
 
     `ttft` is the time to the first token, the median of the prefill. `token_p50` and `token_p95`
     are those of a step, `growth` how much longer each step takes than the one before it, and

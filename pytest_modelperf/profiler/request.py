@@ -41,7 +41,7 @@ MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 
 class ProfileRequest(Struct, frozen=True):
-    """What to profile: a model at every combination of these values.
+    """A request to profile a model at every combination of these values.
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.

@@ -23,7 +23,7 @@ _DRAWINGS = Drawings(
 
 
 def roofline_addition(rooflines: Mapping[str, Roofline]) -> PageAddition:
-    """What rooflines, by the ids of their cases, add to the page of a profile."""
+    """Adds rooflines, by the ids of their cases, to the page of a profile."""
     entries = {case_id: {"roofline": _entry(each)} for case_id, each in rooflines.items()}
     return PageAddition(_DRAWINGS, entries)
 

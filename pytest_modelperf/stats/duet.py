@@ -136,7 +136,7 @@ _ANSWERS = {
 def judge_duet(
     pairs: Sequence[PairedTurns], rule: DuetRule, percent: float = MEDIAN, *, is_last: bool = False
 ) -> Decision:
-    """What the rounds so far show for this percentile.
+    """Decides from the rounds so far about this percentile.
 
     An answer of an earlier look stands. With `is_last` there are no further rounds, and the rest of
     both error levels is spent.
@@ -162,7 +162,7 @@ def judge_once_a_round(
     is_last: bool = False,
     tick_ns: float = 1.0,
 ) -> Decision:
-    """What the rounds so far show for a time that each side has once a round, before and after.
+    """Decides from the rounds so far about a time that each side has once a round.
 
     `pairs` may lack the first of the `rounds`. An answer of an earlier look stands, as it does for
     a percentile. The times are multiples of `tick_ns`.

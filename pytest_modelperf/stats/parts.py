@@ -99,7 +99,7 @@ def part_share(rounds: Sequence[PartRound]) -> float:
 
 
 def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False) -> Decision:
-    """What the parts so far show for the median of the model.
+    """Decides from the parts so far about the median of the model.
 
     An answer must hold in place and alone: in place is the figure, and alone it is a bound where
     the caches of the model decide.

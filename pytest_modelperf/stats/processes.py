@@ -45,7 +45,7 @@ def plan_processes(rule: DuetRule, pairs: int = MOST_PAIRS) -> Schedule:
 
 
 def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Decision:
-    """What pairs of processes, one a side, show so far; at least `FEWEST_PAIRS` of them.
+    """Decides from pairs of processes, one a side; there are at least `FEWEST_PAIRS` of them.
 
     It is asked after each pair until it has an answer.
     """

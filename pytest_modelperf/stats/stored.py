@@ -26,7 +26,7 @@ _LEAST_SPREAD = 0.02
 def judge_stored(
     recorded_ns: Sequence[float], now_ns: float, tolerance: float, level: float
 ) -> Decision:
-    """What today's median shows against the medians of the recorded processes.
+    """Decides about today's median against the medians of the recorded processes.
 
     The bounds are the prediction interval of one further process. With fewer than
     `FEWEST_PROCESSES` nothing is judged, and `rounds_needed` is this number.

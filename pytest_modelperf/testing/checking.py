@@ -58,7 +58,7 @@ class Checked(Struct, frozen=True):
 
 
 class ChecksCases(Protocol):
-    """What checks the cases of a run: this machine, or a cluster."""
+    """The checker of the cases of a run: this machine, or a cluster."""
 
     @property
     def context(self) -> CheckContext: ...

@@ -355,7 +355,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 
 
 def _remedy(fidelity: Fidelity) -> str:
-    """What helps: a longer look where noise left it open, otherwise the model itself."""
+    """Advice: a longer look if noise left the case open, otherwise a change of the model."""
     if fidelity.shows_difference:
         return (
             "keep the older model and name it with --modelperf-against, which runs it instead of "

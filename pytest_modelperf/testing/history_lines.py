@@ -25,7 +25,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome
 
 
 class RunConditions(Struct, frozen=True):
-    """What all lines of a run have in common."""
+    """The facts that all lines of a run share."""
 
     date: dt.datetime
     revision: Revision

@@ -49,7 +49,7 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
 
 
 class CheckAnswer(Struct, frozen=True):
-    """What a machine found of a case; the profile only if somebody reads it."""
+    """The result of a case from another machine; the profile only if somebody reads it."""
 
     outcome: CaseOutcome
     profile: CaseProfile | None = None
@@ -149,7 +149,7 @@ def _has_layers(checked: Checked) -> bool:
 
 
 def _pack(stored: Baseline, case_id: str) -> bytes:
-    """What a baseline has of one case; the samples take a third of their room."""
+    """The part of a baseline for one case; the samples take a third of their room."""
     cases = tuple(case for case in stored.model.cases if case.id == case_id)
     machines = tuple(
         replace(machine, cases={key: c for key, c in machine.cases.items() if key == case_id})

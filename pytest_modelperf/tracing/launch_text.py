@@ -1,4 +1,4 @@
-"""What `modelperf trace -- COMMAND` says when the program has ended."""
+"""The text of `modelperf trace -- COMMAND` when the program has ended."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class _Label:
 
 
 class _Inferences(Struct, frozen=True):
-    """What inferences of one kind share; `session` and `shapes` are numbers in the recorder."""
+    """A kind of inferences; `session` and `shapes` are numbers in the recorder."""
 
     arguments: dict[str, Argument]
     session: int

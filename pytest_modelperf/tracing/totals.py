@@ -10,7 +10,7 @@ from pytest_modelperf.stats.records import Latency
 
 
 class Grouping(enum.Enum):
-    """What the times of operators are grouped by."""
+    """The key by which the times of operators are grouped."""
 
     OPERATOR = "operator"
     TYPE = "type"
@@ -18,7 +18,7 @@ class Grouping(enum.Enum):
 
 
 class Order(enum.Enum):
-    """What operators are sorted by: times and calls from the largest, names from A to Z."""
+    """The key that sorts operators: times and calls from the largest, names from A to Z."""
 
     TOTAL = "total"
     MEAN = "mean"

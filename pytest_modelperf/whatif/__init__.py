@@ -1,1 +1,1 @@
-"""What a model would gain by a change, measured."""
+"""Measures how much time a change of a model would gain."""

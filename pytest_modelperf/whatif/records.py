@@ -27,7 +27,7 @@ SHORTEST_MS = 1e-6
 
 
 class VariantKind(str, Enum):
-    """What is done to a model."""
+    """The change that is made to a model."""
 
     PRUNED = "pruned"
     NARROWED = "channels removed"

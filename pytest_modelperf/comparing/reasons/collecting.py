@@ -41,7 +41,7 @@ NO_GRAPHS = Graphs()
 
 
 def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
-    """What changed between two graphs that did not run; what added most MACs comes first."""
+    """The changes between two graphs that did not run; the one that added most MACs comes first."""
     reasons = (
         *operator_reasons(found),
         *form_reasons(found),
@@ -52,7 +52,7 @@ def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
 
 
 def find_reasons(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
-    """What changed between two cases that ran; what explains most of the difference comes first."""
+    """The changes between two cases that ran; the one that explains most comes first."""
     changes = _changes(found, graphs)
     proportional = proportional_reason(found, changes)
     rest = slower_reasons(found, changes) if proportional is None else (proportional,)
@@ -62,7 +62,7 @@ def find_reasons(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
 def find_reasons_of_parts(
     found: Differences, graphs: Graphs, parts: MeasuredParts
 ) -> tuple[Reason, ...]:
-    """What changed between two cases whose parts were measured; what explains most comes first.
+    """The changes between two cases with measured parts; the one that explains most comes first.
 
     Of a change that is in no part the engine makes nothing: it is told without a time.
     """

@@ -18,7 +18,7 @@ def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
 
 
 def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
-    """What changed by operator."""
+    """The changes in the number of each operator."""
     reasons = []
     for change in changes:
         before, after = _count(change.before), _count(change.after)

@@ -57,7 +57,7 @@ def part_reasons(
 
 
 def elsewhere_reasons(found: Differences) -> tuple[Reason, ...]:
-    """What the whole shows beyond its parts, if that is more than noise."""
+    """The reason for a difference beyond the parts, if it is more than noise."""
     row = found.after.others.get((RowKind.ELSEWHERE, ""))
     time = found.time((), row_times(row))
     if time is None or time.is_within_noise:

@@ -219,7 +219,7 @@ def _name_kernels(plan: EnginePlan, changed: Sequence[int]) -> Counter[str]:
 
 
 def describe_change(old: Counter[str], new: Counter[str]) -> str:
-    """What became of kernels: `1 Relu became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
+    """Says what became of kernels: `1 Relu became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
     come, gone = new - old, old - new
     if old == new:
         # The same operators, of another size or with other attributes.

@@ -205,7 +205,7 @@ def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
 
 
 class Seen(Struct, frozen=True):
-    """What one run of a plan told: the type and shape of each tensor, the time of each kernel."""
+    """The findings of one run of a plan: type and shape of each tensor, time of each kernel."""
 
     types: Mapping[str, str]
     times_ns: Mapping[int, int]

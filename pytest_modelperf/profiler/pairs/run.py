@@ -87,7 +87,7 @@ class RanSide(Struct, frozen=True):
 
 
 class PlanFinding(Struct, frozen=True):
-    """What the plans of both sides tell.
+    """A comparison of the plans of both sides.
 
     `kernels` are those of the second plan. `parts` are the places that ran in each turn beside the
     whole, and `reason` says why there are none although the plans differ.
@@ -119,7 +119,7 @@ WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
 
 
 class Wanted(Struct, frozen=True):
-    """What to find out beside the rounds.
+    """The facts to find out beside the rounds.
 
     `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
     several providers are always wanted, for one of them may have been left to another provider.
@@ -187,7 +187,7 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
 
 
 class _Planned(Struct, frozen=True):
-    """What the plans of both sides tell, and the plans themselves where parts run."""
+    """The finding about the plans of both sides, and the plans themselves if parts run."""
 
     finding: PlanFinding
     sides: tuple[SavedPlan, SavedPlan] | None = None
@@ -195,7 +195,7 @@ class _Planned(Struct, frozen=True):
 
 
 def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned | None:
-    """What the plans tell; where they differ, the rigs get the parts that do.
+    """Compares the plans; if they differ, the rigs get the parts that do.
 
     None where the engine tells no plan, or where data decides how much is computed: then the same
     kernels can do other work.

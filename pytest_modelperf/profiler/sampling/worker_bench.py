@@ -69,7 +69,7 @@ _BYTES_OF_TIME = 8
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """What a worker runs: a file or a function, at one batch size, with its inputs.
+    """The work of a worker: a file or a function, at one batch size, with its inputs.
 
     `folder` is where external data lies, if that is not beside the file. With `steps` it is a phase
     of a generation, and `feeds` are the inputs of the step that stands for all of them.
@@ -106,7 +106,7 @@ class ClockTicks(Struct, frozen=True):
 
     @property
     def note(self) -> str | None:
-        """What a reader of the times has to know of the clocks."""
+        """Notes on the clocks for a reader of the times."""
         if self.knows_processor_time:
             return None
         tick = format_ms(self.process_tick_ns)

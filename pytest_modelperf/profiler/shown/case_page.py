@@ -66,7 +66,7 @@ CASE_DRAWINGS = Drawings(
 
 
 class PageAddition(Struct, frozen=True):
-    """What another room adds to the page of a profile.
+    """A part that another room adds to the page of a profile.
 
     `entries` has what the scripts of the added drawings read of each case, by its id.
     """

@@ -1,4 +1,4 @@
-"""What runs inside a worker: it loads models, times inferences, and answers one request at a time.
+"""The program of a worker: it loads models, times inferences, and answers one request at a time.
 
 Its source is sent through the gateway, after the modules that it imports from this package and
 before the engine. So it needs the standard library, numpy and the engine, but not this package. It
@@ -371,7 +371,7 @@ class Agent:
         warmup: Sequence[tuple[int, int | None]],
         limits: Sequence[tuple[int, int | None]],
     ) -> list[dict[str, Any]]:
-        """What one profiled session of each model tells."""
+        """The times of kernels from one profiled session of each model."""
         profiled, infers = [], []
         for model in models:
             ref = ModelLocation(model["model"], model["folder"])

@@ -377,7 +377,7 @@ class ProcessWorker:
         raise problem
 
     def _compiled(self, text: str, file: str) -> bytes | None:
-        """What the worker need not compile itself; None if its Python may be another."""
+        """The code that the worker need not compile itself; None if its Python may be another."""
         return compile_source(text, file) if is_this_python(self._request.spec) else None
 
     def _describe_start(self, error: Exception) -> ModelPerfError:

@@ -1,4 +1,4 @@
-"""What the scripts of a page draw: its parts, and the files that draw them."""
+"""The parts of a page that scripts draw, and the files of these scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture of a graph shows: a box for each kernel, and the parts that changed."""
+"""The contents of a picture of a graph: a box for each kernel, and the parts that changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class BoxState(str, Enum):
-    """What became of a kernel between two sides; without another side it is the same.
+    """The change of a kernel between two sides; without another side it is the same.
 
     `REFUSED`: the kernel now stands for other nodes of the model.
     """

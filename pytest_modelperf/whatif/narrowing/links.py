@@ -37,7 +37,7 @@ class BlockColumns(Struct, frozen=True):
 
 
 class Findings(Struct):
-    """What the rules stated about a whole graph."""
+    """The statements of the rules about a whole graph."""
 
     dimensions: Dimensions
     made: list[ChannelAxis] = field(default_factory=list)
