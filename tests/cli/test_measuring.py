@@ -181,7 +181,7 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         (
             ["--engine-option", "intra_op_num_threads=4"],
             2,
-            "intra_op_num_threads cannot be set: a case has as many threads as cores",
+            "intra_op_num_threads cannot be '4': a case has as many threads as cores, here 1",
         ),
         (
             ["--engine-option", "execution_mode=no"],

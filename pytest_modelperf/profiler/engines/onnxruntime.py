@@ -47,13 +47,12 @@ _SUFFIX = "ExecutionProvider"
 # Errors only: the layers show which provider a node fell back to.
 _LOG_SEVERITY = 3
 _CUSTOM_OPS = "custom_ops"
-# Options that the case or the worker sets.
+_THREADS = "intra_op_num_threads"
+# Options that the worker sets.
 _OURS = {
-    "intra_op_num_threads": "a case has as many threads as cores",
     "enable_profiling": "layers are timed in a session of their own",
     "profile_file_prefix": "layers are timed in a session of their own",
     "optimized_model_filepath": "a worker leaves no files behind",
-    "session.set_denormal_as_zero": "only the first session of a process heeds it",
 }
 # Types of inputs that numpy lacks, as `TensorProto.DataType` numbers them.
 _ONNX_TYPES = {
@@ -190,7 +189,7 @@ def observe_shapes(
     """See `Engine`. The runtime does not report outputs that are left out or are no tensors."""
     own = Path(tempfile.mkdtemp(prefix="shapes-", dir=folder))
     try:
-        plain = plan_options(options)
+        plain = {k: v for k, v in plan_options(options).items() if k != _THREADS}
         session = _open(model, _profiled_options(1, plain, own), plain)
         _Session(session).prepare(inputs, dtypes)()
         calls: dict[str, list[list[list[int]]]] = {}
@@ -435,8 +434,10 @@ def _session_options(threads: int, options: Mapping[str, str]) -> ort.SessionOpt
             continue
         if name == _CUSTOM_OPS:
             made.register_custom_ops_library(value)
-        elif "." in name and name not in _OURS:
+        elif "." in name:
             made.add_session_config_entry(name, value)
+        elif name == _THREADS:
+            made.intra_op_num_threads = _fewer_threads(value, threads)
         else:
             _set_attribute(made, name, value)
     return made
@@ -459,6 +460,16 @@ def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) ->
         raise OptionError(
             f"the session option {name} cannot be {text!r}: it can be {_choices(present)}."
         ) from error
+
+
+def _fewer_threads(text: str, threads: int) -> int:
+    """The threads of a case that wants fewer than it has cores."""
+    if text.isdecimal() and 1 <= int(text) <= threads:
+        return int(text)
+    raise OptionError(
+        f"the session option {_THREADS} cannot be {text!r}: a case has as many threads as cores, "
+        f"here {threads}, or fewer."
+    )
 
 
 def _choices(present: object) -> str:

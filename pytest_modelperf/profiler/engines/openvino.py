@@ -370,9 +370,11 @@ def _compile(
     source: str | ov.Model, device: str, threads: int, options: Mapping[str, str]
 ) -> ov.CompiledModel:
     chosen = {name: value for name, value in options.items() if name != _DEVICE}
-    if _THREADS in chosen:
+    wanted = chosen.get(_THREADS, "1")
+    if not (wanted.isdecimal() and 1 <= int(wanted) <= threads):
         raise OptionError(
-            f"the option {_THREADS} follows from the number of cores: give that instead."
+            f"the option {_THREADS} cannot be {wanted!r}: a case has as many threads as cores, "
+            f"here {threads}, or fewer."
         )
     properties = {**_defaults(device, threads), **chosen}
     try:
