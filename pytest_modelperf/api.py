@@ -53,6 +53,14 @@ from pytest_modelperf.sweep.sides import SweepSource
 from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.text.words import shown
 from pytest_modelperf.tracing import trace
+from pytest_modelperf.tuning.records import Tuning, TuningLimits
+from pytest_modelperf.tuning.text import render_tuning
+from pytest_modelperf.tuning.tuned import (
+    OUTPUTS_TOLERANCE,
+    TUNING_SECONDS,
+    TuningRequest,
+    tune_model,
+)
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif
 from pytest_modelperf.whatif.variants import ask_what_if
@@ -63,11 +71,12 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.spec.case_words import CaseWords
 
-__all__ = ["compare", "profile", "sweep", "trace", "whatif"]
+__all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 
 # Words about baselines and clusters, which belong to a test run.
 _OF_TESTS = ("baseline", "machine", "measure")
 _SHOWN_LAYERS = 20
+_BYTES_PER_MB = 1_000_000
 
 
 class _ApiWording(Wording):
@@ -190,6 +199,34 @@ def sweep(  # noqa: PLR0913  # what a call may say
         return sweep_models(sources, spec.request(), counts, threshold_ms, known, watch)
 
 
+def tune(  # noqa: PLR0913  # what a call may say
+    model: ModelSource,
+    *,
+    values: Mapping[str, Sequence[str]] | None = None,
+    latency_ms: float | None = None,
+    memory_mb: float | None = None,
+    outputs: float = OUTPUTS_TOLERANCE,
+    extensions: Sequence[str] = (),
+    watch: Watch = lambda _: None,
+    **case: Unpack[CaseWords],
+) -> Tuning:
+    """Find the options of a session that make a model faster on this machine.
+
+    `values` are those to try of each option of the engine; without them the usual ones are tried.
+    `latency_ms` and `memory_mb` are limits that a recommended set of options keeps, and `outputs`
+    is how far its outputs may differ. All of it takes up to `max_seconds`, 120 unless given.
+
+        tune("model.onnx", cores=2).cases[0].winner
+    """
+    with _in_words():
+        spec = _spec(model, case, "tune", unused=("tolerance",))
+        known = load_extensions(extensions)
+        setup = _setup(replace(spec, max_seconds=spec.max_seconds or TUNING_SECONDS), known)
+        memory = None if memory_mb is None else round(memory_mb * _BYTES_PER_MB)
+        asked = TuningRequest(values or {}, TuningLimits(latency_ms, memory), outputs)
+        return tune_model(_onnx(spec, "tune"), spec.request(), setup, asked, known, watch)
+
+
 def whatif(  # noqa: PLR0913  # what a call may say
     model: ModelSource,
     *,
@@ -245,6 +282,11 @@ def _comparison_as_html(shown: Comparison) -> str:
 @report_as_html.register
 def _sweep_as_html(shown: Sweep) -> str:
     return render_sweep(shown, MarkupStyle())
+
+
+@report_as_html.register
+def _tuning_as_html(shown: Tuning) -> str:
+    return render_tuning(shown, MarkupStyle())
 
 
 @report_as_html.register

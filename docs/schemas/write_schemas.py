@@ -39,6 +39,7 @@ from pytest_modelperf.spec.table_schema import tool_schema
 from pytest_modelperf.sweep.document import SweepJson
 from pytest_modelperf.testing.document import RunJson
 from pytest_modelperf.tracing.document import TraceTotalsJson
+from pytest_modelperf.tuning.document import TuningJson
 from pytest_modelperf.whatif.document import WhatIfJson
 
 HERE = Path(__file__).parent
@@ -66,6 +67,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "run": RunJson,
     "sweep": SweepJson,
     "trace": TraceTotalsJson,
+    "tune": TuningJson,
     "whatif": WhatIfJson,
 }
 

@@ -34,7 +34,7 @@ _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
     "baselines", "bisect", "compare", "doctor", "env", "history", "init", "profile", "profiles",
-    "shapes", "sweep", "trace", "whatif", "worker",
+    "shapes", "sweep", "trace", "tune", "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
@@ -50,6 +50,7 @@ _PAGES = {
     "shapes": "counting",
     "sweep": "sweep",
     "trace": "tracing",
+    "tune": "tuning",
     "whatif": "whatif",
     "worker": "cluster",
 }

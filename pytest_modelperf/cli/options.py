@@ -230,6 +230,18 @@ def variant_options(command: Command) -> Command:
     )
 
 
+def tuning_options(command: Command) -> Command:
+    """`measuring_options` for a tuning, which divides its time among its options."""
+    return with_options(
+        command,
+        *_measuring(
+            setting_option(ENGINE, default=ENGINE.default),
+            seconds=120,
+            of_seconds="the longest that all of it may take, but for the first loads",
+        ),
+    )
+
+
 def sweeping_options(command: Command) -> Command:
     """`measuring_options` for the configurations of a sweep."""
     more = "Two run side by side, as in onnxruntime,openvino."

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.errors import UsageError
 
-_MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_BYTES_PER_MB = 1_000_000
+# More than any machine has.
+_MOST_MEGABYTES = 1e12
 
 
 def parse_threshold(option: str, text: str) -> float:
     """Returns the milliseconds, which may be a fraction."""
-    value = float(text) if _MILLISECONDS.fullmatch(text.strip()) else 0.0
+    value = float(text) if _DECIMAL.fullmatch(text.strip()) else 0.0
     # A text with enough digits is read as 0 or as infinity.
     if not 0 < value < math.inf:
         raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
     return value
+
+
+def parse_megabytes(option: str, text: str) -> int:
+    """Returns the bytes of a number of megabytes, which may be a fraction."""
+    value = float(text) if _DECIMAL.fullmatch(text.strip()) else 0.0
+    if not 0 < value < _MOST_MEGABYTES:
+        raise UsageError(f"{option} takes megabytes above 0, such as 300 or 12.5; not {text!r}.")
+    return round(value * _BYTES_PER_MB)
+
+
+def parse_wanted(option: str, texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Returns the values of each option of an engine that was named, each once."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        key, separator, listed = text.partition("=")
+        values = tuple(value.strip() for value in listed.split(","))
+        if not (key.strip() and separator and all(values)):
+            raise UsageError(
+                f"{option} takes an option of the engine and its values, such as "
+                f"graph_optimization_level=basic,extended; not {text!r}."
+            )
+        found[key.strip()] = tuple(dict.fromkeys((*found.get(key.strip(), ()), *values)))
+    return found
 
 
 def parse_shares(option: str, text: str) -> tuple[float, ...]:

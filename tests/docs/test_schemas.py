@@ -54,6 +54,7 @@ SECTIONS = {
     "run": ("## A run", "## A comparison", "## A profile"),
     "sweep": ("## A sweep", "## A comparison", "## A profile"),
     "trace": ("## A trace", "## A profile"),
+    "tune": ("## A tuning", "## A comparison", "## A profile"),
     "whatif": ("## A what-if", "## A comparison", "## A profile"),
 }
 

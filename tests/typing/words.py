@@ -33,6 +33,7 @@ def measured_in_a_notebook() -> None:
     api.profile("model.onnx", batch_size=[1, 8], max_seconds=3)
     api.compare("old.onnx", "new.onnx", **SHARED)
     api.sweep("model.onnx", streams=2, cores=[1, 2])
+    api.tune("model.onnx", values={"enable_mem_pattern": ["0"]}, cores=2)
     api.whatif("model.onnx", prune=[0.5], dims={"seq": 64})
 
 

@@ -1,0 +1,189 @@
+"""`modelperf tune`: finds the options of a session that make a model faster on this machine.
+
+A test may give click's context a function that tunes in place of `tune_model`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+
+from pytest_modelperf.cli.options import (
+    OutputOptions,
+    generation_options,
+    html_option,
+    json_option,
+    load_extensions,
+    markdown_option,
+    model_options,
+    model_setup,
+    request_of,
+    size_options,
+    takes_records,
+    tuning_options,
+)
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.values import parse_megabytes, parse_threshold, parse_wanted
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+
+if TYPE_CHECKING:
+    from pytest_modelperf.tuning.records import Tuning
+    from pytest_modelperf.tuning.tuned import TuningRequest
+
+_NOT_MEASURED = 3
+
+
+class TuningOptions(Struct, frozen=True):
+    """The options to try, and what they must keep to be recommended."""
+
+    wanted: tuple[str, ...]
+    latency_ms: str | None
+    memory: str | None
+    tolerance: str | None
+
+    def asked(self) -> TuningRequest:
+        """The request; UsageError if a value cannot be read."""
+        wanted: Mapping[str, tuple[str, ...]] = parse_wanted("--try", self.wanted)
+        latency_ms = (
+            None if self.latency_ms is None else parse_threshold("--latency-ms", self.latency_ms)
+        )
+        memory = None if self.memory is None else parse_megabytes("--memory", self.memory)
+
+        from pytest_modelperf.tuning.records import TuningLimits
+        from pytest_modelperf.tuning.tuned import OUTPUTS_TOLERANCE, TuningRequest
+
+        allowed = OUTPUTS_TOLERANCE if self.tolerance is None else _read_outputs(self.tolerance)
+        return TuningRequest(wanted, TuningLimits(latency_ms, memory), allowed)
+
+
+def _read_outputs(text: str) -> float:
+    """How far outputs may differ."""
+    from pytest_modelperf.comparing.limits import OUTPUTS, read_share
+
+    name, _, share = text.partition("=")
+    if name.strip() != OUTPUTS or not share:
+        raise UsageError(
+            f"--tolerance of a tuning is for outputs alone, such as outputs=0.01; not {text!r}."
+        )
+    return read_share(share, f"--tolerance: {OUTPUTS}")
+
+
+@click.command(short_help="Find the session options that make a model faster.")
+@click.argument("model", type=click.Path())
+@click.option(
+    "--try",
+    "wanted",
+    multiple=True,
+    metavar="KEY=VALUE[,VALUE...]",
+    help="Try these values of an option of the engine instead of the usual options; repeatable.",
+)
+@click.option(
+    "--latency-ms",
+    metavar="MS",
+    help="Recommend only what is shown to keep the median latency within this.",
+)
+@click.option(
+    "--memory",
+    metavar="MB",
+    help="Recommend only what takes no more memory: what loading the model and some inferences "
+    "add to a process.",
+)
+@click.option(
+    "--tolerance",
+    metavar="outputs=SHARE",
+    help="How far outputs may differ, as a share of their largest value.  [default: outputs=0.001]",
+)
+@size_options
+@model_options
+@generation_options
+@setting_option(INPUT_FILE)
+@tuning_options
+@json_option
+@html_option("Write a page with the options and their intervals")
+@markdown_option("Write the report in Markdown")
+@takes_records(
+    named=TuningOptions, cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions
+)
+@click.pass_obj
+def tune(  # noqa: PLR0913  # one parameter per group of options
+    tune_with: Callable[..., Tuning] | None,
+    *,
+    model: str,
+    named: TuningOptions,
+    plugins: tuple[str, ...],
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
+    outputs: OutputOptions,
+) -> None:
+    """Find which options of a session make MODEL faster on this machine, and print the code.
+
+    MODEL as it runs now, with the given --engine-option, is the baseline. Every other option runs
+    beside it in turn: threads, graph optimizations, spinning, memory arena and pattern, execution
+    mode, layout, denormals. What helps is tried together, and the best is confirmed on fresh
+    rounds. An option is called better only if these exclude that there is no gain, and if the
+    outputs stay the same.
+
+    \b
+    modelperf tune model.onnx --cores 2
+    modelperf tune model.onnx --engine-option graph_optimization_level=basic --max-seconds 300
+    modelperf tune model.onnx --latency-ms 20 --memory 300 --html tune.html
+    modelperf tune model.onnx --try session.intra_op.allow_spinning=0 --try enable_mem_pattern=0
+    modelperf tune model.onnx --engine openvino --tolerance outputs=0.02
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    is_shown = outputs.check(model, input_file=cases.input_file)
+    asked = named.asked()
+    extensions = load_extensions(plugins)
+    request = request_of(cases)
+    setup = model_setup(measuring, extensions, "a tuning")
+
+    from pytest_modelperf.tuning.tuned import tune_model
+
+    with shown_progress() as progress:
+        result = (tune_with or tune_model)(model, request, setup, asked, extensions, progress)
+    _show_tuning(result, outputs, is_shown=is_shown)
+    _end_unless_measured(result, is_shown=is_shown)
+
+
+def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> None:
+    """Shows the report and writes the files."""
+    from pytest_modelperf.tuning.text import render_tuning
+
+    if is_shown:
+        click.echo(render_tuning(result, terminal_style()), nl=False)
+    if outputs.markdown_file is not None:
+        from pytest_modelperf.report.markdown_page import MarkdownStyle
+
+        write(outputs.markdown_file, render_tuning(result, MarkdownStyle()))
+    if outputs.json_file is not None:
+        from pytest_modelperf.tuning.document import dump_tuning
+
+        write(outputs.json_file, dump_tuning(result))
+    if outputs.html_file is not None:
+        from pytest_modelperf.tuning.page import render_tuning_page
+
+        made = dt.datetime.now(dt.timezone.utc)
+        write(outputs.html_file, render_tuning_page(result, made=made))
+
+
+def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:
+    """Exit status 3 if a case could not be measured, or options that the user named.
+
+    The report says why. If no report is shown, this function does.
+    """
+    if not result.has_failed:
+        return
+    if not is_shown:
+        from pytest_modelperf.tuning.text import failure_lines, reason_lines
+
+        for case in result.cases:
+            for line in (*failure_lines(case), *reason_lines(case)):
+                click.echo(line, err=True)
+    raise SystemExit(_NOT_MEASURED)

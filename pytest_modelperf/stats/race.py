@@ -1,0 +1,135 @@
+"""The race of many candidates against one baseline, and what may be said of the fastest.
+
+In each duet of a race the candidate is the first side and the baseline the second, so that the
+ratio is the speedup of the candidate, and "worse" means that the baseline is slower.
+`docs/tuning.md` has the rule in words.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.duet import DuetRule
+from pytest_modelperf.stats.looks import plan_looks, share_level
+
+# The stages that share the level: single options, combinations, the last contest, confirmations.
+_STAGES = 4
+# The most candidates that are confirmed, one after the other.
+MOST_CONFIRMED = 2
+# The most candidates that are compared with the simplest of the fastest ones.
+MOST_IN_CONTEST = 3
+
+
+class Standing(enum.Enum):
+    """How a candidate stands: `ALIKE` is shown to gain less than the least gain that matters."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    ALIKE = "no gain"
+    OPEN = "open"
+
+
+_STANDINGS = {
+    RatioAnswer.WORSE: Standing.FASTER,
+    RatioAnswer.BETTER: Standing.SLOWER,
+    RatioAnswer.NOT_WORSE: Standing.ALIKE,
+    RatioAnswer.OPEN: Standing.OPEN,
+}
+
+
+class RaceRule(Struct, frozen=True, kw_only=True):
+    """The error levels of a whole race, and the least gain that matters.
+
+    `level` bounds the chance that any candidate is called faster that gains nothing, or slower that
+    loses nothing; `pass_level` the chance that any is called alike that gains more than
+    `least_gain`. All candidates of all stages share both. `rounds` is the most that one gets.
+    """
+
+    least_gain: float = 0.02
+    level: float = 0.01
+    pass_level: float = 0.05
+    rounds: int = USUAL_ROUNDS
+
+    def of_stage(self, candidates: int) -> DuetRule:
+        """The rule for each of so many candidates that race beside one another."""
+        return DuetRule(
+            tolerance=self.least_gain,
+            level=share_level(candidates, self.level / _STAGES),
+            pass_level=share_level(candidates, self.pass_level / _STAGES),
+            looks=plan_looks(self.rounds),
+        )
+
+    @property
+    def of_confirmation(self) -> DuetRule:
+        """The rule for fresh rounds of a winner: any gain counts that is shown."""
+        return DuetRule(
+            tolerance=0.0,
+            level=share_level(MOST_CONFIRMED, self.level / _STAGES),
+            pass_level=share_level(MOST_CONFIRMED, self.pass_level / _STAGES),
+            looks=plan_looks(self.rounds),
+        )
+
+
+def standing_of(decision: Decision) -> Standing:
+    return _STANDINGS[decision.answer]
+
+
+class Contest(Struct, frozen=True):
+    """The places of those that may be the fastest: the simplest of them, and the others.
+
+    The others are to be shown faster than the simplest one, or are not worth their options.
+    """
+
+    simplest: int
+    others: tuple[int, ...] = ()
+
+
+def find_contest(decisions: Sequence[Decision | None], sizes: Sequence[int]) -> Contest | None:
+    """Who may be the fastest of those shown to be faster, by intervals that overlap; None: nobody.
+
+    `sizes` are the numbers of options that candidates set. A candidate without a decision did not
+    run.
+    """
+    faster = {
+        place: decision
+        for place, decision in enumerate(decisions)
+        if decision is not None and standing_of(decision) is Standing.FASTER
+    }
+    if not faster:
+        return None
+    ratios = {place: decision.ratio or 0.0 for place, decision in faster.items()}
+    best = max(faster, key=lambda place: ratios[place])
+    low = faster[best].low or 0.0
+    near = [place for place, each in faster.items() if each.high is None or each.high >= low]
+    simplest = min(near, key=lambda place: (sizes[place], -ratios[place]))
+    others = sorted(set(near) - {simplest}, key=lambda place: -ratios[place])
+    return Contest(simplest, tuple(others[:MOST_IN_CONTEST]))
+
+
+def find_promising(decisions: Sequence[Decision | None]) -> tuple[int, ...]:
+    """The places of open candidates that look faster, the fastest first."""
+    open_ones = {
+        place: decision.ratio
+        for place, decision in enumerate(decisions)
+        if decision is not None and _is_promising(decision)
+    }
+    return tuple(sorted(open_ones, key=lambda place: -(open_ones[place] or 0.0)))
+
+
+def _is_promising(decision: Decision) -> bool:
+    """Whether its rounds agree so far that it is worth fresh ones: one round tells nothing."""
+    return decision.is_open and decision.low is not None and (decision.ratio or 0.0) > 1.0
+
+
+def most_gain(decisions: Sequence[Decision | None]) -> float | None:
+    """The gain that no candidate exceeds, as far as their rounds show; None if one has no bound."""
+    highs = [each.high for each in decisions if each is not None]
+    known = [high for high in highs if high is not None]
+    if not known or len(known) < len(highs):
+        return None
+    return max(0.0, max(known) - 1.0)

@@ -1,0 +1,147 @@
+"""A tuning as a page: its parts that need no JavaScript, and the script that draws intervals."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.page_latency import engine_name
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.tuning.page_data import tuning_data
+from pytest_modelperf.tuning.records import SideCosts, TunedCase, Tuning
+from pytest_modelperf.tuning.tables import (
+    cost_table,
+    format_interval,
+    format_ms_of,
+    format_times,
+    tried_table,
+)
+from pytest_modelperf.tuning.text import (
+    answer_lines,
+    failure_lines,
+    limit_lines,
+    pasted_blocks,
+    reason_lines,
+)
+
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Drawing("tuning", "Speedups"),),
+    styles=(_FOLDER / "tuning.css",),
+    scripts=(_FOLDER / "tuning.js",),
+    needs_plotly=False,
+)
+
+
+def render_tuning_page(tuning: Tuning, *, made: dt.datetime | None = None) -> str:
+    return render_page(tuning_data(tuning), tuning_overview(tuning, made), _DRAWINGS)
+
+
+def tuning_overview(tuning: Tuning, made: dt.datetime | None = None) -> Overview:
+    failed = sum(case.failure is not None for case in tuning.cases)
+    limits = tuning.limits
+    memory = limits.memory_bytes
+    rule = [
+        ("confidence", format_share(tuning.confidence)),
+        ("outputs may differ by", format_share(tuning.outputs_tolerance)),
+        ("limit of latency", "" if limits.latency_ms is None else f"{limits.latency_ms:g} ms"),
+        ("limit of memory", "" if memory is None else format_bytes(memory)),
+        ("took", f"{tuning.seconds:.1f} s"),
+    ]
+    engine = "" if tuning.engine is None else engine_name(tuning.engine)
+    return Overview(
+        title=f"{tuning.model.name}: tuning",
+        headline=f"{failed} of {len(tuning.cases)} cases failed" if failed else "",
+        tone=Tone.BAD if failed else Tone.PLAIN,
+        lines=tuple(_lines(tuning)),
+        cases=_cases_table(tuning),
+        tones=tuple(map(_tone, tuning.cases)),
+        sections=tuple(_section(tuning, case) for case in tuning.cases),
+        facts=(
+            models_table([ModelRow("", tuning.model, engine)]),
+            run_table([] if tuning.machine is None else [tuning.machine], rule, made),
+        ),
+    )
+
+
+def _lines(tuning: Tuning) -> Iterator[str]:
+    """The answer of each case."""
+    for case in tuning.cases:
+        if case.failure is None:
+            name = f"{case.id}: " if len(tuning.cases) > 1 else ""
+            yield f"{name}{next(answer_lines(case, tuning.confidence))}"
+
+
+def _tone(case: TunedCase) -> Tone:
+    if case.failure is not None:
+        return Tone.BAD
+    return Tone.PLAIN if case.winner is None else Tone.GOOD
+
+
+def _cases_table(tuning: Tuning) -> Table:
+    columns = (
+        Column("case", is_text=True),
+        Column("better", is_text=True, is_name=True),
+        Column("speedup"),
+        Column("interval"),
+        Column("p50 ms now"),
+        Column("p50 ms best"),
+        Column("tried"),
+        Column("rounds"),
+    )
+    return Table("", columns, tuple(_case_cells(case) for case in tuning.cases))
+
+
+def _case_cells(case: TunedCase) -> tuple[str, ...]:
+    speedup = None if case.confirmed is None else case.confirmed.speedup
+    best = case.winner_costs or SideCosts()
+    answer = "nothing is shown to help" if case.winner is None else case.winner.name
+    return (
+        case.id,
+        answer if case.failure is None else "failed",
+        "" if speedup is None else format_times(speedup.value),
+        format_interval(speedup),
+        format_ms_of(case.baseline.p50_ms),
+        format_ms_of(best.p50_ms),
+        str(len(case.tried)),
+        str(case.rounds),
+    )
+
+
+def _section(tuning: Tuning, case: TunedCase) -> CaseSection:
+    tables = (cost_table(case), tried_table(case, tuning.least_gain) if case.tried else None)
+    return CaseSection(
+        name=case.id,
+        sentence="what was tried, and what it costs",
+        tone=_tone(case),
+        failure=tuple(failure_lines(case)),
+        tables=tuple(table for table in tables if table is not None),
+        facts=tuple(_facts(tuning, case)),
+    )
+
+
+def _facts(tuning: Tuning, case: TunedCase) -> Iterator[tuple[str, str]]:
+    if case.failure is not None:
+        return
+    for line in answer_lines(case, tuning.confidence):
+        yield "answer", line
+    for line in limit_lines(case, tuning.limits):
+        yield "limit", line
+    for title, code in pasted_blocks(tuning, case):
+        for index, line in enumerate(code.splitlines()):
+            yield "" if index else title, line
+    for line in reason_lines(case):
+        yield "not recommended", line
+    for note in case.notes:
+        yield "note", note

@@ -1,0 +1,167 @@
+"""What a tuning is made of: its candidates, how each stands, and the winner with its costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.report.notebook import Shown
+from pytest_modelperf.stats.race import Standing
+from pytest_modelperf.stats.records import Ratio
+
+BASELINE = "baseline"
+
+
+class OptionSet(Struct, frozen=True):
+    """Options of an engine that are tried together, beside those that the user gave.
+
+    Some hold for a whole process, so no session beside it may have others: `needs_process`.
+    """
+
+    options: Mapping[str, str]
+    needs_process: bool = False
+
+    @property
+    def name(self) -> str:
+        """`execution_mode=parallel, inter_op_num_threads=2`."""
+        return ", ".join(f"{key}={value}" for key, value in self.options.items())
+
+    def merged(self, other: OptionSet) -> OptionSet:
+        return OptionSet(
+            {**self.options, **other.options}, self.needs_process or other.needs_process
+        )
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """A set of options and how it stands: its speedup over the baseline, or why there is none.
+
+    `standing` is None if it did not run. `outputs` judges the difference of its outputs from those
+    of the baseline; None if they were not compared. `refusal` says why it cannot be recommended
+    although it may be faster.
+    """
+
+    option_set: OptionSet
+    standing: Standing | None = None
+    speedup: Ratio | None = None
+    rounds: int = 0
+    outputs: Metric | None = None
+    output_changes: tuple[OutputChange, ...] = ()
+    refusal: str | None = None
+    failure: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.option_set.name
+
+    @property
+    def has_other_outputs(self) -> bool:
+        return self.outputs is not None and self.outputs.verdict is Verdict.REGRESSED
+
+
+class SideCosts(Struct, frozen=True, kw_only=True):
+    """What the model costs with some options: all that a user may have to weigh.
+
+    `memory_bytes` is what loading it and some inferences add to the resident memory of a process.
+    A figure that was not measured is None.
+    """
+
+    p50_ms: float | None = None
+    load_ms: float | None = None
+    memory_bytes: int | None = None
+
+
+class Confirmation(Struct, frozen=True, kw_only=True):
+    """Fresh rounds of one set of options beside the baseline, each side in processes of its own.
+
+    `detectable` is the gain that these rounds would have shown in nine of ten runs.
+    """
+
+    name: str
+    is_shown: bool
+    speedup: Ratio | None
+    rounds: int
+    detectable: float | None = None
+    refusal: str | None = None
+
+
+class TuningLimits(Struct, frozen=True):
+    """What a set of options must keep to be recommended; None: anything."""
+
+    latency_ms: float | None = None
+    memory_bytes: int | None = None
+
+
+class TunedCase(Struct, frozen=True, kw_only=True):
+    """One case: all that was tried, and the winner, which is None if nothing is shown to help.
+
+    `winner` holds all options that the winner runs with, and `given` those of the baseline.
+    `equals` are sets of options that cannot be told from the winner. `most_gain` is the gain that
+    none of the tried ones exceeds, as far as their rounds show. `unseen` are those that time was
+    too short for.
+    """
+
+    case: Case
+    given: Mapping[str, str] = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
+    baseline: SideCosts = field(default_factory=SideCosts)
+    winner: OptionSet | None = None
+    winner_costs: SideCosts | None = None
+    winner_engine: EngineFacts | None = None
+    equals: tuple[str, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
+    most_gain: float | None = None
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.case.id
+
+    @property
+    def confirmed(self) -> Confirmation | None:
+        """The confirmation of the winner."""
+        if self.winner is None:
+            return None
+        return next(each for each in self.confirmations if each.name == self.winner.name)
+
+    @property
+    def unseen(self) -> tuple[Tried, ...]:
+        return tuple(t for t in self.tried if t.standing is None and t.failure is None)
+
+    @property
+    def rounds(self) -> int:
+        return sum(t.rounds for t in self.tried) + sum(c.rounds for c in self.confirmations)
+
+
+class Tuning(Shown, frozen=True, kw_only=True):
+    """A model, and the options that make it faster at each case.
+
+    `confidence` is that of all statements of a case together. `outputs_tolerance` is how far
+    outputs may differ, as a share of their largest value. A failure of a `named` set of options
+    counts, because the user asked for it.
+    """
+
+    model: ModelFacts
+    machine: MachineFacts | None
+    engine: EngineFacts | None
+    cases: tuple[TunedCase, ...]
+    limits: TuningLimits
+    least_gain: float
+    confidence: float
+    outputs_tolerance: float
+    seconds: float
+    is_named: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a case could not be measured, or options that the user named."""
+        return any(
+            case.failure is not None
+            or (self.is_named and any(t.failure is not None for t in case.tried))
+            for case in self.cases
+        )

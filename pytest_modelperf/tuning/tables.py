@@ -1,0 +1,114 @@
+"""The tables of a tuning: all that was tried, and what the winner costs beside the baseline."""
+
+from __future__ import annotations
+
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.stats.race import Standing
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_ms
+from pytest_modelperf.tuning.records import SideCosts, Tried, TunedCase
+
+REFUSED, FAILED, UNSEEN = "not the same", "not possible", "not tried"
+# The least width of a name in a table that is cut.
+_LEAST_NAME = 24
+_NS_PER_MS = 1e6
+
+
+def format_times(value: float) -> str:
+    """`x1.31`."""
+    return f"x{value:.2f}" if value < 99.5 else f"x{value:.0f}"
+
+
+def format_interval(ratio: Ratio | None) -> str:
+    """`1.25 … 1.37`; empty without one."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    return f"{ratio.low:.2f} … {ratio.high:.2f}"
+
+
+def word_of(tried: Tried) -> str:
+    """How it stands, in one or two words."""
+    if tried.failure is not None:
+        return FAILED
+    if tried.standing is None:
+        return UNSEEN
+    if tried.has_other_outputs:
+        return REFUSED
+    return tried.standing.value
+
+
+def tried_table(case: TunedCase, least_gain: float) -> Table:
+    """A row for each set of options, the fastest first; those that did not run are last."""
+    columns = (
+        Column("options", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("speedup"),
+        Column("interval"),
+        Column("rounds", is_spare=True),
+        Column("", is_text=True, is_verdict=True),
+    )
+    rows = tuple(_tried_cells(each) for each in ordered(case))
+    gain = f"{100 * least_gain:g} %"
+    caption = (
+        f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
+        "open: neither is shown"
+    )
+    return Table("options tried", columns, rows, None, caption)
+
+
+def ordered(case: TunedCase) -> list[Tried]:
+    """The fastest first; those that did not run are last."""
+    return sorted(
+        case.tried, key=lambda each: -1.0 if each.speedup is None else each.speedup.value
+    )[::-1]
+
+
+def tried_styles(case: TunedCase) -> list[str]:
+    """The colour of each row of `tried_table`."""
+    styles = {
+        Standing.FASTER.value: "green",
+        Standing.SLOWER.value: "red",
+        REFUSED: "red",
+    }
+    winner = None if case.winner is None else case.winner.name
+    return [
+        "bold green" if each.name == winner else styles.get(word_of(each), "")
+        for each in ordered(case)
+    ]
+
+
+def _tried_cells(tried: Tried) -> tuple[str, ...]:
+    return (
+        printable(tried.name),
+        "" if tried.speedup is None else format_times(tried.speedup.value),
+        format_interval(tried.speedup),
+        str(tried.rounds) if tried.rounds else "",
+        word_of(tried),
+    )
+
+
+def cost_table(case: TunedCase) -> Table | None:
+    """The costs of the baseline and of the winner; None if nothing was measured."""
+    sides = [("now", case.baseline)]
+    if case.winner_costs is not None:
+        sides.append(("best", case.winner_costs))
+    figures = [(title, [_cell(title, costs) for _, costs in sides]) for title in _FIGURES]
+    rows = tuple((title, *cells) for title, cells in figures if any(cells))
+    if not rows:
+        return None
+    columns = (Column("", is_text=True), *(Column(name) for name, _ in sides))
+    return Table("", columns, rows)
+
+
+_FIGURES = ("p50 ms", "load ms", "memory")
+
+
+def _cell(title: str, costs: SideCosts) -> str:
+    if title == "memory":
+        return "" if costs.memory_bytes is None else format_bytes(costs.memory_bytes)
+    return format_ms_of(costs.p50_ms if title == "p50 ms" else costs.load_ms)
+
+
+def format_ms_of(ms: float | None) -> str:
+    """Milliseconds; empty where they are not known."""
+    return "" if ms is None else format_ms(ms * _NS_PER_MS)

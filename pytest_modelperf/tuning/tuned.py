@@ -1,0 +1,460 @@
+"""Tunes a model: races sets of options against the baseline, and confirms the winner.
+
+Single options race first, then combinations of those that helped. Of those that cannot be told
+from the fastest, more options have to be shown faster than the fewest. The winner is confirmed on
+fresh rounds, which alone decide whether it is called better.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from pytest_modelperf.comparing.gates import block_pairs
+from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    Watch,
+    alone_at,
+    check_cores,
+    read_facts,
+    unchanged,
+)
+from pytest_modelperf.profiler.prepare import Model, prepare
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.stats.budgets import judge_percentile
+from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
+from pytest_modelperf.stats.duet import DuetRule, judge_duet
+from pytest_modelperf.stats.race import (
+    MOST_CONFIRMED,
+    Contest,
+    RaceRule,
+    Standing,
+    find_contest,
+    find_promising,
+    most_gain,
+    standing_of,
+)
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.tuning.candidates import check_given, combined_sets, named_sets, usual_sets
+from pytest_modelperf.tuning.duets import Duets, Outputs, costs_of
+from pytest_modelperf.tuning.race import Lane, Visit, run_race
+from pytest_modelperf.tuning.records import (
+    Confirmation,
+    OptionSet,
+    SideCosts,
+    Tried,
+    TunedCase,
+    Tuning,
+    TuningLimits,
+)
+from pytest_modelperf.tuning.wording import (
+    OUTPUTS_VARY,
+    describe_latency_refusal,
+    describe_memory_refusal,
+    describe_output_refusal,
+    describe_unseen,
+    find_warnings,
+)
+
+# The seconds of a whole tuning, and how far outputs may differ, unless the user says.
+TUNING_SECONDS = 120.0
+OUTPUTS_TOLERANCE = 0.001
+# The share of the time after which each stage ends; what one leaves is for the next.
+_SINGLE_END, _COMBINED_END, _CONTEST_END = 0.55, 0.7, 0.8
+# A confirmation gets at least this share of the time.
+_LEAST_SHARE = 0.1
+_MEDIAN = 50.0
+_LATENCY_LEVEL = 0.01
+
+
+class TuningRequest(Struct, frozen=True):
+    """What to try, and what a set of options must keep to be recommended.
+
+    `wanted` are values of options that the user named; without any the usual ones are tried.
+    """
+
+    wanted: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    limits: TuningLimits = TuningLimits()
+    outputs_tolerance: float = OUTPUTS_TOLERANCE
+    rule: RaceRule = RaceRule()
+
+    def sets(self, setup: Setup, cores: int) -> tuple[OptionSet, ...]:
+        """The sets of options to try on so many cores; UsageError if there are none."""
+        if self.wanted:
+            return named_sets(self.wanted, setup.options)
+        return usual_sets(setup.engine.name, setup.options, cores)
+
+
+def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    asked: TuningRequest | None = None,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> Tuning:
+    """Every case of a model, tuned; all of them together take the time of the setup's policy."""
+    asked = asked or TuningRequest()
+    begun = time.monotonic()
+    check_given(setup.engine.name, setup.options)
+    sets = {cores: asked.sets(setup, cores) for cores in request.cores}
+    file = open_model(source)
+    extensions = extensions or Extensions()
+    models = [
+        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
+    ]
+    total = len(models) * len(request.cores)
+    facts = read_facts(models[0], total, watch)
+    cases: list[TunedCase] = []
+    engines = []
+    for model in models:
+        prepared = prepare(model)
+        for cores in request.cores:
+            place = CasePlace(model.case(cores), len(cases) + 1, total, watch)
+            duets = Duets(prepared, setup, place)
+            seconds = setup.policy.max_seconds / total
+            cases.append(_tune_alone(duets, sets[cores], asked, seconds))
+            engines += [duets.facts[""]] if "" in duets.facts else []
+    return Tuning(
+        model=facts,
+        machine=describe_machine(),
+        engine=engines[0] if engines else None,
+        cases=tuple(cases),
+        limits=asked.limits,
+        least_gain=asked.rule.least_gain,
+        confidence=1.0 - asked.rule.level,
+        outputs_tolerance=asked.outputs_tolerance,
+        seconds=time.monotonic() - begun,
+        is_named=bool(asked.wanted),
+    )
+
+
+def _tune_alone(
+    duets: Duets, sets: Sequence[OptionSet], asked: TuningRequest, seconds: float
+) -> TunedCase:
+    """A case alone on this machine; one that cannot be measured says why."""
+    case, setup = duets.place.case, duets.setup
+    try:
+        check_cores(case.cores, setup)
+        with unchanged(duets.model), alone_at(duets.place), closing(duets):
+            return tune_case(duets, sets, asked, Countdown(seconds))
+    except MeasureError as error:
+        return TunedCase(case=case, given=setup.options, failure=error.worded(setup.wording))
+
+
+class Countdown:
+    """The seconds that are left until a share of the time of a case is over."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._begun = clock()
+
+    def __call__(self, share: float = 1.0) -> float:
+        return self._begun + share * self._seconds - self._clock()
+
+    def at_least(self, share: float) -> float:
+        """What is left of all the time, or so much if less is left."""
+        return max(self(), share * self._seconds)
+
+
+class TuningBench(Protocol):
+    """What takes the rounds of a case, as `Duets` does on real workers."""
+
+    setup: Setup
+    place: CasePlace
+    against: OptionSet
+    facts: dict[str, EngineFacts]
+    outputs: dict[str, Outputs | None]
+
+    def visit(self, visit: Visit) -> Sequence[DuetRound]:
+        """Rounds of a set of options beside what it is held against."""
+        ...
+
+    def confirm(self, winner: OptionSet, rule: DuetRule, seconds: float) -> Sequence[DuetRound]:
+        """Fresh rounds of a winner and the baseline."""
+        ...
+
+    def read_again(self) -> Outputs | None:
+        """The outputs of the baseline once more."""
+        ...
+
+    def memory_of(self, option_set: OptionSet) -> int | None:
+        """The bytes that a model takes with these options; None: unknown."""
+        ...
+
+
+def tune_case(
+    duets: TuningBench, sets: Sequence[OptionSet], asked: TuningRequest, left: Countdown
+) -> TunedCase:
+    """All stages of one case, as far as the time goes."""
+    run = _CaseRun(duets, asked, left)
+    lanes = run.race(sets, _SINGLE_END)
+    if not any(lane.rounds for lane in lanes):
+        raise next(
+            (lane.error for lane in lanes if isinstance(lane.error, MeasureError)),
+            MeasureError(_first_reason(lanes, duets.setup)),
+        )
+    helped = run.faster(lanes)
+    combined = combined_sets([lane.option_set for lane in helped])
+    if combined and left(_COMBINED_END) > 0.0:
+        lanes += run.race(combined, _COMBINED_END)
+    leading = run.find_leader(lanes)
+    run.confirm_first([lanes[place] for place in leading.order])
+    baseline = costs_of([each for lane in lanes for each in lane.rounds], 1, run.memory.get(""))
+    return run.sum_up(lanes, leading, baseline)
+
+
+def _first_reason(lanes: Sequence[Lane], setup: Setup) -> str:
+    errors = [lane.error for lane in lanes if lane.error is not None]
+    return errors[0].worded(setup.wording) if errors else "there was no time for a single round."
+
+
+class Leading(Struct, frozen=True):
+    """Places in the order in which they are to be confirmed, and those equal to the first one."""
+
+    order: tuple[int, ...]
+    equals: tuple[int, ...] = ()
+
+
+class _CaseRun(Struct):
+    """The stages of one case, and what they found so far."""
+
+    duets: TuningBench
+    asked: TuningRequest
+    left: Countdown
+    choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # an order
+    confirmations: list[Confirmation] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, int | None] = field(default_factory=dict)
+    costs: tuple[SideCosts, SideCosts] | None = None
+    winner: OptionSet | None = None
+    notes: list[str] = field(default_factory=list)
+    _varies: bool | None = None
+
+    def race(self, sets: Sequence[OptionSet], end: float) -> list[Lane]:
+        rule = self.asked.rule.of_stage(len(sets))
+        return run_race(sets, self.duets.visit, rule, lambda: self.left(end), self.choose)
+
+    def faster(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Those that are shown faster and may be recommended, the fastest first."""
+        found = [
+            lane
+            for lane in lanes
+            if lane.decision is not None
+            and standing_of(lane.decision) is Standing.FASTER
+            and self.refusal_of(lane) is None
+        ]
+        return sorted(found, key=_ratio_of, reverse=True)
+
+    def find_leader(self, lanes: Sequence[Lane]) -> Leading:
+        """Who is to be confirmed; more options lead only where they are shown faster than fewer."""
+        decisions = [None if self.refusal_of(lane) else lane.decision for lane in lanes]
+        contest = find_contest(decisions, [len(lane.option_set.options) for lane in lanes])
+        if contest is None:
+            return Leading(find_promising(decisions))
+        met = self._meet(lanes, contest)
+        first = max(met, key=lambda place: _ratio_of(met[place]), default=contest.simplest)
+        low = _low_of(met[first]) if met else 0.0
+        equals = (
+            [place for place in met if place != first and _high_of(met[place]) >= low]
+            if met
+            else contest.others
+        )
+        rest = [place for place, lane in enumerate(lanes) if lane in self.faster(lanes)]
+        rest.sort(key=lambda place: -_ratio_of(lanes[place]))
+        return Leading(tuple(dict.fromkeys((first, *rest))), tuple(equals))
+
+    def _meet(self, lanes: Sequence[Lane], contest: Contest) -> dict[int, Lane]:
+        """Those that are shown faster than the simplest of the fastest ones, beside which they ran.
+
+        Without time for that nobody is.
+        """
+        if not contest.others or self.left(_CONTEST_END) <= 0.0:
+            return {}
+        self.duets.against = lanes[contest.simplest].option_set
+        try:
+            met = self.race([lanes[place].option_set for place in contest.others], _CONTEST_END)
+        finally:
+            self.duets.against = OptionSet({})
+        return {
+            place: lane
+            for place, lane in zip(contest.others, met, strict=True)
+            if lane.decision is not None and standing_of(lane.decision) is Standing.FASTER
+        }
+
+    # -- what may not be recommended
+
+    def refusal_of(self, lane: Lane) -> str | None:
+        """Why this set of options cannot be recommended, as far as its race tells."""
+        name, limits = lane.option_set.name, self.asked.limits
+        if name not in self.refusals:
+            outputs = self.outputs_of(lane.option_set)
+            if outputs is not None and outputs.verdict is Verdict.REGRESSED:
+                self.refusals[name] = describe_output_refusal(outputs)
+            elif limits.latency_ms is not None and lane.rounds:
+                answer = _judge_latency(lane.rounds, limits.latency_ms)
+                if answer is BudgetAnswer.OVER:
+                    self.refusals[name] = describe_latency_refusal(limits.latency_ms)
+        return self.refusals.get(name)
+
+    def outputs_of(self, option_set: OptionSet) -> Metric | None:
+        """How far the outputs are from those of the baseline; None if they cannot be compared."""
+        changes = self.output_changes_of(option_set)
+        return judge_outputs(changes, self.asked.outputs_tolerance) if changes else None
+
+    def output_changes_of(self, option_set: OptionSet) -> tuple[OutputChange, ...]:
+        base, own = (self.duets.outputs.get(name) for name in ("", option_set.name))
+        if base is None or own is None:
+            return ()
+        changes = compare_outputs(base, own)
+        is_other = judge_outputs(changes, self.asked.outputs_tolerance).verdict is Verdict.REGRESSED
+        return () if is_other and self.outputs_vary() else changes
+
+    def outputs_vary(self) -> bool:
+        """Whether the baseline itself gives other outputs in another process."""
+        if self._varies is None:
+            base, again = self.duets.outputs[""], self.duets.read_again()
+            changes = () if base is None or again is None else compare_outputs(base, again)
+            metric = judge_outputs(changes, self.asked.outputs_tolerance)
+            self._varies = metric.verdict is Verdict.REGRESSED
+            if self._varies:
+                self.notes.append(OUTPUTS_VARY)
+        return self._varies
+
+    # -- the confirmation
+
+    def confirm_first(self, contenders: Sequence[Lane]) -> None:
+        """Confirm the contenders in their order, until one is shown faster and keeps the limits."""
+        for lane in contenders:
+            if self.winner is not None or len(self.confirmations) == MOST_CONFIRMED:
+                return
+            if not self._keeps_memory(lane.option_set):
+                continue
+            self._confirm(lane.option_set)
+
+    def _keeps_memory(self, option_set: OptionSet) -> bool:
+        limit = self.asked.limits.memory_bytes
+        if limit is None:
+            return True
+        taken = self._memory_of(option_set)
+        if taken is not None and taken <= limit:
+            return True
+        self.refusals[option_set.name] = describe_memory_refusal(taken, limit)
+        return False
+
+    def _memory_of(self, option_set: OptionSet) -> int | None:
+        if option_set.name not in self.memory:
+            self.memory[option_set.name] = self.duets.memory_of(option_set)
+        return self.memory[option_set.name]
+
+    def _confirm(self, option_set: OptionSet) -> None:
+        rule = self.asked.rule.of_confirmation
+        try:
+            rounds = self.duets.confirm(option_set, rule, self.left.at_least(_LEAST_SHARE))
+        except MeasureError as error:
+            reason = error.worded(self.duets.setup.wording)
+            self.notes.append(f"{option_set.name} was not confirmed: {reason}")
+            return
+        decision = judge_duet(block_pairs(rounds), rule, is_last=True)
+        limit_ms, refusal = self.asked.limits.latency_ms, None
+        if limit_ms is not None and _judge_latency(rounds, limit_ms) is not BudgetAnswer.WITHIN:
+            refusal = describe_latency_refusal(limit_ms)
+            self.refusals[option_set.name] = refusal
+        is_shown = decision.answer is RatioAnswer.WORSE
+        self.confirmations.append(
+            Confirmation(
+                name=option_set.name,
+                is_shown=is_shown,
+                speedup=_speedup_of(decision),
+                rounds=len(rounds),
+                detectable=decision.detectable,
+                refusal=refusal,
+            )
+        )
+        if is_shown and refusal is None:
+            self.winner = option_set
+            own, base = (self._memory_of(each) for each in (option_set, OptionSet({})))
+            self.costs = costs_of(rounds, 0, own), costs_of(rounds, 1, base)
+
+    # -- the result
+
+    def sum_up(self, lanes: Sequence[Lane], leading: Leading, baseline: SideCosts) -> TunedCase:
+        duets, winner = self.duets, self.winner
+        tried = tuple(self._tried(lane) for lane in lanes)
+        decisions = [
+            None if each.refusal else lane.decision for each, lane in zip(tried, lanes, strict=True)
+        ]
+        unseen = [each.name for each in tried if each.standing is None and each.failure is None]
+        is_first = bool(leading.order) and lanes[leading.order[0]].option_set is winner
+        return TunedCase(
+            case=duets.place.case,
+            given=duets.setup.options,
+            tried=tried,
+            baseline=baseline if self.costs is None else self.costs[1],
+            winner=winner,
+            winner_costs=None if self.costs is None else self.costs[0],
+            winner_engine=None if winner is None else duets.facts.get(winner.name),
+            equals=tuple(lanes[place].option_set.name for place in leading.equals)
+            if is_first
+            else (),
+            confirmations=tuple(self.confirmations),
+            most_gain=most_gain(decisions),
+            notes=(
+                *self.notes,
+                *find_warnings({} if winner is None else winner.options),
+                *describe_unseen(unseen),
+            ),
+        )
+
+    def _tried(self, lane: Lane) -> Tried:
+        decision = lane.decision
+        error = None if lane.error is None else lane.error.worded(self.duets.setup.wording)
+        return Tried(
+            option_set=lane.option_set,
+            standing=None if decision is None or error else standing_of(decision),
+            speedup=None if decision is None or error else _speedup_of(decision),
+            rounds=len(lane.rounds),
+            outputs=self.outputs_of(lane.option_set),
+            output_changes=self.output_changes_of(lane.option_set),
+            refusal=self.refusal_of(lane),
+            failure=error,
+        )
+
+
+def _judge_latency(rounds: Sequence[DuetRound], limit_ms: float) -> BudgetAnswer:
+    """Whether the median of the first side keeps to the limit."""
+    times = [each.before.times_ns for each in rounds]
+    return judge_percentile(times, _MEDIAN, limit_ms * 1e6, _LATENCY_LEVEL).answer
+
+
+def _speedup_of(decision: Decision) -> Ratio | None:
+    if decision.ratio is None:
+        return None
+    return Ratio(decision.ratio, decision.low, decision.high)
+
+
+def _ratio_of(lane: Lane) -> float:
+    return 0.0 if lane.decision is None else lane.decision.ratio or 0.0
+
+
+def _low_of(lane: Lane) -> float:
+    return 0.0 if lane.decision is None else lane.decision.low or 0.0
+
+
+def _high_of(lane: Lane) -> float:
+    high = None if lane.decision is None else lane.decision.high
+    return float("inf") if high is None else high

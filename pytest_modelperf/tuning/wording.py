@@ -1,0 +1,69 @@
+"""What a tuning says in words beside its figures: refusals, and what options change or need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pytest_modelperf.comparing.figures import format_figure
+from pytest_modelperf.comparing.limits import OUTPUTS
+from pytest_modelperf.comparing.records import Metric
+from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.words import shorten_list
+
+_MOST_NAMED = 5
+
+OUTPUTS_VARY = (
+    "the outputs of the model differ from process to process, so they are not compared: give "
+    "inputs with --input-file, or compare them yourself"
+)
+# What else a user has to know of an option that is recommended.
+_WARNINGS: Mapping[str, str] = {
+    "session.set_denormal_as_zero": (
+        "session.set_denormal_as_zero makes numbers zero that are too small for full precision. "
+        "It has to stand in the options of the first session of a program"
+    ),
+    "CPU_DENORMALS_OPTIMIZATION": (
+        "CPU_DENORMALS_OPTIMIZATION makes numbers zero that are too small for full precision"
+    ),
+    "INFERENCE_PRECISION_HINT": (
+        "INFERENCE_PRECISION_HINT changes the precision: the outputs were compared on these inputs "
+        "alone, and accuracy was not measured"
+    ),
+    "session.intra_op.allow_spinning": (
+        "inferences ran back to back: in a program that waits between them, spinning threads also "
+        "take processor time"
+    ),
+    "provider.trt_fp16_enable": (
+        "provider.trt_fp16_enable changes the precision: the outputs were compared on these inputs "
+        "alone, and accuracy was not measured"
+    ),
+}
+
+
+def find_warnings(options: Mapping[str, str]) -> Iterator[str]:
+    return (text for key, text in _WARNINGS.items() if key in options)
+
+
+def describe_output_refusal(outputs: Metric) -> str:
+    """`its outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
+    allowed = format_figure(OUTPUTS, outputs.allowed)
+    if outputs.after is None:
+        return f"its outputs differ in more than their values, allowed {allowed}"
+    differ = format_figure(OUTPUTS, outputs.after)
+    return f"its outputs differ by {differ} of their largest value, allowed {allowed}"
+
+
+def describe_latency_refusal(limit_ms: float) -> str:
+    return f"its median latency is not shown to be within {limit_ms:g} ms"
+
+
+def describe_memory_refusal(taken: int | None, limit: int) -> str:
+    if taken is None:
+        return "this system does not tell how much memory it takes"
+    return f"it takes {format_bytes(taken)} of memory, allowed {format_bytes(limit)}"
+
+
+def describe_unseen(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        few = shorten_list(names, _MOST_NAMED)
+        yield f"there was no time for {few}: --max-seconds makes more"

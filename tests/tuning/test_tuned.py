@@ -1,0 +1,117 @@
+"""The stages of a tuning, on a model whose speedups are known: what is recommended."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.tuning.records import OptionSet, TunedCase, TuningLimits
+from pytest_modelperf.tuning.tuned import Countdown, TuningRequest, tune_case
+from pytest_modelperf.tuning.wording import OUTPUTS_VARY
+from tests.support.tunings import FakeDuets, option_sets
+
+
+def tune(
+    duets: FakeDuets, *names: str, limits: TuningLimits | None = None, seconds: float = 10_000
+) -> TunedCase:
+    asked = TuningRequest(limits=limits or TuningLimits())
+    return tune_case(duets, option_sets(*names), asked, Countdown(seconds, duets.clock))
+
+
+def test_what_helps_alone_is_taken_together_and_confirmed_against_the_baseline() -> None:
+    duets = FakeDuets({"a=1": 1.3, "b=1": 1.2}, memory={"": 2000, "a=1, b=1": 1000})
+    case = tune(duets, "a=1", "b=1", "c=1")
+    assert case.winner == OptionSet({"a": "1", "b": "1"})
+    assert case.confirmed is not None
+    assert case.confirmed.speedup is not None
+    assert case.confirmed.speedup.value == pytest.approx(1.56, rel=0.02)
+    assert case.confirmed.speedup.low is not None
+    assert case.confirmed.speedup.low > 1.0
+    assert duets.met[-1] == ("a=1, b=1", "")
+    assert case.winner_costs is not None
+    assert case.winner_costs.p50_ms == pytest.approx(10 / 1.56, rel=0.02)
+    assert case.baseline.p50_ms == pytest.approx(10, rel=0.02)
+    assert (case.winner_costs.memory_bytes, case.baseline.memory_bytes) == (1000, 2000)
+
+
+def test_more_options_lead_only_if_they_are_shown_faster_than_fewer() -> None:
+    """The second option gains nothing beside the first, so it is not recommended."""
+    duets = FakeDuets({"a=1": 1.3})
+    case = tune(duets, "a=1", "a=1+b=1")
+    assert case.winner == OptionSet({"a": "1"})
+    assert case.equals == ("a=1, b=1",)
+    assert ("a=1, b=1", "a=1") in duets.met
+
+
+def test_nothing_helps_is_an_answer_with_what_could_have_been_seen() -> None:
+    case = tune(FakeDuets({"a=1": 0.8}), "a=1", "b=1")
+    assert case.winner is None
+    assert case.most_gain is not None
+    assert 0.0 <= case.most_gain <= 0.02
+    assert case.baseline.p50_ms == pytest.approx(10, rel=0.02)
+
+
+def test_a_gain_of_the_race_that_fresh_processes_deny_is_not_recommended() -> None:
+    case = tune(FakeDuets({"a=1": 1.3}, confirmed={"a=1": 1.0}), "a=1", "b=1")
+    assert case.winner is None
+    (denied,) = case.confirmations
+    assert (denied.name, denied.is_shown) == ("a=1", False)
+    assert denied.detectable is not None
+
+
+def test_the_next_best_is_confirmed_where_the_best_is_denied() -> None:
+    duets = FakeDuets({"a=1": 1.5, "b=1": 1.2}, confirmed={"a=1": 0.8})
+    case = tune(duets, "a=1", "b=1")
+    assert [each.name for each in case.confirmations] == ["a=1, b=1", "a=1"]
+    assert case.winner is None
+
+
+def test_faster_with_other_outputs_is_no_gain() -> None:
+    duets = FakeDuets({"a=1": 2.0, "b=1": 1.3}, values={"a=1": 1.1})
+    case = tune(duets, "a=1", "b=1")
+    assert case.winner == OptionSet({"b": "1"})
+    assert case.tried[0].refusal == (
+        "its outputs differ by 10 % of their largest value, allowed 0.1 %"
+    )
+    assert all("a=1" not in each.name for each in case.confirmations)
+
+
+def test_outputs_that_vary_by_themselves_are_not_compared() -> None:
+    duets = FakeDuets({"a=1": 2.0}, values={"a=1": 1.1}, again=0.9)
+    case = tune(duets, "a=1")
+    assert case.winner == OptionSet({"a": "1"})
+    assert OUTPUTS_VARY in case.notes
+
+
+def test_a_limit_of_memory_excludes_what_takes_more() -> None:
+    duets = FakeDuets({"a=1": 1.3}, memory={"": 100, "a=1": 2_000_000})
+    case = tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000))
+    assert (case.winner, case.confirmations) == (None, ())
+    assert case.tried[0].refusal == "it takes 1.907 MiB of memory, allowed 976.6 KiB"
+    duets = FakeDuets({"a=1": 1.3}, memory={"": 100, "a=1": 900_000})
+    assert tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000)).winner is not None
+
+
+def test_a_limit_of_latency_excludes_what_is_not_shown_to_keep_it() -> None:
+    speedups = {"a=1": 1.3}
+    case = tune(FakeDuets(speedups), "a=1", limits=TuningLimits(latency_ms=5.0))
+    assert case.winner is None
+    assert case.tried[0].refusal == "its median latency is not shown to be within 5 ms"
+    assert tune(FakeDuets(speedups), "a=1", limits=TuningLimits(latency_ms=8.0)).winner is not None
+
+
+def test_options_that_fail_have_their_reason_and_the_others_go_on() -> None:
+    case = tune(FakeDuets({"a=1": 1.3}, broken=["b=1"]), "b=1", "a=1")
+    assert case.tried[0].failure == "b=1 does not run"
+    assert case.winner == OptionSet({"a": "1"})
+
+
+def test_a_model_that_runs_with_no_options_fails() -> None:
+    with pytest.raises(MeasureError, match="a=1 does not run"):
+        tune(FakeDuets(broken=["a=1"]), "a=1")
+
+
+def test_what_time_was_too_short_for_is_named() -> None:
+    case = tune(FakeDuets(), "a=1", "b=1", "c=1", seconds=8)
+    assert [each.name for each in case.unseen] == ["c=1"]
+    assert case.notes == ("there was no time for c=1: --max-seconds makes more",)
