@@ -19,10 +19,10 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -84,6 +84,12 @@ _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
 }
 
 
+# The operators that use a tensor, and as which operand.
+Uses: TypeAlias = "frozenset[tuple[str, int]]"
+# The bytes up to which a tensor with these uses stays as it is.
+Limit: TypeAlias = "Callable[[StoredTensor, Uses], int]"
+
+
 class Twin(Struct, frozen=True, eq=False):
     """A model without its weights. `proto` must not be changed."""
 
@@ -117,8 +123,11 @@ class LeftOutWeight(Struct, frozen=True, eq=False):
         return stored_bytes(self.tensor)
 
 
-def make_twin(file: ModelFile) -> Twin:
-    """The twin of a model, whose weights are read piece by piece."""
+def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
+    """The twin of a model, whose weights are read piece by piece.
+
+    `limit` says which tensors are left out; without it, those whose values no optimization reads.
+    """
     if _metadata(file.proto) is not None:
         raise ModelError(f"{file.name} is a twin itself. Give the model that it was made from.")
     proto = ModelProto()
@@ -131,7 +140,7 @@ def make_twin(file: ModelFile) -> Twin:
     uses = _uses(proto)
     noted: list[NotedWeight] = []
     for stored in walk_stored(proto):
-        weight = _take_note(file, stored, uses.get(stored.name, frozenset()))
+        weight = _take_note(file, stored, uses.get(stored.name, frozenset()), limit or _kept_bytes)
         if weight is None:
             _keep(file, stored.tensor)
         else:
@@ -272,7 +281,7 @@ def _turn_lists_into_tensors(proto: ModelProto) -> None:
                 attribute.t.CopyFrom(tensor)
 
 
-def _uses(proto: ModelProto) -> dict[str, frozenset[tuple[str, int]]]:
+def _uses(proto: ModelProto) -> dict[str, Uses]:
     """The operators that use each value, and as which operand."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for node in walk_nodes(proto):
@@ -282,16 +291,14 @@ def _uses(proto: ModelProto) -> dict[str, frozenset[tuple[str, int]]]:
 
 
 def _take_note(
-    file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, int]]
+    file: ModelFile, stored: StoredTensor, uses: Uses, limit: Limit
 ) -> NotedWeight | None:
     """A tensor that is large enough to be left out, with its note; None if it is to be kept."""
     tensor = stored.tensor
     number = stored_number(tensor)
     if stored.kind is StorageKind.ATTRIBUTE or number is None:
         return None
-    is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
-    limit = _limit(tensor, is_weight=is_weight)
-    if stored_bytes(tensor) <= limit:
+    if stored_bytes(tensor) <= limit(stored, uses):
         return None
     if stored.kind is StorageKind.SPARSE_INDICES:
         return NotedWeight(stored, number, _describe_indices(file, stored, number))
@@ -314,8 +321,12 @@ def _leave_out(weight: NotedWeight, group: int | None) -> None:
         tensor.metadata_props.add(key=GROUP_KEY, value=str(group))
 
 
+def _kept_bytes(stored: StoredTensor, uses: Uses) -> int:
+    is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
+    return _limit(stored.tensor, is_weight=is_weight)
+
+
 def _limit(tensor: TensorProto, *, is_weight: bool) -> int:
-    """The bytes up to which a tensor stays as it is."""
     if tensor.data_type in _INTEGERS:
         is_bias = is_weight and tensor.data_type == TensorProto.INT32
         return KEEP_BYTES if is_bias else KEEP_INTEGER_BYTES
