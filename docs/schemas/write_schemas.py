@@ -35,6 +35,7 @@ from pytest_modelperf.profiles.document import (
     WorkAndTimeJson,
 )
 from pytest_modelperf.roofline.document import RooflineJson
+from pytest_modelperf.sharing.document import ShareJson
 from pytest_modelperf.spec.table_schema import tool_schema
 from pytest_modelperf.sweep.document import SweepJson
 from pytest_modelperf.testing.document import RunJson
@@ -65,6 +66,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "profiles-list": ProfileListJson,
     "roofline": RooflineJson,
     "run": RunJson,
+    "share": ShareJson,
     "sweep": SweepJson,
     "trace": TraceTotalsJson,
     "tune": TuningJson,

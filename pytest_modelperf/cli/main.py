@@ -34,7 +34,7 @@ _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
     "baselines", "bisect", "compare", "doctor", "env", "history", "init", "profile", "profiles",
-    "shapes", "sweep", "trace", "tune", "whatif", "worker",
+    "shapes", "share", "sweep", "trace", "tune", "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
@@ -48,6 +48,7 @@ _PAGES = {
     "profile": "profiling",
     "profiles": "profiles",
     "shapes": "counting",
+    "share": "sharing",
     "sweep": "sweep",
     "trace": "tracing",
     "tune": "tuning",

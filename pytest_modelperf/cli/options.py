@@ -242,6 +242,18 @@ def tuning_options(command: Command) -> Command:
     )
 
 
+def sharing_options(command: Command) -> Command:
+    """`measuring_options` for a model that others run elsewhere, so it is measured here."""
+    return with_options(
+        command,
+        *_measuring(
+            setting_option(ENGINE, default=ENGINE.default),
+            of_seconds="the longest that the rounds of both models may take",
+            is_here=True,
+        ),
+    )
+
+
 def sweeping_options(command: Command) -> Command:
     """`measuring_options` for the configurations of a sweep."""
     more = "Two run side by side, as in onnxruntime,openvino."
@@ -261,11 +273,12 @@ def _measuring(
     seconds: object = MAX_SECONDS.default,
     of_seconds: str | None = None,
     has_note: bool = False,
+    is_here: bool = False,
 ) -> Sequence[Option]:
     return (
         engine,
         setting_option(ENGINE_OPTION, more="The error for an unknown key lists all keys."),
-        setting_option(COMMAND_GATEWAY),
+        *(() if is_here else (setting_option(COMMAND_GATEWAY),)),
         setting_option(MAX_SECONDS, default=seconds, help=of_seconds, has_note=has_note),
         setting_option(WARMUP_SECONDS),
         setting_option(TIMEOUT, default=TIMEOUT.default),

@@ -28,6 +28,8 @@ from onnx import (
     ValueInfoProto,
 )
 
+from pytest_modelperf.graph.stored_tensors import walk_nodes
+
 # Where the functions of an anonymous model are.
 _FUNCTION_DOMAIN = "functions"
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft"})
@@ -60,6 +62,8 @@ def make_anonymous(proto: ModelProto) -> Renamed:
     names.number("x", (info.name for info in made.graph.input))
     names.number("y", (info.name for info in made.graph.output))
     names.read_functions(made.functions)
+    # An import that no node needs only tells where the model comes from.
+    names.domains |= {node.domain for node in walk_nodes(made)}
     names.rename(made)
     return Renamed(made, names.values, names.dims)
 
@@ -77,6 +81,7 @@ class _Names(Struct):
     values: dict[str, str] = field(default_factory=dict)
     dims: dict[str, str] = field(default_factory=dict)
     functions: dict[tuple[str, str], _Function] = field(default_factory=dict)
+    domains: set[str] = field(default_factory=lambda: set(_STANDARD))
     nodes: int = 0
     graphs: int = 0
 
@@ -180,8 +185,8 @@ class _Names(Struct):
 
     def _rename_imports(self, message: ModelProto | FunctionProto) -> None:
         """Import the domain of functions in place of those that they were in."""
-        old = {domain for domain, _ in self.functions} - _STANDARD
-        kept = [each for each in message.opset_import if each.domain not in old]
+        wanted = self.domains - ({domain for domain, _ in self.functions} - _STANDARD)
+        kept = [each for each in message.opset_import if each.domain in wanted]
         kept = [type(each).FromString(each.SerializeToString()) for each in kept]
         del message.opset_import[:]
         message.opset_import.extend(kept)

@@ -401,7 +401,7 @@ def test_the_module_is_the_command() -> None:
 
 COMMANDS = (
     "profile", "profiles", "baselines", "compare", "bisect", "sweep", "whatif", "trace", "doctor",
-    "shapes", "history", "init", "env", "worker",
+    "shapes", "share", "history", "init", "env", "worker",
 )  # fmt: skip
 
 
@@ -437,6 +437,7 @@ def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:
     [
         (("compare", "linear.onnx", "linear.onnx"), "a comparison"),
         (("doctor",), "a checkup"),
+        (("share", "linear.onnx"), "a shared folder"),
         (("sweep", "linear.onnx"), "a sweep"),
         (("whatif", "linear.onnx"), "a what-if"),
     ],

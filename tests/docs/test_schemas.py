@@ -28,7 +28,14 @@ from tests.support.checkout import ROOT
 
 PAGES = "\n".join(
     (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("json.md", "baseline-files.md", "profiles.md", "history.md", "upgrades.md")
+    for name in (
+        "json.md",
+        "baseline-files.md",
+        "profiles.md",
+        "history.md",
+        "sharing.md",
+        "upgrades.md",
+    )
 )
 
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
@@ -52,6 +59,7 @@ SECTIONS = {
     "profiles-list": ("## As JSON", "## A profile"),
     "roofline": ("### A roofline",),
     "run": ("## A run", "## A comparison", "## A profile"),
+    "share": ("## A shared model as JSON", "## A checkup", "## A profile"),
     "sweep": ("## A sweep", "## A comparison", "## A profile"),
     "trace": ("## A trace", "## A profile"),
     "tune": ("## A tuning", "## A comparison", "## A profile"),

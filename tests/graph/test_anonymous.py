@@ -96,6 +96,7 @@ def _named_everywhere() -> ModelProto:
     function.doc_string = "secret text"
     model.functions.append(function)
     model.opset_import.add(domain="secret.domain", version=1)
+    model.opset_import.add(domain="secret.unused", version=1)
     return model
 
 

@@ -77,12 +77,13 @@ def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
         CheckupsJson(
             schema=SCHEMA,
             machine=machine_to_json(machine),
-            checkups=tuple(map(_checkup, checkups)),
+            checkups=tuple(map(checkup_to_json, checkups)),
         )
     )
 
 
-def _checkup(checkup: Checkup) -> CheckupJson:
+def checkup_to_json(checkup: Checkup) -> CheckupJson:
+    """A checkup as it stands in documents."""
     growth, ratio = checkup.growth, checkup.ratio
     has_interval = ratio.low is not None and ratio.high is not None
     return copy_fields(

@@ -1,0 +1,121 @@
+"""`modelperf share`: writes a model without its weights, for people who may not have them.
+
+A test may give click's context a function that shares in place of `share_model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.options import (
+    OutputOptions,
+    json_option,
+    load_extensions,
+    model_setup,
+    one_size_options,
+    request_of,
+    sharing_options,
+    takes_records,
+)
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+
+if TYPE_CHECKING:
+    from pytest_modelperf.sharing.records import Share
+
+_UNLIKE, _UNDECIDED = 1, 3
+
+
+@click.command(short_help="Share a model without its weights.")
+@click.argument("model", type=click.Path())
+@click.option(
+    "--output",
+    metavar="F",
+    help="The folder to write, or an archive that ends in .zip.  [default: MODEL-shared]",
+)
+@click.option(
+    "--anonymous",
+    is_flag=True,
+    help="Replace the names of the model, its tensors, nodes, dimensions and functions.",
+)
+@click.option("--force", is_flag=True, help="Write into a folder, or over an archive, of before.")
+@setting_option(BATCH_SIZE, metavar="N", help="batch size")
+@setting_option(CORES, metavar="N", help="core count")
+@one_size_options
+@setting_option(INPUT_FILE, more="Their statistics are shared, not their values.")
+@sharing_options
+@json_option
+@takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
+@click.pass_obj
+def share(  # noqa: PLR0913  # one parameter per group of options
+    run: Callable[..., Share] | None,
+    *,
+    model: str,
+    output: str | None,
+    anonymous: bool,
+    force: bool,
+    plugins: tuple[str, ...],
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
+    outputs: OutputOptions,
+) -> None:
+    """Write MODEL without its weights, in a folder that anybody can run, and measure the likeness.
+
+    The folder holds the graph, a program that draws other weights, the settings and what was
+    measured here. Its program needs numpy and onnxruntime. The shared model runs in turn with
+    MODEL: exit code 0 if it takes the same time within 2 % by the same plan, 1 if it does not,
+    3 if that was not shown either way. The folder is written in all three cases.
+
+    \b
+    modelperf share model.onnx
+    modelperf share model.onnx --anonymous --output slow-model.zip
+    modelperf share model.onnx --batch 8 --cores 4 --dim seq=128 --output issue
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    is_shown = outputs.check(model, input_file=cases.input_file)
+    from pytest_modelperf.files.folders import check_folder
+
+    target = output or _usual_name(model, is_anonymous=anonymous)
+    check_folder(target, may_replace=force)
+    extensions = load_extensions(plugins)
+    request = request_of(cases)
+    setup = model_setup(measuring, extensions, "a shared folder")
+
+    from pytest_modelperf.sharing.document import dump_share
+    from pytest_modelperf.sharing.folder import write_share
+    from pytest_modelperf.sharing.making import share_model
+    from pytest_modelperf.sharing.records import Likeness
+    from pytest_modelperf.sharing.text import render_share
+    from pytest_modelperf.sharing.wording import describe_likeness
+
+    with shown_progress() as progress:
+        found = (run or share_model)(
+            model,
+            request,
+            setup,
+            is_anonymous=anonymous,
+            extensions=extensions,
+            watch=progress,
+        )
+    write_share(found, target)
+    if outputs.json_file is not None:
+        write(outputs.json_file, dump_share(found))
+    if is_shown:
+        click.echo(render_share(found, target, terminal_style()), nl=False)
+    likeness = found.likening.likeness
+    if likeness is Likeness.SAME:
+        return
+    if not is_shown:
+        click.echo(describe_likeness(found.likening), err=True)
+    raise SystemExit(_UNDECIDED if likeness is Likeness.UNDECIDED else _UNLIKE)
+
+
+def _usual_name(model: str, *, is_anonymous: bool) -> str:
+    """A name beside where the command runs, which tells nothing of an anonymous model."""
+    return "shared-model" if is_anonymous else f"{Path(model).stem}-shared"

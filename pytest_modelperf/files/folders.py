@@ -1,0 +1,87 @@
+"""A new folder of files, or a ZIP archive of it, which replaces nothing unless it may."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.output import cannot_write, check_output, written_bytes
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
+
+_ARCHIVE = ".zip"
+# The same archive for the same files: the first time that an archive can hold.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def check_folder(target: str, *, may_replace: bool) -> None:
+    """Raises an error if the folder or archive cannot be written, before there is anything to."""
+    path, shown = Path(target), printable(target)
+    if os.path.lexists(path) and not may_replace:
+        raise UsageError(
+            f"{shown} exists already: give --output another name, or --force to write into it."
+        )
+    if is_archive(target):
+        check_output(target)
+        return
+    if path.exists() and not path.is_dir():
+        raise OutputError(
+            f"cannot write {shown}: it is no folder. Give --output the name of a folder, or one "
+            f"that ends in {_ARCHIVE}."
+        )
+    parent = path if path.is_dir() else path.absolute().parent
+    if not parent.is_dir():
+        raise OutputError(
+            f"cannot write {shown}: there is no folder {printable(str(path.parent))}. Make it with "
+            f"mkdir -p {shell_path(str(path.parent))}, or give --output another place."
+        )
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"cannot write {shown}: {printable(str(parent))} is read-only. Give --output another "
+            "place."
+        )
+
+
+def write_folder(files: Mapping[str, bytes], target: str) -> None:
+    """Write all files, by their names, or none; an archive holds them in a folder of its name."""
+    if is_archive(target):
+        name = Path(target).stem
+        with written_bytes(target) as stream, zipfile.ZipFile(stream, "w") as archive:
+            for each, data in files.items():
+                entry = zipfile.ZipInfo(f"{name}/{each}", _TIME)
+                entry.external_attr = 0o644 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, data)
+        return
+    folder = Path(target)
+    with ExitStack() as failed:
+        try:
+            if not folder.exists():
+                folder.mkdir()
+                failed.callback(_remove_folder, folder)
+            for each, data in files.items():
+                if not (folder / each).exists():
+                    failed.callback(_remove, folder / each)
+                with written_bytes(folder / each) as file:
+                    file.write(data)
+        except OSError as error:
+            raise cannot_write(target, error) from error
+        failed.pop_all()
+
+
+def is_archive(target: str) -> bool:
+    return target.lower().endswith(_ARCHIVE)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _remove_folder(path: Path) -> None:
+    with suppress(OSError):
+        path.rmdir()

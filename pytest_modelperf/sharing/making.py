@@ -1,0 +1,211 @@
+"""Makes a model without its weights, and runs it beside the original one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.fidelity import FidelityGate
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.anonymous import make_anonymous
+from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.model_file import ModelSource
+from pytest_modelperf.graph.runnable import as_it_runs
+from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.weightless import (
+    MODEL_FILE,
+    PLAN_FILE,
+    PROGRAM_FILE,
+    DrawnInput,
+    RunModel,
+    RunPlan,
+    Weightless,
+    describe_input,
+    draw_inputs,
+    draw_weights,
+    leave_weights_out,
+    write_run,
+    write_weightless,
+)
+from pytest_modelperf.profiler.doctor.checkup import check_machine
+from pytest_modelperf.profiler.doctor.records import Checkup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.inputs.given import read_given
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch
+from pytest_modelperf.profiler.pairs.run import TwinRun, run_twin
+from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.sharing.records import CONFIDENCE, Likening, Share, SharedInput
+from pytest_modelperf.sharing.sessions import require_shareable, session_of
+from pytest_modelperf.stats.estimates import duet_ratio, summarize
+
+# Enough to see how noisy a machine is.
+_CHECKUP_SECONDS = 10.0
+
+
+def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watches
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    *,
+    is_anonymous: bool = False,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> Share:
+    """A model without its weights, shown to run like the original one or not."""
+    require_shareable(setup)
+    if len(list(request.bindings())) > 1 or len(request.cores) > 1:
+        raise UsageError(
+            "a model is shared at one size: give one --batch, one of --cores, and one size of each "
+            "--dim."
+        )
+    extensions = extensions or Extensions()
+    model = prepare(Model.load(source, request, extensions))
+    (cores,) = request.cores
+    place = CasePlace(model.case(cores), 1, 1, watch)
+    place.tell("leaving the weights out")
+    made = _make(model, is_anonymous=is_anonymous)
+    checkup = _check_machine(setup, cores, watch)
+    plan = _plan(made, checkup, cores)
+    with working_folder("share") as folder:
+        place.tell("drawing other weights")
+        _write(made.shared, plan, folder)
+        own = replace(request, inputs=(), dims={}, given=read_given(draw_inputs(plan.models[0])))
+        own = replace(own, batch_sizes=(None,))
+        drawn = prepare(Model.load(folder / MODEL_FILE, own, extensions))
+        place.tell("comparing the shared model with the original one")
+        ran = run_twin(Pair(model, drawn, setup, setup), FidelityGate(), place, trusts_plans=False)
+        files = {
+            name: (folder / name).read_bytes() for name in (MODEL_FILE, PROGRAM_FILE, PLAN_FILE)
+        }
+    file = model.file
+    return Share(
+        model=None if is_anonymous else file.name,
+        producer=None if is_anonymous else file.producer,
+        opsets={each.domain or "ai.onnx": each.version for each in made.shared.proto.opset_import},
+        nodes=sum(1 for _ in walk_nodes(made.shared.proto)),
+        original_bytes=model.size_bytes,
+        weight_bytes=made.shared.weight_bytes,
+        case=_renamed_case(place, made.dims),
+        inputs=made.listed,
+        machine=describe_machine(),
+        checkup=checkup,
+        likening=_liken(ran, model.bound.inputs.batch_size, is_anonymous=is_anonymous),
+        doubts=tuple(_find_doubts(model, made.shared, is_anonymous=is_anonymous)),
+        files=files,
+    )
+
+
+class _Made(Struct, frozen=True, eq=False):
+    """The model without its weights, and its inputs, by their names in it."""
+
+    shared: Weightless
+    inputs: tuple[DrawnInput, ...]
+    listed: tuple[SharedInput, ...]
+    dims: Mapping[str, str] | None
+
+
+def _make(model: PreparedModel, *, is_anonymous: bool) -> _Made:
+    file = model.file
+    if model.runs_as_copy:
+        file = replace(file, proto=as_it_runs(model.bound))
+    shared = leave_weights_out(file)
+    values: Mapping[str, str] = {}
+    dims: Mapping[str, str] | None = None
+    if is_anonymous:
+        renamed = make_anonymous(shared.proto)
+        shared = replace(shared, proto=renamed.proto, name=MODEL_FILE)
+        values, dims = renamed.values, renamed.dims
+    inputs, listed = [], []
+    for stream, (name, feed) in enumerate(model.feeds.items(), len(shared.weights) + 1):
+        own = values.get(name, name)
+        inputs.append(
+            describe_input(own, feed.dtype, feed.array, stream, shared.texts, shared.name)
+        )
+        listed.append(SharedInput(name=own, dtype=feed.dtype, shape=inputs[-1].shape))
+    return _Made(shared, tuple(inputs), tuple(listed), dims)
+
+
+def _check_machine(setup: Setup, cores: int, watch: Watch) -> Checkup:
+    """How noisy this machine is, by the small network of the doctor."""
+    policy = replace(
+        DUET_POLICY,
+        max_seconds=min(_CHECKUP_SECONDS, setup.policy.max_seconds),
+        min_warmup_seconds=setup.policy.min_warmup_seconds,
+    )
+    request = ProfileRequest(cores=(cores,))
+    (checkup,) = check_machine(replace(setup, policy=policy), None, request, watch=watch)
+    return checkup
+
+
+def _plan(made: _Made, checkup: Checkup, cores: int) -> RunPlan:
+    session = session_of(checkup.engine.options)
+    run = RunModel(
+        file=MODEL_FILE,
+        weights_file=made.shared.weights_file,
+        weights=made.shared.weights,
+        inputs=made.inputs,
+    )
+    return RunPlan(
+        cores=cores,
+        providers=checkup.engine.providers,
+        options=session.options,
+        config=session.config,
+        models=(run,),
+    )
+
+
+def _write(shared: Weightless, plan: RunPlan, folder: Path) -> None:
+    write_weightless(shared, folder / MODEL_FILE)
+    write_run(plan, folder)
+    draw_weights(plan.models[0], folder)
+
+
+def _renamed_case(place: CasePlace, dims: Mapping[str, str] | None) -> Case:
+    case = place.case
+    if dims is None:
+        return case
+    # A size that the model takes from elsewhere has no name in it.
+    given = tuple((dims[name], size) for name, size in case.given_dims or () if name in dims)
+    return replace(case, dims=(), given_dims=given)
+
+
+def _liken(ran: TwinRun, batch_size: int, *, is_anonymous: bool) -> Likening:
+    pairs = [(each.before.block, each.after.block) for each in ran.rounds]
+    original, shared = (
+        summarize([block.times_ns for block in blocks], batch_size)
+        for blocks in zip(*pairs, strict=True)
+    )
+    difference = ran.difference
+    if difference is not None and is_anonymous and "'" in difference:
+        # It would name a kernel.
+        difference = "one of its kernels works on other tensors or in another way"
+    return Likening(
+        original=original,
+        shared=shared,
+        ratio=duet_ratio(pairs, CONFIDENCE),
+        rounds=len(pairs),
+        has_same_plan=difference is None if ran.knows_plans else None,
+        difference=difference,
+    )
+
+
+def _find_doubts(model: PreparedModel, shared: Weightless, *, is_anonymous: bool) -> Iterator[str]:
+    by_data = find_data_dependence(model.bound.graph)
+    if by_data is not None:
+        yield (
+            f"the work of {by_data} depends on the numbers that reach it, and other weights and "
+            "inputs give other numbers"
+        )
+    yield from shared.doubts
+    for feed in model.feeds.values():
+        if feed.note is not None:
+            yield "an input decides how much is computed" if is_anonymous else feed.note

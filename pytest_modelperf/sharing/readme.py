@@ -1,0 +1,117 @@
+"""The README of the folder of a shared model, for people who never heard of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_modelperf.graph.weightless import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
+from pytest_modelperf.profiler.doctor.text import describe_checkup
+from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.report.markdown import code, escape_markdown, markdown_table
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.sharing.document import DOCUMENT_FILE
+from pytest_modelperf.sharing.records import Share
+from pytest_modelperf.sharing.wording import (
+    describe_likeness,
+    describe_method,
+    describe_plan,
+    describe_size,
+    describe_times,
+)
+from pytest_modelperf.text.site import page_url
+from pytest_modelperf.text.units import format_bytes, format_shape
+from pytest_modelperf.text.version import __version__
+
+
+def render_readme(share: Share) -> str:
+    """The README as Markdown."""
+    return "\n\n".join(_blocks(share)) + "\n"
+
+
+def _blocks(share: Share) -> Iterator[str]:
+    engine = share.checkup.engine
+    name = "" if share.model is None else f": {code(share.model)}"
+    yield f"# A model without its weights{name}"
+    yield _introduction(share)
+    yield "## Run it"
+    yield f"```\npip install numpy {engine.name}=={engine.version}\npython {PROGRAM_FILE}\n```"
+    yield (
+        f"The first run draws the weights, {format_bytes(share.weight_bytes)}, into "
+        f"`{WEIGHTS_FILE}`: the same ones for everybody. Then it prints the median time of an "
+        f"inference. `python {PROGRAM_FILE} 60` takes a minute in place of 10 seconds."
+    )
+    yield "## Does it run like the original model?"
+    yield escape_markdown(describe_likeness(share.likening))
+    yield escape_markdown(describe_plan(share.likening))
+    yield _times(share)
+    yield escape_markdown(describe_method(share.likening))
+    if share.doubts:
+        yield "These may make its time another one on another machine or engine:"
+        yield "\n".join(f"- {escape_markdown(doubt)}" for doubt in share.doubts)
+    yield "## Where it was measured"
+    yield "\n".join(f"- {escape_markdown(line)}" for line in _conditions(share))
+    yield "## Inputs"
+    yield _inputs(share)
+    yield "## Files"
+    yield _files()
+
+
+def _introduction(share: Share) -> str:
+    names = " Tensors, nodes and dimensions have numbers in place of their names." * (
+        share.is_anonymous
+    )
+    by = "" if not share.producer else f", exported by {escape_markdown(share.producer)}"
+    opsets = ", ".join(f"{name} {version}" for name, version in share.opsets.items())
+    return (
+        f"`{MODEL_FILE}` is an ONNX model of {share.nodes:,} nodes{by} with the opsets "
+        f"{escape_markdown(opsets)}. Its weights were left out: `{PROGRAM_FILE}` draws others that "
+        "have the same shapes and types, and about the same mean, deviation and share of zeros. "
+        f"So it computes nothing of use, and it takes as long.{names} "
+        f"[pytest-modelperf]({page_url('sharing')}) {__version__} made it."
+    )
+
+
+def _times(share: Share) -> str:
+    original, shared = describe_times(share.likening)
+    table = Table(
+        "",
+        (Column("model", is_text=True), Column("median of an inference")),
+        (("original", original), ("shared", shared)),
+    )
+    return markdown_table(table)
+
+
+def _conditions(share: Share) -> Iterator[str]:
+    yield describe_size(share)
+    yield describe_engine(share.checkup.engine)
+    python = share.checkup.engine.python
+    if python is not None:
+        yield f"Python {python}"
+    yield describe_machine_line(share.machine)
+    yield (
+        f"modelperf doctor, on {describe_checkup(share.checkup)}. A model that ran against itself "
+        f"took {share.checkup.ratio.value:.3f} times as long"
+    )
+
+
+def _inputs(share: Share) -> str:
+    table = Table(
+        "",
+        (Column("input", is_text=True), Column("type", is_text=True), Column("shape")),
+        tuple(
+            (each.name, each.dtype, format_shape(each.shape) if each.shape else "one number")
+            for each in share.inputs
+        ),
+    )
+    return markdown_table(table)
+
+
+def _files() -> str:
+    files = {
+        MODEL_FILE: "the model, whose weights are expected beside it",
+        PROGRAM_FILE: "the program that draws them and runs the model",
+        PLAN_FILE: "what that program reads: the settings of the session, and a note on each "
+        "weight and input",
+        DOCUMENT_FILE: "the figures of this page as JSON",
+    }
+    return "\n".join(f"- `{name}` is {what}." for name, what in files.items())

@@ -1,0 +1,88 @@
+"""The records of a model that is shared without its weights."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from pytest_modelperf.profiler.doctor.records import Checkup
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.stats.records import Latency, Ratio
+
+# How far the time of a shared model may be from the original one's: the limit of every stand-in.
+TOLERANCE = 0.02
+CONFIDENCE = 0.95
+
+
+class Likeness(enum.Enum):
+    """Whether a shared model was shown to run like the original one."""
+
+    SAME = "same"
+    OTHER_PLAN = "other plan"
+    OTHER_TIME = "other time"
+    UNDECIDED = "undecided"
+
+
+class SharedInput(Struct, frozen=True, kw_only=True):
+    """An input of the shared model, by the name that it has there."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Likening(Struct, frozen=True, kw_only=True):
+    """The original model and the shared one, run in turn, and their plans compared.
+
+    `has_same_plan` is None where the engine tells no plan; `difference` says how the plan of the
+    shared model differs. `ratio` is the time of the shared model over the original one's.
+    """
+
+    original: Latency
+    shared: Latency
+    ratio: Ratio
+    rounds: int
+    has_same_plan: bool | None
+    difference: str | None = None
+
+    @property
+    def likeness(self) -> Likeness:
+        low, high = self.ratio.low, self.ratio.high
+        if self.has_same_plan is False:
+            return Likeness.OTHER_PLAN
+        if low is None or high is None:
+            return Likeness.UNDECIDED
+        if low > 1 + TOLERANCE or high < 1 - TOLERANCE:
+            return Likeness.OTHER_TIME
+        is_near = low >= 1 - TOLERANCE and high <= 1 + TOLERANCE
+        return Likeness.SAME if is_near else Likeness.UNDECIDED
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """A model without its weights, with everything that somebody needs who runs it.
+
+    `model` and `producer` are None if the model is anonymous. `files` are the files of the folder
+    by their names, without those that are written about this record. `doubts` say in sentences what
+    may make the shared model run unlike the original one.
+    """
+
+    model: str | None
+    producer: str | None
+    opsets: Mapping[str, int]
+    nodes: int
+    original_bytes: int | None
+    weight_bytes: int
+    case: Case
+    inputs: tuple[SharedInput, ...]
+    machine: MachineFacts
+    checkup: Checkup
+    likening: Likening
+    doubts: tuple[str, ...]
+    files: Mapping[str, bytes]
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self.model is None

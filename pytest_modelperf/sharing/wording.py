@@ -1,0 +1,74 @@
+"""What is said of a shared model, on a terminal and in the README of its folder."""
+
+from __future__ import annotations
+
+from pytest_modelperf.sharing.records import CONFIDENCE, TOLERANCE, Likeness, Likening, Share
+from pytest_modelperf.stats.records import Latency, Ratio
+from pytest_modelperf.text.units import format_ms
+
+_WITHIN = f"{100 * TOLERANCE:g} %"
+
+
+def describe_likeness(likening: Likening) -> str:
+    """One sentence: whether the shared model stands for the original one."""
+    ratio = describe_ratio(likening.ratio)
+    found = likening.likeness
+    if found is Likeness.SAME:
+        return f"The shared model runs like the original one: it takes {ratio} of its time."
+    if found is Likeness.OTHER_PLAN:
+        return (
+            "The shared model does not run like the original one: the engine makes another plan of "
+            f"it, for {likening.difference}. It takes {ratio} of the time of the original one."
+        )
+    if found is Likeness.OTHER_TIME:
+        return (
+            "The shared model does not run like the original one: it takes "
+            f"{ratio} of its time, which is more than {_WITHIN} away."
+        )
+    return (
+        f"It is not shown that the shared model takes the time of the original one within {_WITHIN}"
+        f": it takes {ratio} of it."
+    )
+
+
+def describe_plan(likening: Likening) -> str:
+    """One sentence about the plans of the engine."""
+    if likening.has_same_plan is None:
+        return "The engine tells no plan, so only the times are compared."
+    if likening.has_same_plan:
+        return "The engine makes the same plan of both: the same kernels, connected alike."
+    return f"The engine makes another plan of the shared model: {likening.difference}."
+
+
+def describe_ratio(ratio: Ratio) -> str:
+    """`1.003 times (0.995 to 1.011)`."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.3f} times"
+    return f"{ratio.value:.3f} times ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
+def describe_times(likening: Likening) -> tuple[str, str]:
+    """The median of either model with its interval."""
+    return _median(likening.original), _median(likening.shared)
+
+
+def describe_size(share: Share) -> str:
+    """`batch size 1, 2 cores, seq 64`."""
+    cores = f"{share.case.cores} core{'s' if share.case.cores > 1 else ''}"
+    sizes = [f"{name} {size}" for name, size in share.case.sizes.items()]
+    return ", ".join([f"batch size {share.case.batch_size}", cores, *sizes])
+
+
+def describe_method(likening: Likening) -> str:
+    return (
+        f"Both ran in turn in {likening.rounds} rounds; intervals hold with "
+        f"{100 * CONFIDENCE:g} % confidence."
+    )
+
+
+def _median(latency: Latency) -> str:
+    median = latency.percentile(50.0)
+    shown = f"{format_ms(latency.median_ns)} ms"
+    if median.low_ns is None or median.high_ns is None:
+        return shown
+    return f"{shown} ({format_ms(median.low_ns)} to {format_ms(median.high_ns)} ms)"

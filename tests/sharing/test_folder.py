@@ -1,0 +1,90 @@
+"""A folder or an archive is written whole or not at all, and replaces nothing by accident."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.folders import check_folder, write_folder
+from pytest_modelperf.sharing.folder import write_share
+from tests.support.shares import make_share
+
+_FILES = {"a.txt": b"first", "b.txt": b"second"}
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_folder_holds_the_files(tmp_path: Path) -> None:
+    write_folder(_FILES, str(tmp_path / "new"))
+    assert _read(tmp_path / "new") == _FILES
+
+
+def test_an_archive_holds_them_in_a_folder_of_its_name_and_is_the_same_each_time(
+    tmp_path: Path,
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    write_folder(_FILES, str(inner / ".." / "issue.zip"))
+    write_folder(_FILES, str(inner / "issue.ZIP"))
+    with zipfile.ZipFile(tmp_path / "issue.zip") as archive:
+        assert {each.filename: archive.read(each) for each in archive.infolist()} == {
+            f"issue/{name}": data for name, data in _FILES.items()
+        }
+    assert (tmp_path / "issue.zip").read_bytes() == (inner / "issue.ZIP").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["there", "there.zip"])
+def test_what_exists_is_replaced_only_if_it_may_be(name: str, tmp_path: Path) -> None:
+    target = str(tmp_path / name)
+    write_folder({"a.txt": b"of before"}, target)
+    with pytest.raises(UsageError, match="exists already: give --output another name, or --force"):
+        check_folder(target, may_replace=False)
+    check_folder(target, may_replace=True)
+    write_folder(_FILES, target)
+    if name == "there":
+        assert _read(tmp_path / name) == _FILES
+
+
+def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError):
+        check_folder(str(tmp_path / "link"), may_replace=False)
+
+
+def test_a_missing_parent_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"there is no folder .*missing.*mkdir -p"):
+        check_folder(str(tmp_path / "missing" / "new"), may_replace=False)
+
+
+def test_a_file_in_the_place_of_a_folder_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="it is no folder"):
+        check_folder(str(tmp_path / "file"), may_replace=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_place_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="is read-only"):
+        check_folder(str(tmp_path / "new"), may_replace=False)
+
+
+def test_nothing_is_left_of_a_folder_that_could_not_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        write_folder({"a.txt": b"first", "no/such/b.txt": b""}, str(tmp_path / "new"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_others_in_the_folder_stay_and_stale_weights_go(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "weights.bin").write_bytes(b"of another model")
+    write_share(make_share(), str(tmp_path))
+    assert sorted(_read(tmp_path)) == [
+        "README.md", "model.onnx", "notes.txt", "run.json", "run.py", "share.json",
+    ]  # fmt: skip
