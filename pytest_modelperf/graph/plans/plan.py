@@ -240,7 +240,7 @@ class EnginePlan:
             return facts.content
         if _offset(tensor) is not None:
             return b""
-        return digest_bytes(tensor.raw_data or tensor.SerializeToString(deterministic=True))
+        return digest_bytes(tensor.raw_data or _without_names(tensor))
 
     # -- kernels with bodies
 
@@ -248,7 +248,7 @@ class EnginePlan:
         attributes = [
             self._body_digest(attribute.g, outer)
             if attribute.type == AttributeProto.GRAPH
-            else attribute.SerializeToString(deterministic=True).hex()
+            else _without_names(attribute).hex()
             for attribute in node.attribute
         ]
         names = [str(attribute.name) for attribute in node.attribute]
@@ -374,6 +374,16 @@ def _read_from_outside(attribute: AttributeProto) -> Iterator[str]:
         inner = [name for each in node.attribute for name in _read_from_outside(each)]
         yield from (str(name) for name in (*node.input, *inner) if name and name not in own)
     yield from (str(value.name) for value in body.output if value.name not in own)
+
+
+def _without_names(message: AttributeProto | TensorProto) -> bytes:
+    """The bytes of a tensor or an attribute; the name of a tensor says nothing of its values."""
+    made = type(message).FromString(message.SerializeToString())
+    if isinstance(made, TensorProto):
+        made.ClearField("name")
+    elif made.HasField("t"):
+        made.t.ClearField("name")
+    return made.SerializeToString(deterministic=True)
 
 
 def _initializers(graph: GraphProto) -> Iterator[TensorProto]:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
 from pytest_modelperf.graph.plans.plan import EnginePlan, WeightFacts, find_plan_difference
 from tests.graph.plans.plan_models import Weights, make_plan, plan_of
@@ -41,6 +42,26 @@ def test_a_plan_is_the_same_whatever_the_weights_are_and_tensors_are_called() ->
     renamed = PLAN.replace("h", "reorder_token_7")
     assert plan().digest == plan(value=2.0).digest == plan(renamed).digest
     assert find_plan_difference(plan(), plan(renamed)) is None
+
+
+def test_the_names_of_tensors_that_are_stored_do_not_count() -> None:
+    """The tensor of an attribute, and a number that is not stored as bytes."""
+    graph = """g (float[4] x, int64[1] s) => (float[4] y) {
+        c = ConstantOfShape <value = float[1] {0.5}> (s)
+        y = Clip (x, low, c)
+    }"""
+    plans = []
+    for name, value in (("", 0.25), ("low_of_another", 0.25), ("", 0.75)):
+        model = parse(graph.replace("low", name or "low"))
+        model.graph.node[0].attribute[0].t.name = name
+        model.graph.initializer.append(
+            helper.make_tensor(name or "low", onnx.TensorProto.FLOAT, [], [value])
+        )
+        assert not model.graph.initializer[0].raw_data
+        plans.append(plan_of(model))
+    plain, named, other = plans
+    assert plain.digest == named.digest
+    assert find_plan_difference(plain, other) is not None
 
 
 @given(st.integers(0, 2**32))
