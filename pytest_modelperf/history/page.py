@@ -27,14 +27,13 @@ from pytest_modelperf.text.words import count_of
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
-    parts=(Drawing("history", "Curves"),),
+    parts=(Drawing("history", "Curves", leads=True),),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "history.css"),
     scripts=tuple(
         _FOLDER / f"{name}.js"
         for name in ("history_points", "history_curve", "history_card", "history")
     ),
     needs_plotly=False,
-    leads=True,
 )
 # A longer list is closed at first.
 _MOST_OPEN_STEPS = 10

@@ -17,24 +17,26 @@ SHARED_SCRIPTS = tuple(
 
 
 class Drawing(Struct, frozen=True):
-    """A part that the scripts draw, under its heading; they find their place by its id."""
+    """A part that the scripts draw, under its heading; they find their place by its id.
+
+    One that leads stands above the overview.
+    """
 
     id: str
     heading: str
+    leads: bool = False
 
 
 class Drawings(Struct, frozen=True):
     """The parts of a page, and the files that draw them: each may use what those before define.
 
-    A page without charts of plotly is smaller and opens sooner. Parts that lead stand above the
-    overview.
+    A page without charts of plotly is smaller and opens sooner.
     """
 
     parts: tuple[Drawing, ...] = ()
     styles: tuple[Path, ...] = ()
     scripts: tuple[Path, ...] = ()
     needs_plotly: bool = True
-    leads: bool = False
 
     def plus(self, others: Drawings) -> Drawings:
         """These parts and then the others, whose scripts may use what these define."""
@@ -43,5 +45,4 @@ class Drawings(Struct, frozen=True):
             styles=(*self.styles, *others.styles),
             scripts=(*self.scripts, *others.scripts),
             needs_plotly=self.needs_plotly or others.needs_plotly,
-            leads=self.leads,
         )

@@ -52,7 +52,6 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
     return template.render(
         overview=overview,
         parts=drawings.parts,
-        leads=drawings.leads,
         version=__version__,
         # Our own text, which needs no escaping.
         styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
