@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
+    html_option,
     json_option,
     load_extensions,
     model_options,
@@ -22,7 +24,6 @@ from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import is_stdout
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.run_definitions import ENGINE
@@ -31,6 +32,7 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Operators
     from pytest_modelperf.profiler.request import ProfileRequest
+    from pytest_modelperf.profiles.records import ProfileList
     from pytest_modelperf.profiles.store import ProfileStore
 
 _INCOMPLETE = 2
@@ -49,12 +51,13 @@ class ActionOptions(Struct, frozen=True):
 
         return self.show == FLOPS
 
-    def check(self, cases: CaseSpec, json_file: str | None) -> None:
+    def check(self, cases: CaseSpec, outputs: OutputOptions) -> None:
         """UsageError if the options do not fit together."""
         if sum(map(bool, (self.show is not None, self.compared, self.removed))) > 1:
             raise UsageError("--show, --compare and --remove exclude each other: give one of them.")
-        if self.removed and json_file is not None:
-            raise UsageError("--remove writes nothing: leave out --json or --remove.")
+        for option, file in (("--json", outputs.json_file), ("--html", outputs.html_file)):
+            if self.removed and file is not None:
+                raise UsageError(f"--remove writes nothing: leave out {option} or --remove.")
         is_kept = self.removed or self.compared or (self.show is not None and not self.shows_flops)
         if is_kept and (cases.batch_sizes != (None,) or cases.dims or cases.inputs):
             raise UsageError(
@@ -98,6 +101,7 @@ class ActionOptions(Struct, frozen=True):
 @generation_options
 @top_option
 @json_option
+@html_option("Write a page for a browser")
 @profile_dir_option
 @takes_records(action=ActionOptions, cases=CaseSpec, outputs=OutputOptions)
 def profiles(  # noqa: PLR0913  # one parameter per group of options
@@ -113,7 +117,7 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
 
     The list begins with flops: what is counted now, at the shapes that --batch, --dim, --input,
-    --prompt and --generate give.
+    --prompt and --generate give. The page of the list has each profile beside the first.
 
     \b
     modelperf profiles model.onnx
@@ -121,31 +125,47 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     modelperf profiles model.onnx --show flops --batch 8 --dim seq=64
     modelperf profiles model.onnx --compare baseline pruned
     modelperf profiles model.onnx --compare flops baseline
+    modelperf profiles model.onnx --html profiles.html
     modelperf profiles model.onnx --remove baseline
     """  # noqa: D301  # click: keep the lines of the paragraph
-    json_file = outputs.json_file
-    action.check(cases, json_file)
-    outputs.check(model)
+    action.check(cases, outputs)
+    is_shown = outputs.check(model)
+    shown = _Shown(outputs, is_shown=is_shown)
     store = open_store(model, profile_dir)
     if action.removed:
         _remove(store, action.removed)
     elif action.compared:
-        _compare(store, action.compared, top, json_file)
+        _compare(store, action.compared, top, shown)
     elif action.show is not None and not action.shows_flops:
-        _show(store, action.show, top, json_file)
+        _show(store, action.show, top, shown)
     else:
         request = request_of(cases)
         extensions = load_extensions(plugins)
         if action.shows_flops:
             engine = cases.engine or str(ENGINE.default)
             extensions.engines.find(engine)
-            _show_flops(store, request, extensions.operators, engine, top, json_file)
+            _show_flops(store, request, extensions.operators, engine, top, shown)
         else:
-            _list(store, request, extensions.operators, json_file)
+            _list(store, request, extensions.operators, shown)
+
+
+class _Shown(Struct, frozen=True):
+    """Where a report goes: to the terminal, and to files."""
+
+    outputs: OutputOptions
+    is_shown: bool
+
+    def put(self, text: str, document: str, page: Callable[[], str]) -> None:
+        if self.outputs.html_file is not None:
+            write(self.outputs.html_file, page())
+        if self.outputs.json_file is not None:
+            write(self.outputs.json_file, document)
+        if self.is_shown:
+            click.echo(text, nl=False)
 
 
 def _list(
-    store: ProfileStore, request: ProfileRequest, operators: Operators, json_file: str | None
+    store: ProfileStore, request: ProfileRequest, operators: Operators, shown: _Shown
 ) -> None:
     """Shows the list; exit status 2 if something could not be listed."""
     from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -154,9 +174,25 @@ def _list(
     from pytest_modelperf.profiles.text import render_list
 
     found = list_profiles(store, request, operators, COMMAND_WORDING)
-    _put(render_list(found, terminal_style()), dump_profile_list(found), json_file)
+    text = render_list(found, terminal_style())
+    shown.put(text, dump_profile_list(found), lambda: _list_page(found))
     if found.unusable:
         raise SystemExit(_INCOMPLETE)
+
+
+def _list_page(found: ProfileList) -> str:
+    """The page of the first profile with each other one; of a single one, its own."""
+    from pytest_modelperf.profiles.page import render_named_page, render_pairs_page
+    from pytest_modelperf.profiles.side_by_side import put_beside_first
+
+    if not found.kept:
+        raise UsageError(
+            "--html shows kept profiles, and none is kept. Keep one by modelperf profile --name, "
+            "or add --show flops for the page of the counts."
+        )
+    if len(found.kept) == 1:
+        return render_named_page(found.kept[0])
+    return render_pairs_page(*put_beside_first(found.kept))
 
 
 def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
@@ -165,7 +201,7 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
     operators: Operators,
     engine: str,
     top: int,
-    json_file: str | None,
+    shown: _Shown,
 ) -> None:
     """Shows the counts, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -173,6 +209,7 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.document import dump_named
     from pytest_modelperf.profiles.listing import count_flops
+    from pytest_modelperf.profiles.page import render_named_page
     from pytest_modelperf.profiles.roofs import find_theoretical_rooflines
     from pytest_modelperf.profiles.text import render_flops
     from pytest_modelperf.roofline.store import cache_folder
@@ -182,24 +219,26 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
     found = replace(counted, rooflines=roofs.by_case)
     view = LayerView(DEFAULT_COLUMNS, "macs" if top else None, top or None)
     text = render_flops(found, view, terminal_style(), roofs.notes)
-    _put(text, dump_named(found), json_file)
+    shown.put(text, dump_named(found), lambda: render_named_page(found, roofs.notes))
 
 
-def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:
+def _show(store: ProfileStore, name: str, top: int, shown: _Shown) -> None:
     from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.listing import find_older
+    from pytest_modelperf.profiles.page import render_named_page
     from pytest_modelperf.profiles.text import render_named
 
     found = store.read(name)
     is_older = name in (find_older(store.model, [found]) or ())
     view = LayerView(MEASURED_COLUMNS, "ms" if top else None, top or None)
     text = render_named(found, view, terminal_style(), is_older=is_older)
-    _put(text, store.read_text(name), json_file)
+    shown.put(text, store.read_text(name), lambda: render_named_page(found))
 
 
-def _compare(store: ProfileStore, names: tuple[str, str], top: int, json_file: str | None) -> None:
+def _compare(store: ProfileStore, names: tuple[str, str], top: int, shown: _Shown) -> None:
     from pytest_modelperf.profiles.document import dump_side_by_side, dump_work_and_time
+    from pytest_modelperf.profiles.page import render_named_page, render_pairs_page
     from pytest_modelperf.profiles.records import FLOPS
     from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
     from pytest_modelperf.profiles.text import render_side_by_side, render_work_and_time
@@ -211,10 +250,12 @@ def _compare(store: ProfileStore, names: tuple[str, str], top: int, json_file: s
     if before is not None and after is not None:
         pair = put_side_by_side(before, after)
         text = render_side_by_side(pair, top or None, terminal_style())
-        _put(text, dump_side_by_side(pair), json_file)
+        shown.put(text, dump_side_by_side(pair), lambda: render_pairs_page([pair]))
     elif kept is not None:
         beside = put_beside_work(kept)
-        _put(render_work_and_time(beside, terminal_style()), dump_work_and_time(beside), json_file)
+        text = render_work_and_time(beside, terminal_style())
+        # The page of a profile has its MACs beside its times.
+        shown.put(text, dump_work_and_time(beside), lambda: render_named_page(kept))
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
@@ -224,11 +265,3 @@ def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
     for name in unique:
         store.remove(name)
         click.echo(f"removed {printable(name)} of {printable(store.model)}")
-
-
-def _put(text: str, document: str, json_file: str | None) -> None:
-    """Shows the text, unless the document goes to standard output, and writes the document."""
-    if json_file is None or not is_stdout(json_file):
-        click.echo(text, nl=False)
-    if json_file is not None:
-        write(json_file, document)

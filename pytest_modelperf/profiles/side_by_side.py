@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
@@ -56,6 +57,32 @@ def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
             _conditions(after, [new for _, new in chosen]),
         ),
     )
+
+
+class BesideFirst(NamedTuple):
+    """Each profile beside the first, and notes on those that have no case in common with it."""
+
+    pairs: tuple[SideBySide, ...]
+    notes: tuple[str, ...]
+
+
+def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
+    """UsageError if none has a case in common with the first."""
+    first, *others = kept
+    found = [_try_beside(first, other) for other in others]
+    pairs = tuple(each for each in found if isinstance(each, SideBySide))
+    notes = tuple(each for each in found if isinstance(each, str))
+    if not pairs:
+        raise UsageError(notes[0])
+    return BesideFirst(pairs, notes)
+
+
+def _try_beside(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
+    """Both side by side, or why not."""
+    try:
+        return put_side_by_side(first, other)
+    except UsageError as error:
+        return error.message
 
 
 def put_beside_work(kept: NamedProfile) -> WorkAndTime:

@@ -169,6 +169,32 @@ def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
     assert compared["single"] == [{"profile": "b", "id": "b2-c1"}]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        ((), "net.onnx: a → b"),
+        (("--compare", "b", "a"), "net.onnx: b → a"),
+        (("--show", "b"), "net.onnx: b"),
+        (("--show", "flops", "--batch", "3"), "net.onnx: flops"),
+    ],
+)
+def test_each_report_has_its_page(arguments: tuple[str, ...], title: str) -> None:
+    done = profiles(*arguments, "--html", "-")
+    assert (done.exit_code, done.err) == (0, "")
+    assert f"<title>{title}</title>" in done.out
+    assert done.out.startswith("<!doctype html>")
+
+
+def test_a_page_needs_a_kept_profile() -> None:
+    refused = profiles("--html", "page.html", model="models/other.onnx")
+    assert refused.exit_code == 2
+    assert refused.err == snapshot(
+        "Error: --html shows kept profiles, and none is kept. Keep one by modelperf profile "
+        "--name, or add --show flops for the page of the counts.\n"
+    )
+    assert not Path("page.html").exists()
+
+
 @pytest.fixture
 def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Peaks of this machine that are kept: of two days on one core, the later on two engines.
@@ -381,6 +407,7 @@ def test_a_function_is_kept_without_figures_of_a_graph() -> None:
     [
         (("--show", "a", "--remove", "a"), "exclude each other"),
         (("--remove", "a", "--json", "-"), "--remove writes nothing"),
+        (("--remove", "a", "--html", "-"), "--remove writes nothing"),
         (("--compare", "a", "a"), "not a twice"),
         (("--show", "a", "--batch", "2"), "give flops its shapes"),
         (("--compare", "a", "c"), "there is no profile 'c'. "),

@@ -153,6 +153,7 @@ def test_a_measured_profile_and_what_is_made_of_it() -> None:
     check_all(made, EVERYTHING)
     for options in ([], ["--show", "kept"], ["--compare", "kept", "flops"]):
         reports.check_terminal(called("profiles", model, *kept, *options).out)
+        reports.check_page(called("profiles", model, *kept, *options, "--html", "-").out)
     Path("stored.json").write_text(made["json"], "utf-8")
     for options in (["--csv", "-"], ["--json", "-"], []):
         reports.check_terminal(called("trace", "stored.json", *options).out)

@@ -129,9 +129,10 @@ const modelperf = (() => {
     const shown = [];
     if (view.data.models.length > 1) {
       const models = view.data.models.map(({ name }, index) => [String(index), name]);
-      pickers.push(picker("Model", models, String(view.data.models.indexOf(view.model)),
+      const label = view.data.choice ?? "Model";
+      pickers.push(picker(label, models, String(view.data.models.indexOf(view.model)),
         (model) => change({ ...OF_MODEL, model })));
-      shown.push("model ", el("bdi", { text: view.model.name }));
+      shown.push(`${label.toLowerCase()} `, el("bdi", { text: view.model.name }));
     }
     if (view.model.cases.length > 1) {
       const cases = view.model.cases.map((item) => [item.id, caseTitle(item)]);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -48,3 +48,20 @@ def open_data(open_page: OpenPage) -> OpenData:
 def without_charts(html: str) -> str:
     """The page with a library that draws nothing."""
     return _PLOTLY.sub(lambda found: found[1] + pack(_NO_CHARTS), html)
+
+
+def chart_of(page: Page, part: str) -> dict[str, Any]:
+    """What the chart of a part was given."""
+    found: dict[str, Any] = page.evaluate(
+        "part => { const {data, layout} = document.querySelector(`#${part} .plot`);"
+        " return {data, layout}; }",
+        part,
+    )
+    return found
+
+
+def assert_fits(page: Page) -> None:
+    """The page scrolls down alone, on a phone as on a wide screen."""
+    for width in (390, 700, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

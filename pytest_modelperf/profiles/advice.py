@@ -1,0 +1,145 @@
+"""What kept profiles leave open, and the command that would tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiles.records import (
+    DIMENSIONS,
+    ENGINE,
+    MODEL_FILE,
+    CasePair,
+    NamedProfile,
+    SideBySide,
+)
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path, shell_word
+
+# The standard deviation of the difference between two processes: the least and the most of
+# several real models, each run in 40 processes on a shared machine of 2 cores.
+APART = (0.06, 0.28)
+UNTESTED = (
+    "The profiles did not take turns, so no change here is tested: runs of one model that are "
+    f"apart in time differ by {100 * APART[0]:g} to {100 * APART[1]:g} % though nothing changed."
+)
+# The default engine of `modelperf profile`.
+_USUAL_ENGINE = "onnxruntime"
+
+
+def describe_doubt(found: SideBySide) -> str:
+    """The warning that nothing here is proven to be a change."""
+    least, most = (100 * share for share in APART)
+    text = (
+        "The two did not take turns. Runs of one model that are apart in time differ by "
+        f"{least:g} to {most:g} % though nothing changed"
+    )
+    large = [pair.id for pair in found.pairs if is_large(pair)]
+    if not large:
+        return text + ", so none of this is shown to be a change."
+    if len(large) == len(found.pairs):
+        return text + "; this is more, and not tested."
+    return (
+        f"{text}; of {printable(', '.join(large))} it is more, and not tested, and nothing else is "
+        "shown to be a change."
+    )
+
+
+def is_large(pair: CasePair) -> bool:
+    """Whether the medians differ by more than two runs of one model usually do."""
+    most = 1 + APART[1]
+    return pair.ratio is not None and not 1 / most <= pair.ratio <= most
+
+
+def judging_command(found: SideBySide) -> str:
+    """The command that runs the two in turn, by what differs between them."""
+    unlike = {each.what for each in found.unlike}
+    pair = found.pairs[0]
+    model = found.after.profile.model
+    now = shell_path(model.path or model.name)
+    case = pair.after.case
+    options = " ".join(
+        [
+            f"--batch {case.batch_size} --cores {case.cores}",
+            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in case.sizes.items()),
+            *_lengths([case]),
+        ]
+    )
+    if MODEL_FILE in unlike:
+        before = found.before.profile.model.path
+        old = "OLD.onnx" if before in {None, model.path} else shell_path(before or "")
+        return f"modelperf compare {old} {now} {options}"
+    if ENGINE in unlike and _is_other_version(pair):
+        return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
+    if ENGINE in unlike and case.phase is not None:
+        engines = [shell_word(_engine(each).name) for each in (pair.before, pair.after)]
+        chosen = f"--engine {engines[0]} --engine-b {engines[1]}"
+        return f"modelperf compare {now} {now} {chosen} {options}"
+    if ENGINE in unlike:
+        return f"modelperf whatif {now} --engine {shell_word(_engine(pair.after).name)} {options}"
+    if pair.before.case.id != case.id or DIMENSIONS in unlike:
+        batches, cores = (
+            ",".join(dict.fromkeys(map(str, sizes)))
+            for sizes in (
+                (pair.before.case.batch_size, case.batch_size),
+                (pair.before.case.cores, case.cores),
+            )
+        )
+        dims = "".join(f" --dim {shell_word(dim)}" for dim in _both_sizes(pair.before.case, case))
+        lengths = "".join(f" {each}" for each in _lengths([pair.before.case, case]))
+        return f"modelperf sweep {now} --batch {batches} --cores {cores}{dims}{lengths}"
+    return f"modelperf doctor {now} --cores {case.cores}"
+
+
+def roofline_command(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
+    """The command that measures these cases again, and keeps their roofline under another name."""
+    model = named.profile.model
+    batches = dict.fromkeys(str(case.case.batch_size) for case in cases)
+    cores = dict.fromkeys(str(case.case.cores) for case in cases)
+    dims = dict.fromkeys(dim for case in cases for dim in case.case.sizes.items())
+    engines = dict.fromkeys(_engine(case).name for case in cases)
+    return " ".join(
+        [
+            f"modelperf profile {shell_path(model.path or model.name)}",
+            f"--batch {','.join(batches)} --cores {','.join(cores)}",
+            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in dims),
+            *_lengths([case.case for case in cases]),
+            *(f"--engine {shell_word(name)}" for name in engines if name != _USUAL_ENGINE),
+            "--roofline --name NAME",
+        ]
+    )
+
+
+def _lengths(cases: Sequence[Case]) -> list[str]:
+    """The options that make the phases of these cases."""
+    phases = [case.phase for case in cases if case.phase is not None]
+    prompts = dict.fromkeys(str(each.prompt) for each in phases if each.prompt)
+    counts = dict.fromkeys(str(each.generate) for each in phases if each.phase is Phase.STEP)
+    options = (("--prompt", prompts), ("--generate", counts))
+    return [f"{option} {','.join(values)}" for option, values in options if values]
+
+
+def _both_sizes(before: Case, now: Case) -> list[str]:
+    """The values of --dim that make both cases: `seq=64,128`, or `seq=64,past=0` for each."""
+    cases = [before.sizes, now.sizes]
+    names = list({**cases[0], **cases[1]})
+    sizes = {name: list(dict.fromkeys(c[name] for c in cases if name in c)) for name in names}
+    is_paired = sum(len(each) > 1 for each in sizes.values()) > 1
+    if is_paired and cases[0].keys() == cases[1].keys():
+        return [",".join(f"{name}={case[name]}" for name in names) for case in cases]
+    return [f"{name}={','.join(map(str, sizes[name]))}" for name in names]
+
+
+def _is_other_version(pair: CasePair) -> bool:
+    """Whether one engine ran both cases with the same options, in two versions."""
+    old, new = _engine(pair.before), _engine(pair.after)
+    return (old.name, old.options) == (new.name, new.options)
+
+
+def _engine(case: CaseProfile) -> EngineFacts:
+    """The engine of a case that ran, as both cases of a pair did."""
+    if case.measured is None:
+        raise ValueError("one case of the pair did not run")
+    return case.measured.engine
