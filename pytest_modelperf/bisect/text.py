@@ -37,32 +37,34 @@ def render_bisect(bisect: Bisect, style: PageStyle, wording: Wording) -> str:
     found = bisect.search.regressions
     color = "red" if found else ""
     start = f"{printable(bisect.model)} {printable(bisect.case)} on {printable(bisect.engine)}"
-    page.sentence(f"{start}: {_headline(bisect)}", style=f"bold {color}".strip())
+    page.sentence(f"{start}: {describe_answer(bisect)}", style=f"bold {color}".strip())
     for regression in found:
-        for line in _describe(regression, bisect):
+        for line in describe_regression(regression, bisect):
             page.sentence(line)
-    doubt = _doubt(bisect, wording)
+    doubt = doubt_of(bisect, wording)
     if doubt is not None:
         page.sentence(doubt, style="yellow")
-    page.table(_step_table(bisect), row_styles=[_COLORS[s.answer] for s in bisect.search.steps])
+    page.table(step_table(bisect), row_styles=[_COLORS[s.answer] for s in bisect.search.steps])
     for step in bisect.search.steps:
         if step.reason is not None:
-            page.item(f"{_name(step.version)} failed: {printable(step.reason)}", style="yellow")
+            page.item(
+                f"{short_name(step.version)} failed: {printable(step.reason)}", style="yellow"
+            )
     for regression in found:
         _write_pair(page, regression, wording)
-    write_items(page, [f"note: {note}" for note in _notes(bisect, wording)], "dim")
+    write_items(page, [f"note: {note}" for note in note_lines(bisect, wording)], "dim")
     return page.text()
 
 
-def _headline(bisect: Bisect) -> str:
+def describe_answer(bisect: Bisect) -> str:
     """The answer in a sentence."""
     search = bisect.search
     if search.regressions:
         names = ", ".join(_culprit(each) for each in search.regressions)
         return f"slower {_by(bisect)} {names}"
     ends = search.ends
-    bad, good = _label(ends.version), _name(ends.against)
-    change = f"{_change(ends)}, allowed {100 * bisect.tolerance:+.4g} %"
+    bad, good = _label(ends.version), short_name(ends.against)
+    change = f"{describe_change(ends)}, allowed {100 * bisect.tolerance:+.4g} %"
     if search.verdict is Verdict.INCONCLUSIVE:
         return f"inconclusive: whether {bad} is slower than {good} is not shown: {change}"
     if search.verdict is Verdict.UNCHANGED:
@@ -72,7 +74,7 @@ def _headline(bisect: Bisect) -> str:
     return f"{bad} is not slower than {good}: {change}"
 
 
-def _doubt(bisect: Bisect, wording: Wording) -> str | None:
+def doubt_of(bisect: Bisect, wording: Wording) -> str | None:
     """Advice that would decide inconclusive ends."""
     judged = bisect.search.ends.judged
     if judged is None or judged.comparison is None or judged.verdict is not Verdict.INCONCLUSIVE:
@@ -89,22 +91,23 @@ def _culprit(found: Regression) -> str:
     return f"{name} or a version before it" if found.between else name
 
 
-def _describe(found: Regression, bisect: Bisect) -> Iterator[str]:
+def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
     """A regression: where it is, how large, and how sure that is."""
-    good = _name(found.after.against)
+    good = short_name(found.after.against)
     before = (
-        f"{_name(found.last_good)} is the good end"
+        f"{short_name(found.last_good)} is the good end"
         if found.before is None
-        else f"{_name(found.last_good)}: {_change(found.before)} against {good}"
+        else f"{short_name(found.last_good)}: {describe_change(found.before)} against {good}"
     )
-    yield f"{before}; {_name(found.first_bad)}: {_change(found.after)} against {good}"
+    yield f"{before}; {short_name(found.first_bad)}: {describe_change(found.after)} against {good}"
     if found.first_bad.title:
-        yield f"commit {_name(found.first_bad)}: {printable(found.first_bad.title)}"
+        yield f"commit {short_name(found.first_bad)}: {printable(found.first_bad.title)}"
     if found.between:
-        names = shorten_list([_name(each) for each in found.between], _LISTED)
+        names = shorten_list([short_name(each) for each in found.between], _LISTED)
         yield f"between them nothing could be told of {names}: the step may be there, too"
     if found.pair is not None:
-        told = f"{_name(found.first_bad)} against {_name(found.last_good)}: {_change(found.pair)}"
+        names = f"{short_name(found.first_bad)} against {short_name(found.last_good)}"
+        told = f"{names}: {describe_change(found.pair)}"
         if found.is_gradual:
             told += (
                 f"; that is not shown to be more than {100 * bisect.tolerance:+.4g} %, so the time "
@@ -113,7 +116,7 @@ def _describe(found: Regression, bisect: Bisect) -> Iterator[str]:
         yield told
 
 
-def _change(step: BisectStep) -> str:
+def describe_change(step: BisectStep) -> str:
     """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`."""
     if step.is_same_model:
         return "the same model"
@@ -128,12 +131,12 @@ def _change(step: BisectStep) -> str:
     return f"{text} ({level}interval {interval})"
 
 
-def _step_table(bisect: Bisect) -> Table:
+def step_table(bisect: Bisect) -> Table:
     is_commits = bisect.range.kind is RangeKind.COMMITS
     columns = [
         Column("step"),
         Column("commit" if is_commits else "version", is_text=True, least=10),
-        Column("answer", is_text=True, least=12),
+        Column("answer", is_text=True, least=12, is_verdict=True),
         Column("against", is_text=True, least=10),
         Column("p50"),
         Column("change"),
@@ -154,9 +157,9 @@ def _row(number: int, step: BisectStep, is_commits: bool) -> tuple[str, ...]:  #
     rounds = None if comparison is None else comparison.rounds
     return (
         str(number),
-        _name(step.version),
+        short_name(step.version),
         step.answer.value,
-        _name(step.against),
+        short_name(step.against),
         *_figures(metric, step),
         f"{100 * step.allowed:+.1f} %",
         "" if rounds is None else f"{rounds}",
@@ -177,11 +180,11 @@ def _write_pair(page: Page, found: Regression, wording: Wording) -> None:
     if judged is None or judged.comparison is None:
         return
     page.line("")
-    page.line(f"{_name(found.last_good)} -> {_name(found.first_bad)}", "bold")
+    page.line(f"{short_name(found.last_good)} -> {short_name(found.first_bad)}", "bold")
     write_findings(page, judged.comparison, wording)
 
 
-def _notes(bisect: Bisect, wording: Wording) -> Iterator[str]:
+def note_lines(bisect: Bisect, wording: Wording) -> Iterator[str]:
     search = bisect.search
     yield from map(printable, bisect.range.notes)
     if bisect.range.left_out:
@@ -189,7 +192,7 @@ def _notes(bisect: Bisect, wording: Wording) -> Iterator[str]:
         yield f"not tried: {names} ({bisect.range.left_out[0].reason})"
     open_steps = [s for s in search.steps[1:] if s.answer is Answer.INCONCLUSIVE]
     if open_steps:
-        names = shorten_list([_name(s.version) for s in open_steps], _LISTED)
+        names = shorten_list([short_name(s.version) for s in open_steps], _LISTED)
         longer = wording.names["max_seconds"]
         yield f"inconclusive, also with more time: {names}; {longer} gives each step more"
     if search.regressions and not search.is_whole:
@@ -205,6 +208,6 @@ def _label(version: Version) -> str:
     return printable(version.label)
 
 
-def _name(version: Version) -> str:
+def short_name(version: Version) -> str:
     """`1.22.0`, or the start of a commit's id."""
     return printable(version.label.rpartition(" ")[2])

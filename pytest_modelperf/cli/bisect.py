@@ -5,6 +5,7 @@ A test may give click's context a function that bisects in place of `run_bisect`
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
     bisecting_options,
+    html_option,
     is_given,
     json_option,
     load_extensions,
@@ -102,6 +104,7 @@ class RangeOptions(Struct, frozen=True):
 @bisecting_options
 @cluster_options
 @json_option
+@html_option("Write a page with the steps as a picture")
 @takes_records(
     searched=RangeOptions,
     cases=CaseSpec,
@@ -132,7 +135,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     \b
     modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1
     modelperf bisect model.onnx --engine openvino --good 2024.6.0 --bad 2025.3.0 --all
-    modelperf bisect model.onnx --commits v1.0..HEAD --json bisect.json
+    modelperf bisect model.onnx --commits v1.0..HEAD --json bisect.json --html bisect.html
     modelperf bisect model.onnx --commits v1.0..HEAD --cluster tcp://scheduler:8786
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
@@ -248,3 +251,8 @@ def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
         from pytest_modelperf.bisect.document import dump_bisect
 
         write(outputs.json_file, dump_bisect(result))
+    if outputs.html_file is not None:
+        from pytest_modelperf.bisect.page import render_bisect_page
+
+        made = dt.datetime.now(dt.timezone.utc)
+        write(outputs.html_file, render_bisect_page(result, COMMAND_WORDING, made=made))

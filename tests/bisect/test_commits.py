@@ -148,8 +148,9 @@ def test_the_commit_that_made_the_model_slower_is_found(repository: Repository) 
     guilty = repository.change("add a branch", 260)
     for number in range(1, 3):
         repository.change(f"more {number}", 260, 10.0 + number)
-    result, document = bisected("v1..HEAD")
+    result, document = bisected("v1..HEAD", "--html", "bisect.html")
     assert result.exit_code == 1
+    assert f"git show {guilty}" in Path("bisect.html").read_text("utf-8")
     assert document["verdict"] == "regressed"
     (found,) = document["regressions"]
     assert found["first_bad"] == {"name": guilty, "title": "add a branch"}

@@ -1,0 +1,135 @@
+// The steps of a bisect: the versions of its range on an axis, and above each one that was tried how
+// much slower it is, its interval, its answer and the number of its step.
+(() => {
+  "use strict";
+
+  const { chartText, colors, el, isKnown, plot } = modelperf;
+  const { short } = modelperf.sides;
+  const ANSWERS = [
+    ["good", "circle", "good"], ["bad", "diamond", "bad"],
+    ["inconclusive", "square", "muted"], ["failed", "x", "muted"],
+  ];
+  // Where the names of all versions do not fit below the axis, only those of tried ones are there.
+  const NAME_WIDTH = 85;
+  const NAME_LENGTH = 8;
+  const PERCENT = 100;
+  let repaint = () => {};
+
+  // Steps of one version stand side by side.
+  function placed(steps) {
+    const seen = new Map();
+    return steps.map((step, index) => {
+      const before = seen.get(step.place) ?? 0;
+      seen.set(step.place, before + 1);
+      const x = step.place + 0.22 * before;
+      return { ...step, number: index + 1, x, y: PERCENT * (step.change ?? 0) };
+    });
+  }
+
+  function answerTrace([answer, symbol, color], steps, { versions }) {
+    const shown = steps.filter((step) => step.answer === answer);
+    const found = colors()[color];
+    const bounds = (read) => shown.map(({ interval, y }) => (interval ? read(interval, y) : undefined));
+    return {
+      type: "scatter", mode: "markers+text", name: answer,
+      x: shown.map(({ x }) => x), y: shown.map(({ y }) => y),
+      text: shown.map(({ number }) => String(number)), textposition: "middle right",
+      textfont: { color: colors().text }, cliponaxis: false,
+      marker: { symbol, color: found, size: 13 },
+      error_y: {
+        type: "data", symmetric: false, color: found, thickness: 1.5, width: 5,
+        array: bounds(([, high], y) => PERCENT * high - y),
+        arrayminus: bounds(([low], y) => y - PERCENT * low),
+      },
+      hoverinfo: "text",
+      hovertext: shown.map((step) => describe(step, versions).map(chartText).join("<br>")),
+    };
+  }
+
+  function describe({ number, place, against, answer, allowed, text }, versions) {
+    const { name, title } = versions[place];
+    return [
+      `step ${number}: ${name} is ${answer}`, ...(title ? [short(title, 60)] : []),
+      `against ${versions[against].name}: ${text}`, `limit +${(PERCENT * allowed).toFixed(1)} %`,
+    ];
+  }
+
+  // The limit that each step had between good and bad.
+  function limitTrace(steps) {
+    const known = steps.filter(({ answer }) => answer !== "failed");
+    const gap = [null];
+    return {
+      type: "scatter", mode: "lines", name: "limit between good and bad", hoverinfo: "skip",
+      x: known.flatMap(({ x }) => [x - 0.18, x + 0.18, ...gap]),
+      y: known.flatMap(({ allowed }) => [PERCENT * allowed, PERCENT * allowed, ...gap]),
+      line: { color: colors().text, width: 1.5, dash: "dot" },
+    };
+  }
+
+  function untriedTrace({ versions }, tried, low) {
+    const places = versions.map((_, place) => place).filter((place) => place && !tried.has(place));
+    return {
+      type: "scatter", mode: "markers", name: "not tried", showlegend: places.length > 0,
+      x: places, y: places.map(() => low), cliponaxis: false,
+      marker: { symbol: "line-ns-open", color: colors().muted, size: 9 },
+      hoverinfo: "text",
+      hovertext: places.map((place) => chartText(Object.values(versions[place]).join(" "))),
+    };
+  }
+
+  // From after the last good version to the first that is known to be bad.
+  function markFound(found, { versions }) {
+    const { bad } = colors();
+    const shapes = found.map(([good, first]) => ({
+      type: "rect", yref: "paper", y0: 0, y1: 1, x0: good + 0.5, x1: first + 0.5, layer: "below",
+      fillcolor: bad, opacity: 0.12, line: { width: 0 },
+    }));
+    const annotations = found.map(([good, first]) => ({
+      x: (good + first + 1) / 2, yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
+      text: chartText(`slower since ${versions[first].name}`), font: { color: bad },
+    }));
+    return { shapes, annotations };
+  }
+
+  function drawSteps(chart, data) {
+    const steps = placed(data.steps);
+    const tried = new Set([0, ...steps.map(({ place }) => place)]);
+    const all = steps.flatMap(({ y, interval, allowed }) =>
+      [y, PERCENT * allowed, ...(interval ?? []).map((bound) => PERCENT * bound)]).filter(isKnown);
+    const [least, most] = [Math.min(0, ...all), Math.max(0, ...all)];
+    const low = least - 0.12 * (most - least || 1);
+    const last = data.versions.length - 1;
+    const named = data.versions.map((_, place) => place)
+      .filter((place) => last * NAME_WIDTH < chart.clientWidth || tried.has(place));
+    plot(chart, [
+      untriedTrace(data, tried, low),
+      limitTrace(steps),
+      ...ANSWERS.filter(([answer]) => steps.some((step) => step.answer === answer))
+        .map((answer) => answerTrace(answer, steps, data)),
+    ], {
+      height: 380, hovermode: "closest", showlegend: true, margin: { l: 56, r: 24, t: 52, b: 48 },
+      legend: { orientation: "h", x: 0, y: 1.09, xanchor: "left", yanchor: "bottom" },
+      xaxis: {
+        range: [-0.5, last + 0.6], tickvals: named, zeroline: false, showgrid: false,
+        ticktext: named.map((place) => chartText(data.versions[place].name.slice(0, NAME_LENGTH))),
+        title: data.kind === "commits" ? "commits that changed the model" : "releases",
+      },
+      yaxis: { title: "slower by (%)", range: [low, most + 0.08 * (most - least || 1)] },
+      ...markFound(data.found, data),
+    });
+  }
+
+  const LABEL = "The versions of the range and the steps of the search, as in the table below.";
+  const HINT = "The number beside a mark is that of its step. Each step compares a version with the " +
+    "good end of the search, and the last one with the version before it.";
+
+  modelperf.section("bisect", {
+    draw(root, { data: { bisect } }) {
+      const chart = el("div", { class: "plot", role: "figure", "aria-label": LABEL });
+      root.replaceChildren(chart, el("p", { class: "hint", text: HINT }));
+      repaint = () => drawSteps(chart, bisect);
+      repaint();
+    },
+    redraw: () => repaint(),
+  });
+})();

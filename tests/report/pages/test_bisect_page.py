@@ -1,0 +1,63 @@
+"""The page of a bisect in a browser: its steps as a picture, and the versions that they found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.bisect.page import render_bisect_page
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from tests.bisect.test_reports import bisected
+from tests.report.pages.browser import OpenPage
+from tests.report.pages.conftest import assert_fits, chart_of, without_charts
+from tests.support.bisects import Traits
+from tests.support.comparisons import SLOWER
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+TIMES = [2.0] * 5 + [2.2] * 4
+
+
+@pytest.fixture
+def page(open_page: OpenPage) -> Page:
+    """The fifth of nine releases is slower, and one could not be installed."""
+    found = bisected(TIMES, traits=Traits(failing={"1.4"}))
+    steps = found.search.steps
+    (regression,) = found.search.regressions
+    judged = steps[-1].judged
+    assert judged is not None
+    pair = replace(steps[-1], judged=replace(judged, comparison=SLOWER))
+    search = replace(found.search, regressions=(replace(regression, pair=pair),))
+    html = render_bisect_page(replace(found, search=search), COMMAND_WORDING)
+    return open_page(without_charts(html))
+
+
+def test_each_step_of_a_bisect_is_a_mark_with_its_number(page: Page) -> None:
+    drawn = chart_of(page, "bisect")
+    marks = {trace["name"]: trace for trace in drawn["data"]}
+    assert sorted(number for a in ("good", "bad", "failed") for number in marks[a]["text"]) == [
+        "1", "2", "3", "4", "5",
+    ]  # fmt: skip
+    assert marks["good"]["x"] == [3]
+    assert marks["bad"]["y"][0] == pytest.approx(10.0)
+    assert marks["bad"]["error_y"]["array"][0] == pytest.approx(0.55)
+    assert marks["not tried"]["x"] == [1, 2, 6, 7]
+    (band,) = drawn["layout"]["shapes"]
+    assert (band["x0"], band["x1"]) == (3.5, 5.5)
+
+
+def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> None:
+    assert page.locator("#parts a").first.inner_text() == "Steps"
+    assert "slower since" in page.locator(".tiles:visible").inner_text()
+    assert page.locator("#overview tbody tr").first.locator(".pill").inner_text() == "bad"
+    told = page.locator("#overview").inner_text()
+    assert "--requirement-a engine==1.3 --requirement-b engine==1.5" in told
+    assert "the same command with --all" in told
+    assert page.locator("#kernels").is_visible()
+
+
+def test_it_is_not_wider_than_its_window(page: Page) -> None:
+    assert_fits(page)
