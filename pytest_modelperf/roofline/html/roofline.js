@@ -29,6 +29,7 @@
         cell: ({ op_type: type }) => el("td", { class: "text" }, kindMark(type), nameText(type)),
       },
       figure("ms", "ms", (row) => row.ms, ms),
+      figure("least", "least ms", (row) => row.least_ms, ms, "the time that its roof allows"),
       figure("gain", "to gain, ms", (row) => row.gain_ms, ms, "the time that the roof would save"),
       figure("share", "share", (row) => row.share, roofText, roof),
       {
@@ -50,9 +51,10 @@
     return el("th", { scope: "row", class: "name" }, layer ? link : nameText(name));
   }
 
-  function tableOf(rows, decimals) {
-    const columns = columnsOf(decimals);
-    const sort = { id: "gain", isDescending: true };
+  // The layers with most to gain stand first; if nothing ran, those with the most work.
+  function tableOf(rows, decimals, hasRun) {
+    const columns = columnsOf(decimals).filter(({ read }) => rows.some((row) => isKnown(read(row))));
+    const sort = { id: hasRun ? "gain" : "least", isDescending: true };
     const body = el("tbody");
     const lines = new Map(rows.map((row) => [row, el("tr", {}, columns.map(({ cell }) => cell(row)))]));
     const fill = () => {
@@ -64,6 +66,26 @@
     const box = scrollBox("layers below their roofs", table);
     box.classList.add("roofline-window");
     return box;
+  }
+
+  // If nothing ran, a layer is at its roof.
+  const timeOf = ({ ms, least_ms: least }) => ms ?? least;
+  const rateOf = (row) => row.achieved_per_second ?? row.attainable_per_second;
+
+  // The peaks of the machine, and what they leave to gain, in large type.
+  function tiles({ peaks, least_ms: least, gain_ms: gain }, total) {
+    const { bytes_per_second: memory, macs_per_second: rates, bandwidths } = peaks;
+    const best = Math.max(...bandwidths.map((each) => each.bytes_per_second));
+    const first = isKnown(gain)
+      ? ["to gain", timeText(gain, decimalsFor(total)), `${shareText(gain / total)} of the layers' time`]
+      : ["least time", timeText(least, decimalsFor(least)), "that these peaks allow"];
+    const products = Object.entries(rates).map(([name, rate]) =>
+      [`peak of ${name}`, `${rateText(rate)} GMAC/s`, ""]);
+    const inCache = best > memory ? `in cache ${rateText(best)} GB/s` : "";
+    const shown = [first, ...products, ["peak of memory", `${rateText(memory)} GB/s`, inCache]];
+    return el("dl", { class: "tiles" }, shown.map(([name, value, note]) =>
+      el("div", { class: "tile" }, el("dt", { text: name }),
+        el("dd", { text: value }, el("small", { text: note })))));
   }
 
   // A layer of the roofline with the one of the page, which has its name.
@@ -99,15 +121,15 @@
   }
 
   function layerTrace(rows, decimals) {
-    const longest = Math.max(...rows.map(({ ms }) => ms));
+    const longest = Math.max(...rows.map(timeOf));
     return {
       type: "scatter", mode: "markers", showlegend: false,
       x: rows.map(({ intensity }) => intensity),
-      y: rows.map((row) => row.achieved_per_second / GIGA),
+      y: rows.map((row) => rateOf(row) / GIGA),
       marker: {
         color: rows.map(({ op_type: type }) => kindColor(kindOf(type))),
         // Its area grows with the time of the layer.
-        size: rows.map(({ ms }) => 6 + 16 * Math.sqrt(ms / longest)),
+        size: rows.map((row) => 6 + 16 * Math.sqrt(timeOf(row) / longest)),
         opacity: 0.8, line: { color: colors().background, width: 1 },
       },
       customdata: rows.map((_, index) => index),
@@ -117,11 +139,14 @@
   }
 
   function hover(row, decimals) {
+    const roof = `${rateText(row.attainable_per_second)} GMAC/s`;
     return [
       `${row.name} (${row.op_type})`,
-      `${timeText(row.ms, decimals)}, at the roof ${timeText(row.least_ms, decimals)}`,
-      `${rateText(row.achieved_per_second)} of ${rateText(row.attainable_per_second)} GMAC/s`,
-      `${roofText(row.share)} of its roof, ${row.bound} is the bound`,
+      ...(isKnown(row.ms) ? [
+        `${timeText(row.ms, decimals)}, at the roof ${timeText(row.least_ms, decimals)}`,
+        `${rateText(row.achieved_per_second)} of ${roof}`,
+        `${roofText(row.share)} of its roof, ${row.bound} is the bound`,
+      ] : [`at least ${timeText(row.least_ms, decimals)}, ${roof}`, `${row.bound} is the bound`]),
     ];
   }
 
@@ -156,20 +181,26 @@
       const roofline = view.case?.roofline;
       if (!roofline?.layers.length) return hide(root);
       const rows = rowsOf(view);
-      const decimals = decimalsFor(sum(rows.map(({ ms }) => ms)));
-      const drawn = rows.filter((row) => row.macs && row.intensity && row.achieved_per_second);
+      const hasRun = rows.some(({ ms }) => isKnown(ms));
+      const total = sum(rows.map(timeOf));
+      const decimals = decimalsFor(total);
+      const drawn = rows.filter((row) => row.macs && row.intensity && rateOf(row));
       const chart = el("div", { class: "plot", role: "figure", "aria-label":
         "Layers below the roofs of this machine; the same figures are in the table below." });
       const left = rows.length - drawn.length;
-      const hint = "Each point is a layer, the larger the longer it takes; a click shows it in the " +
-        `table of kernels.${left ? ` Without MACs, and in the table alone: ${left} layers.` : ""}`;
+      const hint = [
+        "Each point is a layer, the larger the longer it takes; a click shows it in the table of kernels.",
+        ...(hasRun ? [] : ["Nothing ran, so each is at its roof."]),
+        ...(left ? [`Without MACs, and in the table alone: ${left} layers.`] : []),
+      ].join(" ");
       root.replaceChildren(
+        tiles(roofline, total),
         ...roofline.lines.map((line) => el("p", { class: "line", text: line })),
         ...(drawn.length ? [
           chart, legend(drawn.map(({ op_type: type }) => kindOf(type))),
           el("p", { class: "hint", text: hint }),
         ] : []),
-        tableOf(rows, decimals),
+        tableOf(rows, decimals, hasRun),
         ...roofline.notes.map((note) => el("p", { class: "hint", text: note })),
       );
       if (drawn.length) {

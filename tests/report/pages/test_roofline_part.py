@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_modelperf.profiler.shown.page import render_profile_page
+from pytest_modelperf.profiles.page import render_named_page
+from pytest_modelperf.profiles.records import NamedProfile
 from pytest_modelperf.roofline.page import roofline_addition
-from pytest_modelperf.roofline.records import Roofline, place_layers
+from pytest_modelperf.roofline.records import Roofline, place_layers, theoretical_roofs
 from tests.report.pages.browser import OpenPage
-from tests.report.pages.conftest import without_charts
+from tests.report.pages.conftest import assert_fits, without_charts
 from tests.support.peaks import make_peaks
-from tests.support.profiles import measured_classifier
+from tests.support.profiles import measured_classifier, static_classifier
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -65,3 +67,18 @@ def test_each_layer_has_a_row_and_what_the_terminal_says_stands_beside(
 def test_a_page_without_a_roofline_has_no_part_for_it(open_page: OpenPage) -> None:
     html = render_profile_page(measured_classifier(), addition=roofline_addition({}))
     assert open_page(without_charts(html)).locator("#roofline").count() == 0
+
+
+def test_layers_that_never_ran_are_at_their_roofs(open_page: OpenPage) -> None:
+    profile = static_classifier()
+    roofs = {case.case.id: theoretical_roofs(case.static, make_peaks()) for case in profile.cases}
+    counts = NamedProfile(name="flops", date=None, profile=profile, rooflines=roofs)
+    page = open_page(without_charts(render_named_page(counts)))
+    points = traces(page)[-1]
+    roof = next(iter(make_peaks().macs_per_second.values())) / 1e9
+    assert 0 < max(points["y"]) <= roof
+    heads = page.locator("#roofline thead th").all_inner_texts()
+    assert "least ms" in heads
+    assert "ms" not in heads
+    assert "least time" in page.locator("#roofline .tiles").inner_text()
+    assert_fits(page)
