@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import click
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
     OutputOptions,
+    html_option,
     json_option,
     load_extensions,
     measuring_options,
@@ -31,6 +34,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 @setting_option(INPUT_FILE)
 @measuring_options
 @json_option
+@html_option("Write a page with charts of the rounds")
 @takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
 def doctor(
     *,
@@ -48,6 +52,7 @@ def doctor(
     \b
     modelperf doctor
     modelperf doctor model.onnx --cores 1,2 --max-seconds 20
+    modelperf doctor --html doctor.html
     """  # noqa: D301  # click: keep the lines of the paragraph
     models = () if model is None else (model,)
     is_shown = outputs.check(*models, input_file=cases.input_file)
@@ -80,5 +85,10 @@ def doctor(
         from pytest_modelperf.profiler.doctor.document import dump_checkups
 
         write(outputs.json_file, dump_checkups(machine, checkups))
+    if outputs.html_file is not None:
+        from pytest_modelperf.profiler.doctor.page import render_doctor_page
+
+        made = dt.datetime.now(dt.timezone.utc)
+        write(outputs.html_file, render_doctor_page(machine, checkups, made=made))
     if is_shown:
         click.echo(render_checkups(machine, checkups, terminal_style()), nl=False)

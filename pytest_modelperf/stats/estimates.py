@@ -120,6 +120,11 @@ def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
     return _typical(_round_differences(pairs), confidence, resolution(pairs))
 
 
+def round_ratios(pairs: Sequence[PairedTurns]) -> tuple[float, ...]:
+    """The time after relative to before in each round, paired by turns."""
+    return tuple(map(bounded_exp, _round_differences(pairs).tolist()))
+
+
 def detectable_change(
     pairs: Sequence[PairedTurns],
     level: float = 0.01,

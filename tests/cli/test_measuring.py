@@ -276,8 +276,9 @@ def test_csv_has_the_times_of_the_layers() -> None:
 
 
 def test_doctor_says_what_could_be_detected() -> None:
-    result = run("doctor", "m.onnx", *QUICK)
+    result = run("doctor", "m.onnx", *QUICK, "--html", "doctor.html")
     assert (result.exit_code, result.err) == (0, "")
+    assert "measured by m.onnx" in Path("doctor.html").read_text("utf-8")
     assert re.match(r"1 core: (fit to measure|noisy|too few rounds)", result.out)
     assert "m.onnx ran against itself" in result.out
     assert "the slowdown that a comparison would see" in result.out

@@ -7,8 +7,10 @@ from msgspec import Struct
 from pytest_modelperf.profiler.measurements import EngineFacts, Noise
 from pytest_modelperf.stats.records import (
     Growth,
+    Latency,
     LatencySpread,
     Ratio,
+    RoundSpread,
 )
 
 
@@ -20,6 +22,13 @@ class Outlook(Struct, frozen=True, kw_only=True):
     change: float
 
 
+class SessionTimes(Struct, frozen=True, kw_only=True):
+    """The times of one of the two sessions: of all rounds together, and how each spread."""
+
+    latency: Latency
+    rounds: tuple[RoundSpread, ...]
+
+
 class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
@@ -27,7 +36,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
     at `level` that detects a change with the probability `power`. `growth` is that of the memory of
     a model; None for the small network of the doctor. `lacks_huge_pages` is set where the system
     would give the weights huge pages of memory if it was asked. `notes` say what is odd about the
-    place.
+    place. `sessions` are the times of both, and `ratios` has the second over the first by round.
     """
 
     model: str
@@ -45,6 +54,8 @@ class Checkup(Struct, frozen=True, kw_only=True):
     growth: Growth | None = None
     lacks_huge_pages: bool = False
     notes: tuple[str, ...] = ()
+    sessions: tuple[SessionTimes, ...] = ()
+    ratios: tuple[float, ...] = ()
 
     @property
     def rounds(self) -> int:

@@ -40,18 +40,18 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
         f"{printable(checkups[0].model)} ran against itself: two sessions in turn, so that any "
         "difference is noise"
     )
-    page.table(_noise_table(checkups))
-    page.table(_outlook_table(checkups))
+    page.table(noise_table(checkups))
+    page.table(outlook_table(checkups))
     for checkup in checkups:
         if checkup.growth is not None:
             page.line("")
-            page.item(_growth(checkup.cores, checkup.growth))
+            page.item(describe_growth(checkup.cores, checkup.growth))
     notes = dict.fromkeys(note for checkup in checkups for note in checkup.notes)
     if notes:
         page.line("")
         for note in notes:
             page.item(f"note: {printable(note)}")
-    advice = list(dict.fromkeys(_advice(machine, checkups)))
+    advice = list(dict.fromkeys(advice_lines(machine, checkups)))
     if advice:
         page.line("")
         page.line("what to do", "bold cyan")
@@ -63,69 +63,67 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
 def describe_checkup(checkup: Checkup) -> str:
     """One sentence: which change can be detected here, and how soon."""
     cores = f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}"
-    enough = _first_within(checkup, TOLERANCE)
+    enough = first_within(checkup, TOLERANCE)
     if enough is None:
         best = min(checkup.outlook, key=lambda look: look.change)
         if not math.isfinite(best.change):
             return f"{cores}: too few rounds to tell; --max-seconds makes time for more"
         return (
             f"{cores}: noisy. A slowdown must be {percent(best.change)} to be seen in "
-            f"{_seconds(best.seconds)}; one of {percent(TOLERANCE)} would mostly be missed"
+            f"{format_took(best.seconds)}; one of {percent(TOLERANCE)} would mostly be missed"
         )
     return (
         f"{cores}: fit to measure. A slowdown of {percent(enough.change)} or more is seen in "
-        f"{_seconds(enough.seconds)}"
+        f"{format_took(enough.seconds)}"
     )
 
 
-def _growth(cores: int, growth: Growth) -> str:
+def describe_growth(cores: int, growth: Growth) -> str:
     """Whether the memory of the model grows with every inference."""
     on = f"memory on {cores} core{'s' if cores > 1 else ''}"
     run = f"{growth.inferences:,} inferences"
     interval = (
-        f"{100 * growth.confidence:g} % interval {_kilobytes(growth.low)} to "
-        f"{_kilobytes(growth.high)} KB"
+        f"{100 * growth.confidence:g} % interval {format_kilobytes(growth.low)} to "
+        f"{format_kilobytes(growth.high)} KB"
     )
     if growth.is_shown:
-        return (
-            f"{on}: grows by {_kilobytes(growth.bytes_per_inference)} KB with every inference "
-            f"({interval}, {run})"
-        )
+        size = format_kilobytes(growth.bytes_per_inference)
+        return f"{on}: grows by {size} KB with every inference ({interval}, {run})"
     if growth.high > _TELLING_BYTES:
         return (
-            f"{on}: no growth shown, but {run} tell no less than {_kilobytes(growth.high)} KB an "
-            "inference; --max-seconds makes time for more"
+            f"{on}: no growth shown, but {run} tell no less than "
+            f"{format_kilobytes(growth.high)} KB an inference; --max-seconds makes time for more"
         )
     return f"{on}: no growth shown in {run} ({interval} an inference)"
 
 
-def _kilobytes(value: float) -> str:
+def format_kilobytes(value: float) -> str:
     return f"{value / _BYTES_PER_KB:.2f}".replace("-0.00", "0.00")
 
 
-def _first_within(checkup: Checkup, change: float) -> Outlook | None:
+def first_within(checkup: Checkup, change: float) -> Outlook | None:
     return next((look for look in checkup.outlook if look.change <= change), None)
 
 
-def _noise_table(checkups: Sequence[Checkup]) -> Table:
+def noise_table(checkups: Sequence[Checkup]) -> Table:
     rows = []
     for checkup in checkups:
         ratio = checkup.ratio
         interval = (
             ""
             if ratio.low is None or ratio.high is None
-            else f"{_change(ratio.low)} to {_change(ratio.high)}"
+            else f"{format_ratio(ratio.low)} to {format_ratio(ratio.high)}"
         )
         rows.append(
             (
                 str(checkup.cores),
                 format_ms(checkup.median_ns),
                 str(checkup.rounds),
-                _seconds(checkup.seconds),
-                _change(ratio.value),
+                format_took(checkup.seconds),
+                format_ratio(ratio.value),
                 interval,
-                _spread(checkup.spread.inferences),
-                _spread(checkup.spread.sessions),
+                format_spread(checkup.spread.inferences),
+                format_spread(checkup.spread.sessions),
             )
         )
     titles = (
@@ -139,18 +137,18 @@ def _noise_table(checkups: Sequence[Checkup]) -> Table:
     return Table("noise", tuple(map(Column, titles)), tuple(rows), caption=caption)
 
 
-def _outlook_table(checkups: Sequence[Checkup]) -> Table:
+def outlook_table(checkups: Sequence[Checkup]) -> Table:
     columns = (Column("cores"), *(Column(f"{o.rounds} rounds") for o in checkups[0].outlook))
     rows = []
     for checkup in checkups:
-        rows.append((str(checkup.cores), *(_seen(o.change) for o in checkup.outlook)))
-        rows.append(("", *(f"in {_seconds(o.seconds)}" for o in checkup.outlook)))
+        rows.append((str(checkup.cores), *(format_seen(o.change) for o in checkup.outlook)))
+        rows.append(("", *(f"in {format_took(o.seconds)}" for o in checkup.outlook)))
     power, level = round(100 * checkups[0].power), 100 * checkups[0].level
     caption = f"seen {power} times in 100, with {level:g} false alarm in 100 comparisons"
     return Table("the slowdown that a comparison would see", columns, tuple(rows), caption=caption)
 
 
-def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]:
+def advice_lines(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]:
     for checkup in checkups:
         found = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
         for what, remedy in found.items():
@@ -191,34 +189,34 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
             "one core less where you can"
         )
     ratio = checkup.ratio
-    if ratio.low is not None and ratio.high is not None and not _holds_one(ratio.low, ratio.high):
+    if ratio.low is not None and ratio.high is not None and not holds_one(ratio.low, ratio.high):
         yield (
-            f"two sessions of one model differed by {_change(ratio.value)} on "
+            f"two sessions of one model differed by {format_ratio(ratio.value)} on "
             f"{checkup.cores} cores, more than their interval allows: measure again with "
             "more rounds (--max-seconds)"
         )
-    if _first_within(checkup, TOLERANCE) is None:
+    if first_within(checkup, TOLERANCE) is None:
         yield (
             f"on {checkup.cores} core{'s' if checkup.cores > 1 else ''} allow more than "
             f"{percent(TOLERANCE)}, or give each case more time (--max-seconds)"
         )
 
 
-def _holds_one(low: float, high: float) -> bool:
+def holds_one(low: float, high: float) -> bool:
     return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
 
 
-def _change(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def _spread(value: float | None) -> str:
+def format_spread(value: float | None) -> str:
     return "?" if value is None else percent(value)
 
 
-def _seen(change: float) -> str:
+def format_seen(change: float) -> str:
     return percent(change) if math.isfinite(change) else "none"
 
 
-def _seconds(seconds: float) -> str:
+def format_took(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
