@@ -12,16 +12,17 @@
   // Where the names of all versions do not fit below the axis, only those of tried ones are there.
   const NAME_WIDTH = 85;
   const NAME_LENGTH = 8;
+  const APART = 20;
   const PERCENT = 100;
   let repaint = () => {};
 
-  // Steps of one version stand side by side.
-  function placed(steps) {
+  // Steps of one version stand side by side, `apart` versions from one another.
+  function placed(steps, apart) {
     const seen = new Map();
     return steps.map((step, index) => {
       const before = seen.get(step.place) ?? 0;
       seen.set(step.place, before + 1);
-      const x = step.place + 0.22 * before;
+      const x = step.place + apart * before;
       return { ...step, number: index + 1, x, y: PERCENT * (step.change ?? 0) };
     });
   }
@@ -35,7 +36,10 @@
       x: shown.map(({ x }) => x), y: shown.map(({ y }) => y),
       text: shown.map(({ number }) => String(number)), textposition: "middle right",
       textfont: { color: colors().text }, cliponaxis: false,
-      marker: { symbol, color: found, size: 13 },
+      marker: {
+        color: found, size: 13, line: { width: 2, color: found },
+        symbol: shown.map(({ against }) => (against ? `${symbol}-open` : symbol)),
+      },
       error_y: {
         type: "data", symmetric: false, color: found, thickness: 1.5, width: 5,
         array: bounds(([, high], y) => PERCENT * high - y),
@@ -84,21 +88,22 @@
       type: "rect", yref: "paper", y0: 0, y1: 1, x0: good + 0.5, x1: first + 0.5, layer: "below",
       fillcolor: bad, opacity: 0.12, line: { width: 0 },
     }));
+    const word = found.length > 1 ? "" : "slower since ";
     const annotations = found.map(([good, first]) => ({
       x: (good + first + 1) / 2, yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
-      text: chartText(`slower since ${versions[first].name}`), font: { color: bad },
+      text: chartText(word + versions[first].name), font: { color: bad },
     }));
     return { shapes, annotations };
   }
 
   function drawSteps(chart, data) {
-    const steps = placed(data.steps);
+    const last = data.versions.length - 1;
+    const steps = placed(data.steps, Math.min(0.5, (APART * (last + 1)) / (chart.clientWidth || 1)));
     const tried = new Set([0, ...steps.map(({ place }) => place)]);
     const all = steps.flatMap(({ y, interval, allowed }) =>
       [y, PERCENT * allowed, ...(interval ?? []).map((bound) => PERCENT * bound)]).filter(isKnown);
     const [least, most] = [Math.min(0, ...all), Math.max(0, ...all)];
     const low = least - 0.12 * (most - least || 1);
-    const last = data.versions.length - 1;
     const named = data.versions.map((_, place) => place)
       .filter((place) => last * NAME_WIDTH < chart.clientWidth || tried.has(place));
     plot(chart, [
@@ -120,8 +125,8 @@
   }
 
   const LABEL = "The versions of the range and the steps of the search, as in the table below.";
-  const HINT = "The number beside a mark is that of its step. Each step compares a version with the " +
-    "good end of the search, and the last one with the version before it.";
+  const HINT = "The number beside a mark is that of its step. A filled mark is a comparison with the " +
+    "good end of the range, an open one with another version, which its text names.";
 
   modelperf.section("bisect", {
     draw(root, { data: { bisect } }) {

@@ -105,7 +105,7 @@ def _outlook(checkups: Sequence[Checkup]) -> Table:
 def _advice_sections(advice: Sequence[str]) -> tuple[CaseSection, ...]:
     if not advice:
         return ()
-    facts = tuple((f"{number}", line) for number, line in enumerate(advice, 1))
+    facts = tuple(("advice", line) for line in advice)
     return (CaseSection(name="What to do", sentence="to measure with less noise", facts=facts),)
 
 

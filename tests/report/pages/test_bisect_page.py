@@ -42,6 +42,8 @@ def test_each_step_of_a_bisect_is_a_mark_with_its_number(page: Page) -> None:
         "1", "2", "3", "4", "5",
     ]  # fmt: skip
     assert marks["good"]["x"] == [3]
+    # Only the last step is against another version than the good end.
+    assert marks["bad"]["marker"]["symbol"] == ["diamond", "diamond", "diamond-open"]
     assert marks["bad"]["y"][0] == pytest.approx(10.0)
     assert marks["bad"]["error_y"]["array"][0] == pytest.approx(0.55)
     assert marks["not tried"]["x"] == [1, 2, 6, 7]
