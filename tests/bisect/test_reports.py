@@ -12,6 +12,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.document import BisectJson, dump_bisect
+from pytest_modelperf.bisect.page import render_bisect_page
 from pytest_modelperf.bisect.records import Bisect, LeftOut, RangeKind, VersionRange
 from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.bisect.text import render_bisect
@@ -142,7 +143,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(display_width, text.splitlines())) <= width
 
 
-def test_names_of_strangers_steer_no_terminal() -> None:
+def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
     found = bisected([2.0, 2.2])
     versions = tuple(replace(each, label=EVIL, title=EVIL) for each in found.range.versions)
     evil = TableJudge(versions, [2.0, 2.2])
@@ -152,7 +153,8 @@ def test_names_of_strangers_steer_no_terminal() -> None:
         range=replace(found.range, kind=RangeKind.COMMITS, versions=versions),
         search=find_regressions(versions, evil, SearchRule()),
     )
-    for text in (shown(found), dump_bisect(found)):
+    page = render_bisect_page(found, COMMAND_WORDING)
+    for text in (shown(found), dump_bisect(found), page):
         assert "\x1b" not in text
         assert "\u202e" not in text
 
