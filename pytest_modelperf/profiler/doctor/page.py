@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.doctor.page_data import case_name, checkups_data
+from pytest_modelperf.profiler.doctor.page_data import checkups_data
 from pytest_modelperf.profiler.doctor.records import Checkup
 from pytest_modelperf.profiler.doctor.text import (
     TOLERANCE,
@@ -52,6 +53,7 @@ _DRAWINGS = Drawings(
     styles=CASE_DRAWINGS.styles,
     scripts=(*CASE_DRAWINGS.scripts, Path(__file__).with_name("html") / "doctor.js"),
 )
+_FIT = "fit to measure"
 
 
 def render_doctor_page(
@@ -64,8 +66,7 @@ def render_doctor_page(
 def doctor_overview(
     machine: MachineFacts, checkups: Sequence[Checkup], made: dt.datetime | None = None
 ) -> Overview:
-    fit = [case_name(each) for each in checkups if first_within(each, TOLERANCE) is not None]
-    is_fit = len(fit) == len(checkups)
+    headline = _headline(checkups)
     choices = tuple(Choice(0, place) for place in range(len(checkups)))
     advice = list(dict.fromkeys(advice_lines(machine, checkups)))
     growth = [describe_growth(each.cores, each.growth) for each in checkups if each.growth]
@@ -75,8 +76,8 @@ def doctor_overview(
     ]
     return Overview(
         title=f"This machine, measured by {checkups[0].model}",
-        headline="fit to measure" if is_fit else "noisy",
-        tone=Tone.GOOD if is_fit else Tone.UNSURE,
+        headline=headline,
+        tone=Tone.GOOD if headline == _FIT else Tone.UNSURE,
         lines=tuple(map(describe_checkup, checkups)),
         tiles=tuple(
             CaseTiles(choice, tuple(_tiles(each)))
@@ -89,6 +90,13 @@ def doctor_overview(
         facts=(run_table([machine], rule, made),),
         notes=(*growth, *dict.fromkeys(note for each in checkups for note in each.notes)),
     )
+
+
+def _headline(checkups: Sequence[Checkup]) -> str:
+    if all(first_within(each, TOLERANCE) is not None for each in checkups):
+        return _FIT
+    is_told = any(math.isfinite(look.change) for each in checkups for look in each.outlook)
+    return "noisy" if is_told else "too few rounds to tell"
 
 
 def _outlook(checkups: Sequence[Checkup]) -> Table:

@@ -31,17 +31,13 @@ def checkups_data(checkups: Sequence[Checkup], tolerance: float) -> Entry:
     return {**whole_page([model]), "tolerance": tolerance}
 
 
-def case_name(checkup: Checkup) -> str:
-    return f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}"
-
-
 def _case_entry(checkup: Checkup) -> Entry:
     told = [RanFigures(latency=each.latency, rounds=each.rounds) for each in checkup.sessions]
     processors = len(checkup.processors or ()) or checkup.cores
     ratio = checkup.ratio
     return {
         "id": f"c{checkup.cores}",
-        "name": case_name(checkup),
+        "name": f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}",
         "word": "",
         "batch": 1 if not told else told[0].latency.batch_size,
         "latency": [latency_entry(each) for each in told],

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
 from pytest_modelperf.profiler.doctor.document import CheckupsJson, dump_checkups
+from pytest_modelperf.profiler.doctor.page import doctor_overview
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.doctor.text import render_checkups
 from pytest_modelperf.profiler.machine.pages import REMEDY
@@ -56,6 +57,17 @@ def test_the_json_of_a_checkup_has_null_for_what_is_no_number() -> None:
     assert checkup["ratio"]["interval"] is None
     assert checkup["spread"] == {"inferences": None, "sessions": 0.0}
     assert checkup["outlook"][0]["detectable"] is None
+
+
+def test_a_page_of_too_few_rounds_calls_no_machine_noisy() -> None:
+    for change, headline in (
+        (0.03, "fit to measure"),
+        (0.5, "noisy"),
+        (math.inf, "too few rounds to tell"),
+    ):
+        looks = (Outlook(rounds=6, seconds=1.0, change=change),)
+        overview = doctor_overview(MACHINE, (replace(CHECKUP, outlook=looks),))
+        assert overview.headline == headline
 
 
 def test_a_table_of_what_would_be_seen_has_no_endless_figure() -> None:
