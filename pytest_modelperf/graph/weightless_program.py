@@ -33,9 +33,10 @@ def draw(note: dict[str, Any], random: np.random.RandomState, count: int) -> Any
     numbers = numbers if is_float else np.rint(numbers)
     # Zeros and subnormal numbers take other times, so their shares are the original ones.
     numbers = np.where(abs(numbers) < least, np.copysign(least, note["mean"] + spread), numbers)
-    chance = random.random_sample(count)
-    numbers[chance < note["zeros"]] = 0
-    numbers[chance >= 1 - note["subnormals"]] = least / 2
+    zeros, subnormals = round(count * note["zeros"]), round(count * note["subnormals"])
+    places = random.permutation(count)[: zeros + subnormals]
+    numbers[places[:zeros]] = 0
+    numbers[places[zeros:]] = least / 2
     return numbers.astype(note["type"])
 
 
@@ -73,6 +74,14 @@ def draw_input(note: dict[str, Any]) -> Any:
     return np.concatenate(list(pieces(note["numbers"]))).reshape(note["shape"])
 
 
+def processor() -> str:
+    """The name of the processor, as far as the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def main(seconds: float = 10) -> None:
     """Run the models of the folder in turn, and print the median of each."""
     import onnxruntime as ort
@@ -100,7 +109,7 @@ def main(seconds: float = 10) -> None:
             session.run(None, feeds)
             times.append(1000 * (time.perf_counter() - start))
     print(f"onnxruntime {ort.__version__}, numpy {np.__version__}, Python", end=" ")
-    print(platform.python_version(), "on", platform.processor() or platform.machine())
+    print(f"{platform.python_version()} on {processor()}, threads: {plan['cores']}")
     for file_name, _, _, times in runs:  # The first inferences warm up.
         kept = times[len(times) // 10 + 1 :]
         print(f"{file_name}: median {statistics.median(kept):.4g} ms of {len(kept)} inferences")
