@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, check_output, written_bytes
@@ -39,11 +40,11 @@ def check_folder(target: str, *, may_replace: bool) -> None:
             f"cannot write {shown}: there is no folder {printable(str(path.parent))}. Make it with "
             f"mkdir -p {shell_path(str(path.parent))}, or give --output another place."
         )
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"cannot write {shown}: {printable(str(parent))} is read-only. Give --output another "
-            "place."
-        )
+    try:
+        # A permission tells less than trying: root has it in places where nothing can be made.
+        Path(mkdtemp(dir=parent)).rmdir()
+    except OSError as error:
+        raise cannot_write(target, error) from error
 
 
 def write_folder(files: Mapping[str, bytes], target: str) -> None:

@@ -14,20 +14,20 @@ def describe_likeness(likening: Likening) -> str:
     ratio = describe_ratio(likening.ratio)
     found = likening.likeness
     if found is Likeness.SAME:
-        return f"The shared model runs like the original one: it takes {ratio} of its time."
+        return f"The shared model runs like the original one: it takes {ratio}."
     if found is Likeness.OTHER_PLAN:
         return (
             "The shared model does not run like the original one: the engine makes another plan of "
-            f"it, for {likening.difference}. It takes {ratio} of the time of the original one."
+            f"it, for {likening.difference}. It takes {ratio}."
         )
     if found is Likeness.OTHER_TIME:
         return (
             "The shared model does not run like the original one: it takes "
-            f"{ratio} of its time, which is more than {_WITHIN} away."
+            f"{ratio}, which is more than {_WITHIN} away."
         )
     return (
-        f"It is not shown that the shared model takes the time of the original one within {_WITHIN}"
-        f": it takes {ratio} of it."
+        f"It is not shown that the shared model takes as long as the original one within {_WITHIN}:"
+        f" it takes {ratio}."
     )
 
 
@@ -41,10 +41,11 @@ def describe_plan(likening: Likening) -> str:
 
 
 def describe_ratio(ratio: Ratio) -> str:
-    """`1.003 times (0.995 to 1.011)`."""
+    """`1.003 times as long (0.995 to 1.011)`."""
+    shown = f"{ratio.value:.3f} times as long"
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.3f} times"
-    return f"{ratio.value:.3f} times ({ratio.low:.3f} to {ratio.high:.3f})"
+        return shown
+    return f"{shown} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
 def describe_times(likening: Likening) -> tuple[str, str]:
@@ -61,7 +62,8 @@ def describe_size(share: Share) -> str:
 
 def describe_method(likening: Likening) -> str:
     return (
-        f"Both ran in turn in {likening.rounds} rounds; intervals hold with "
+        f"Both ran in turn in {likening.rounds} round{'s' if likening.rounds > 1 else ''}; "
+        "intervals hold with "
         f"{100 * CONFIDENCE:g} % confidence."
     )
 
