@@ -25,15 +25,17 @@ from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_f
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
-from pytest_modelperf.comparing.limits import MEMORY
+from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.output_search import SearchedOutputs, search_difference
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
+    FirstDifference,
     Metric,
     OutputChange,
     Verdict,
@@ -165,6 +167,7 @@ class RanCase(Struct, frozen=True):
 
     `judged` is None where no round was needed, because the engine makes the same plan of both.
     `memory` is None where it was not measured; `notes` say why where it was asked for.
+    `first_difference` is where the outputs begin to differ, if that was found.
     """
 
     run: PairRun
@@ -172,6 +175,8 @@ class RanCase(Struct, frozen=True):
     seconds: float
     judged: JudgedRounds | None = None
     memory: Metric | None = None
+    outputs: tuple[OutputChange, ...] = ()
+    first_difference: FirstDifference | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -234,8 +239,27 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
             if gate.tolerances.names(MEMORY):
                 raise
             notes = (f"memory is not compared: {error}",)
+    outputs = _compare_outputs(ran.before, ran.after)
+    searched = _search_outputs(asked, ran, outputs)
     seconds = ran.seconds + time.monotonic() - begun
-    return RanCase(ran, counted, seconds, judged, memory, notes)
+    return RanCase(
+        ran, counted, seconds, judged, memory, outputs, searched.first, (*notes, *searched.notes)
+    )
+
+
+def _search_outputs(
+    asked: PairedCase, ran: PairRun, outputs: Sequence[OutputChange]
+) -> SearchedOutputs:
+    """Where outputs begin to differ that should be the same: by a limit, or of one model."""
+    pair, allowed = asked.pair, asked.gate.tolerances.outputs
+    if not outputs:
+        return SearchedOutputs()
+    if allowed is None:
+        if pair.before.file.sha256() != pair.after.file.sha256():
+            return SearchedOutputs()
+        allowed = DEFAULT_OUTPUTS
+    completed = replace(pair, before=ran.before.model, after=ran.after.model)
+    return search_difference(completed, asked.place, outputs, allowed)
 
 
 def _provider_metrics(ran: PairRun) -> tuple[Metric, ...]:
@@ -255,7 +279,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
     if judged is None:
         kernels = 0 if run.plans is None else run.plans.kernels
         return replace(judge_same_plan(counted, new, kernels, gate, ran.seconds), pair=pair)
-    outputs = _compare_outputs(run.before, run.after)
+    outputs = ran.outputs
     metrics = (*judged.metrics, *_provider_metrics(run))
     if ran.memory is not None:
         metrics = (*metrics, ran.memory)
@@ -267,6 +291,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
         after=side_run(new.measured, metrics),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
+        first_difference=ran.first_difference,
         parts=part_changes(run.plans, judged),
         elsewhere=find_elsewhere(judged),
         notes=(

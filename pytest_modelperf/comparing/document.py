@@ -5,6 +5,7 @@ Their times are in ms and their keys flat; a figure is in a range that a reader 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -13,12 +14,14 @@ from msgspec import Struct
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
+    FirstDifference,
     How,
     KernelCounts,
     LayerChange,
     LayerTypeChange,
     OutputChange,
     PartChange,
+    TensorDifference,
     TimeChange,
     Verdict,
 )
@@ -88,6 +91,31 @@ class OutputJson(Struct, frozen=True, kw_only=True):
     difference: str | None
 
 
+class TensorJson(Struct, frozen=True, kw_only=True):
+    """A tensor inside of both models; `share` is its difference by its largest value before."""
+
+    name: str
+    layer: str
+    op_type: str
+    share: Figure | None
+    max_absolute: float | None
+    largest: float | None
+    difference: str | None
+
+
+class FirstDifferenceJson(Struct, frozen=True, kw_only=True):
+    """Where an output begins to differ by more than `allowed`."""
+
+    allowed: float
+    output: str
+    tensor: TensorJson
+    inputs: tuple[TensorJson, ...]
+    others: tuple[str, ...]
+    fused: bool
+    readers: tuple[str, ...]
+    runs: Count
+
+
 class PartJson(Struct, frozen=True, kw_only=True):
     """Kernels that differ between both sides, with their times in turn."""
 
@@ -125,6 +153,7 @@ class ComparedCaseJson(Struct, frozen=True, kw_only=True):
     layers: tuple[LayerChangeJson, ...]
     reasons: tuple[str, ...]
     outputs: tuple[OutputJson, ...]
+    first_difference: FirstDifferenceJson | None
     notes: tuple[str, ...]
 
 
@@ -170,6 +199,7 @@ def case_comparison_to_json(case: CaseComparison) -> ComparedCaseJson:
         layer_types=tuple(map(_layer_type_change, case.layer_types)),
         layers=tuple(map(_layer_change, case.layers)),
         outputs=outputs_to_json(case.outputs),
+        first_difference=_first_difference(case.first_difference),
         **phase_keys(case.case),
     )
 
@@ -181,6 +211,29 @@ def phase_keys(case: Case) -> dict[str, Any]:
 
 def outputs_to_json(outputs: Sequence[OutputChange]) -> tuple[OutputJson, ...]:
     return tuple(copy_fields(OutputJson, output) for output in outputs)
+
+
+def _first_difference(found: FirstDifference | None) -> FirstDifferenceJson | None:
+    if found is None:
+        return None
+    return copy_fields(
+        FirstDifferenceJson,
+        found,
+        tensor=_tensor(found.tensor),
+        inputs=tuple(map(_tensor, found.inputs)),
+        fused=found.is_fused,
+    )
+
+
+def _tensor(found: TensorDifference) -> TensorJson:
+    share = found.values.share
+    return copy_fields(
+        TensorJson,
+        found.values,
+        layer=found.layer,
+        op_type=found.op_type,
+        share=share if share is not None and math.isfinite(share) else None,
+    )
 
 
 def _elsewhere(time: TimeChange) -> ElsewhereJson:

@@ -34,6 +34,8 @@ _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
 LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs"
 _FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05, SIZE: 0.05}
+# By how much outputs of one model may differ where nobody says it: more than rounding does.
+DEFAULT_OUTPUTS = 0.001
 # The difference of outputs is judged where it is named, for it follows from the weights.
 _NAMED = (*_FIGURE_SHARES, OUTPUTS)
 # The medians of the phases of a generation, by the words of tolerances.

@@ -195,6 +195,41 @@ class OutputChange(Struct, frozen=True, kw_only=True):
         return self.max_absolute / self.largest if self.largest else math.inf
 
 
+class TensorDifference(Struct, frozen=True, kw_only=True):
+    """A tensor inside of a model on both sides; `layer` and `op_type` name the node that makes it.
+
+    `values` tells how far it differs, as of an output.
+    """
+
+    layer: str
+    op_type: str
+    values: OutputChange
+
+    @property
+    def name(self) -> str:
+        return self.values.name
+
+
+class FirstDifference(Struct, frozen=True, kw_only=True):
+    """Where the outputs of two models begin to differ by more than `allowed`.
+
+    `output` is the output that was followed back to `tensor`, and `inputs` are the tensors that the
+    node of `tensor` computes it from, as far as they were compared; none of them differs by more.
+    `others` are nodes between both that could not be told apart. With `is_fused` the difference is
+    gone where the result of `tensor` is an output, which breaks the fusions around it; `readers`
+    are then the layers that read it. `runs` is how often each side ran.
+    """
+
+    allowed: float
+    output: str
+    tensor: TensorDifference
+    inputs: tuple[TensorDifference, ...] = ()
+    others: tuple[str, ...] = ()
+    is_fused: bool = False
+    readers: tuple[str, ...] = ()
+    runs: int = 0
+
+
 class KernelCounts(Struct, frozen=True, kw_only=True):
     """The number of kernels of a part on both sides."""
 
@@ -242,8 +277,9 @@ class CaseComparison(Struct, frozen=True):
     one ran. `before` and `after` are the measurements of the sides; None for a side that did not
     run. `parts` are the kernels that differ, if their times were measured, and `elsewhere` is what
     the whole model shows beyond them. `kernels` are those of both plans as one graph, if their
-    times are known. `baseline_factor` is how long a baseline took compared
-    with when it was recorded on this kind of machine; None if it was not, or did not run.
+    times are known. `first_difference` is where the outputs begin to differ, if that was found.
+    `baseline_factor` is how long a baseline took compared with when it was recorded on this kind of
+    machine; None if it was not, or did not run.
     """
 
     case: Case
@@ -252,6 +288,7 @@ class CaseComparison(Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     layers: tuple[LayerChange, ...] = ()
     outputs: tuple[OutputChange, ...] = ()
+    first_difference: FirstDifference | None = None
     notes: tuple[str, ...] = ()
     rounds: int | None = None
     how: How | None = None

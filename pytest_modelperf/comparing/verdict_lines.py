@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
@@ -26,7 +27,6 @@ from pytest_modelperf.comparing.records import (
     Comparison,
     How,
     Metric,
-    OutputChange,
     PartChange,
     Verdict,
 )
@@ -207,13 +207,8 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
     if method is not None:
         yield "how", method
     yield from _describe_parts(case)
-    if case.outputs and all(is_equal(output) for output in case.outputs):
-        count = len(case.outputs)
-        are = "the output is" if count == 1 else f"all {count} outputs are"
-        yield "outputs", f"{are} equal on the same inputs"
-    for output in case.outputs:
-        if output.difference is not None:
-            yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
+    for line in output_lines(case):
+        yield "outputs", line
     for line in describe_open_tails(case, wording):
         yield "tail", line
     for line in describe_open_starts(case, wording):
@@ -236,11 +231,6 @@ def describe_part(part: PartChange) -> str:
     """`1 Relu became 3 kernels: +0.024 ms (+0.010 … +0.029 ms), measured in place`."""
     what = "; ".join(map(printable, part.reasons)) or "kernels changed"
     return f"{what}: {describe_change(part.time)}, measured in place"
-
-
-def is_equal(output: OutputChange) -> bool:
-    """Whether the output of both models is equal to the bit."""
-    return output.difference is None and output.max_absolute == 0
 
 
 def failure_lines(case: CaseComparison) -> Sequence[str]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
 # numpy's own types: shapes, conditions and counts have these.
-_NUMPY_DTYPES = frozenset({
+NUMPY_DTYPES = frozenset({
     "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
     "uint16", "uint32", "uint64",
 })  # fmt: skip
@@ -330,7 +330,7 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
     """The values of inputs that the user gave and that are small enough to be shapes."""
     values: dict[str, Value] = {}
     for name, spec in bound.values.items():
-        if spec.value is None or prod(spec.shape) > MAX_ELEMENTS or spec.dtype not in _NUMPY_DTYPES:
+        if spec.value is None or prod(spec.shape) > MAX_ELEMENTS or spec.dtype not in NUMPY_DTYPES:
             continue
         filled = np.broadcast_to(np.asarray(spec.value), (prod(spec.shape),))
         values[name] = filled.reshape(spec.shape).astype(spec.dtype)

@@ -79,7 +79,14 @@ def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
 def started_rig(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
     """A rig in a worker of its own, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
-    with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
+    with unchanged(model), alone_at(place), rig_of(model, setup, place) as rig:
+        yield rig
+
+
+@contextmanager
+def rig_of(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
+    """A rig in a worker of its own, which ends with the context."""
+    with start_on(setup, place.case.cores) as worker:
         place.tell("loading")
         workload = make_workload(model, worker)
         with adding_notes(workload.notes):

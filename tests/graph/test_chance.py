@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.graph.chance import find_chance
+from pytest_modelperf.graph.chance import find_chance, find_random
 from tests.support.graph_models import load
 
 _BRANCHES = """<
@@ -80,3 +80,14 @@ def test_random_values_that_decide_no_amount_leave_it_exact(graph: str) -> None:
 @pytest.mark.parametrize("graph", BY_CHANCE.values(), ids=BY_CHANCE)
 def test_random_values_that_decide_an_amount_are_named(graph: str) -> None:
     assert find_chance(load(graph).graph) == "RandomUniform"
+
+
+def test_random_tensors_are_those_that_are_computed_from_random_values() -> None:
+    graph = f"""g (bool c, float[4] x) => (float[4] z, float[4] s) {{
+        r = RandomNormal <shape = [4]> ()
+        s = Sigmoid (x)
+        x2 = Add (s, r)
+        y = If (c) {_BRANCHES.replace("(x)", "(x2)")}
+        z = Add (y, s)
+    }}"""
+    assert find_random(load(graph).graph) == {"r", "x2", "y", "z"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.comparing.difference_text import is_equal
 from pytest_modelperf.comparing.records import CaseComparison, OutputChange
-from pytest_modelperf.comparing.verdict_lines import is_equal
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 

@@ -30,7 +30,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     start_on,
     unchanged,
 )
-from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
+from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs_once
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, has_known_kernels, read_times
 from pytest_modelperf.profiler.pairs.plans import (
     SavedPlan,
@@ -421,7 +421,7 @@ def _tell(
     """The results of the sides of one worker: latency, layers and, if they are read, outputs."""
     rigs = [rig for _, rig in sides]
     models = [model for model, _ in sides]
-    outputs = [_read_outputs(rig) if reads_outputs else None for rig in rigs]
+    outputs = [read_outputs_once(rig) if reads_outputs else None for rig in rigs]
     measured = [_sum_up(rig, rounds) for rig in rigs]
     place.tell("timing layers")
     runs: Sequence[KernelRun | None] = [None] * len(sides)
@@ -458,7 +458,7 @@ def _tell_latency(
     *,
     reads_outputs: bool,
 ) -> RanSide:
-    outputs = _read_outputs(rig) if reads_outputs else None
+    outputs = read_outputs_once(rig) if reads_outputs else None
     known = see_shapes_if_told(model, rig)
     profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
     return RanSide(known, profile, outputs=outputs)
@@ -467,11 +467,3 @@ def _tell_latency(
 def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
     own = [r.before if rig.side == BEFORE else r.after for r in rounds]
     return sum_up(rig, own, 0.0, is_alone=False)
-
-
-def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
-    rig.open()
-    outputs = read_outputs(rig)
-    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
-    rig.close()
-    return outputs

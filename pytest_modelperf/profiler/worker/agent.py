@@ -491,11 +491,13 @@ class Agent:
             )
         return session.prepare_steps(fed.steps, fed.dtypes)
 
-    def do_outputs(self, side: str, max_bytes: int, feed: str = "") -> dict[str, Any] | None:
+    def do_outputs(
+        self, side: str, max_bytes: int, feed: str = "", names: Sequence[str] | None = None
+    ) -> dict[str, Any] | None:
         """The outputs of one inference, by name; None if the engine cannot tell.
 
         Each output has a type, a shape and its bits; the bits are None if they are too many to
-        send. A generation has the inference of `feed`.
+        send. A generation has the inference of `feed`. With `names` only these are sent.
         """
         session = self._sessions[side]
         if not hasattr(session, "read_outputs"):
@@ -505,6 +507,8 @@ class Agent:
             session.prepare(fed.arrays, fed.dtypes)
         outputs: dict[str, Any] = {}
         for name, output in session.read_outputs().items():
+            if names is not None and name not in names:
+                continue
             fits = output.nbytes <= max_bytes and output.dtype.kind in "biufc"
             shape = tuple(map(int, output.shape))
             outputs[name] = (output.dtype.str, shape, output.tobytes() if fits else None)

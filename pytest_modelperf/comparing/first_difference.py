@@ -1,0 +1,238 @@
+"""Where the outputs of two models begin to differ: found by watching tensors, and by halving.
+
+Everything that an output is computed from is cut in the middle: the tensors that cross the cut are
+made outputs on both sides. If none of them differs, the difference begins behind the cut, otherwise
+before it. To watch a tensor breaks the fusions around it; where that ends the difference, it comes
+from a fusion. The search knows no engine: it is given a function that runs both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from pytest_modelperf.comparing.records import FirstDifference, OutputChange, TensorDifference
+from pytest_modelperf.graph.structure import Graph, Node, Tensor
+
+# Runs both sides with these tensors as outputs, and says how far each of them differs.
+Look: TypeAlias = Callable[[Sequence[str]], Mapping[str, OutputChange]]
+
+# Enough to halve any graph; a search whose runs contradict each other ends here.
+MOST_RUNS = 40
+
+
+def pair_tensors(before: Graph, after: Graph) -> Mapping[str, str]:
+    """The tensors of the model before, by the names of their counterparts in the model after.
+
+    Graphs of the same operators in the same order are paired node by node, others by the names of
+    tensors that the same operator makes.
+    """
+    old, new = before.nodes, after.nodes
+    if [node.qualified_op for node in old] == [node.qualified_op for node in new]:
+        return {
+            b.name: a.name
+            for one, other in zip(old, new, strict=True)
+            for a, b in zip(one.outputs, other.outputs, strict=False)
+            if a is not None and b is not None
+        }
+    operators = {t.name: node.qualified_op for node in old for t in node.outputs if t is not None}
+    return {
+        tensor.name: tensor.name
+        for node in new
+        for tensor in node.outputs
+        if tensor is not None and operators.get(tensor.name) == node.qualified_op
+    }
+
+
+class Sight(Struct, frozen=True):
+    """What can be seen of two models: the `look`, the tensors that it can see, how many bytes."""
+
+    look: Look
+    tensors: Sequence[Tensor]
+    most_bytes: int
+
+
+def find_first_difference(
+    graph: Graph, output: str, allowed: float, sight: Sight
+) -> FirstDifference | None:
+    """The first tensor on the way to this output that differs by more than `allowed`.
+
+    None for an output that no node makes, or if the difference was not seen again.
+    """
+    producers = {t.name: node for node in graph.nodes for t in node.outputs if t is not None}
+    if output not in producers:
+        return None
+    sizes = {tensor.name: tensor.nbytes or 0 for tensor in sight.tensors}
+    places = {node.id: place for place, node in enumerate(graph.nodes)}
+    return _Search(graph, producers, places, allowed, sight, sizes).search(output)
+
+
+def differs(change: OutputChange, allowed: float) -> bool:
+    """Whether it is known to differ by more than this share of its largest value."""
+    return change.is_other or (change.share is not None and change.share > allowed)
+
+
+class _Search(Struct):
+    """One search; it remembers which tensors are the same, and which could not be compared."""
+
+    graph: Graph
+    producers: Mapping[str, Node]
+    places: Mapping[str, int]
+    allowed: float
+    sight: Sight
+    sizes: Mapping[str, int]
+    same: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    runs: int = 0
+
+    def search(self, output: str) -> FirstDifference | None:
+        high = output
+        seen = self._see((output,))
+        if output in seen and not differs(seen[output], self.allowed):
+            return None
+        while self.runs < MOST_RUNS:
+            region = self._region(high)
+            cut = self._cut(region, high)
+            if not cut:
+                found = self._confirm(output, high, region)
+                if not isinstance(found, str):
+                    return found
+                high = found
+                continue
+            seen = self._see((*cut, high))
+            first = self._first_different(cut, seen)
+            if first is not None:
+                high = first
+            elif high in seen and not differs(seen[high], self.allowed):
+                return self._fused(output, high, cut)
+            self.same |= {n for n in cut if n in seen and not differs(seen[n], self.allowed)}
+        return None
+
+    def _region(self, high: str) -> list[Node]:
+        """The nodes that a tensor is computed by from tensors that are the same, in their order."""
+        found: dict[str, Node] = {}
+        waiting = [self.producers[high]]
+        while waiting:
+            node = waiting.pop()
+            if node.id in found:
+                continue
+            found[node.id] = node
+            waiting += [
+                self.producers[name]
+                for name in _read_by(node)
+                if name in self.producers and name not in self.same
+            ]
+        return sorted(found.values(), key=lambda node: self.places[node.id])
+
+    def _cut(self, region: Sequence[Node], high: str) -> tuple[str, ...]:
+        """What crosses the region near its middle, as few bytes as possible; empty if nothing."""
+        last_use = {name: place for place, node in enumerate(region) for name in _read_by(node)}
+        middle = (len(region) - 2) / 2
+        live: set[str] = set()
+        best: tuple[tuple[bool, int, float], tuple[str, ...]] | None = None
+        for place, node in enumerate(region[:-1]):
+            made = {tensor.name for tensor in node.outputs if tensor is not None}
+            live = {name for name in live | made if last_use.get(name, -1) > place}
+            watched = live & self.sizes.keys() - self.same - self.unknown - {high}
+            size = sum(self.sizes[name] for name in watched)
+            if not watched or size > self.sight.most_bytes:
+                continue
+            away = abs(place - middle)
+            rank = (away > len(region) / 4, size, away)
+            if best is None or rank < best[0]:
+                best = rank, tuple(sorted(watched, key=self._place))
+        return () if best is None else best[1]
+
+    def _confirm(
+        self, output: str, high: str, region: Sequence[Node]
+    ) -> FirstDifference | str | None:
+        """The found tensor with those that its node reads; the name of one that differs as well."""
+        node = self.producers[high]
+        inputs = tuple(
+            name
+            for name in dict.fromkeys(_read_by(node))
+            if name in self.sizes and name not in self.unknown
+        )
+        if sum(self.sizes[name] for name in inputs) > self.sight.most_bytes:
+            inputs = ()
+        seen = self._see((*inputs, high))
+        earlier = self._first_different(inputs, seen)
+        if earlier is not None:
+            self.same.discard(earlier)
+            return earlier
+        if high not in seen:
+            return None
+        if not differs(seen[high], self.allowed):
+            return self._fused(output, high, inputs) if inputs else None
+        return FirstDifference(
+            allowed=self.allowed,
+            output=output,
+            tensor=self._tensor(seen[high]),
+            inputs=tuple(self._tensor(seen[name]) for name in inputs if name in seen),
+            others=tuple(map(_layer, region[:-1])),
+            runs=self.runs,
+        )
+
+    def _fused(self, output: str, high: str, watched: Sequence[str]) -> FirstDifference:
+        """The tensor that ends the difference where it is an output: one of these, or the first."""
+        seen: Mapping[str, OutputChange] = {}
+        while len(watched) > 1 and self.runs < MOST_RUNS:
+            middle = len(watched) // 2
+            for half in (watched[:middle], watched[middle:]):
+                seen = self._see((*half, high))
+                if high in seen and not differs(seen[high], self.allowed):
+                    watched = half
+                    break
+            else:
+                break
+        name = watched[0]
+        if name not in seen:
+            seen = self._see((name, high))
+        readers = [node for node in self.graph.nodes if name in _read_by(node)]
+        return FirstDifference(
+            allowed=self.allowed,
+            output=output,
+            tensor=self._tensor(seen.get(name, OutputChange(name=name))),
+            is_fused=True,
+            readers=tuple(f"{_layer(node)} ({node.qualified_op})" for node in readers),
+            runs=self.runs,
+        )
+
+    def _see(self, names: Sequence[str]) -> Mapping[str, OutputChange]:
+        """What a run shows of these tensors; the others cannot be compared."""
+        self.runs += 1
+        found = self.sight.look(names)
+        seen = {
+            name: found[name]
+            for name in names
+            if name in found and (found[name].is_other or found[name].share is not None)
+        }
+        self.unknown.update(name for name in names if name not in seen)
+        return seen
+
+    def _first_different(
+        self, names: Iterable[str], seen: Mapping[str, OutputChange]
+    ) -> str | None:
+        found = [name for name in names if name in seen and differs(seen[name], self.allowed)]
+        return min(found, key=self._place, default=None)
+
+    def _place(self, name: str) -> int:
+        return self.places[self.producers[name].id]
+
+    def _tensor(self, change: OutputChange) -> TensorDifference:
+        node = self.producers[change.name]
+        return TensorDifference(layer=_layer(node), op_type=node.qualified_op, values=change)
+
+
+def _layer(node: Node) -> str:
+    return node.name or node.id
+
+
+def _read_by(node: Node) -> tuple[str, ...]:
+    """The tensors that a node computes from, with those that its bodies read from outside."""
+    inner = [each for body in node.bodies.values() for each in body.walk()]
+    return tuple(
+        tensor.name for each in (node, *inner) for tensor in each.inputs if tensor is not None
+    )

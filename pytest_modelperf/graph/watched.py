@@ -1,0 +1,39 @@
+"""A copy of a model that returns tensors inside of it as well, and which tensors can be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from onnx import TensorProto, ValueInfoProto
+
+from pytest_modelperf.graph.load import NUMPY_DTYPES, BoundModel
+from pytest_modelperf.graph.model_file import DATA_TYPES
+from pytest_modelperf.graph.runnable import as_it_runs
+from pytest_modelperf.graph.stream import restored_chunks, write_chunks
+from pytest_modelperf.graph.structure import Tensor
+
+
+def can_be_watched(tensor: Tensor | None) -> bool:
+    """Whether a run can return this tensor as an array of numpy; constants are not worth it."""
+    return tensor is not None and not tensor.is_constant and tensor.dtype in NUMPY_DTYPES
+
+
+def write_watched_model(bound: BoundModel, names: Iterable[str], path: Path) -> None:
+    """Write the model as it has to run, with these tensors as further outputs.
+
+    Weights in external data stay in the folder of the model.
+    """
+    proto = as_it_runs(bound)
+    present = {output.name for output in proto.graph.output}
+    for name in names:
+        if name not in present:
+            proto.graph.output.append(_typed(bound.tensors[name]))
+    write_chunks(bound.file, path, restored_chunks(proto, bound.file, "with more outputs"))
+
+
+def _typed(tensor: Tensor) -> ValueInfoProto:
+    """The tensor with its type, but without its shape, which may be that of one case alone."""
+    value = ValueInfoProto(name=tensor.name)
+    value.type.tensor_type.elem_type = DATA_TYPES.get(tensor.dtype or "", TensorProto.UNDEFINED)
+    return value
