@@ -7,6 +7,7 @@ from msgspec import Struct
 from pytest_modelperf.bisect.records import (
     Answer,
     Bisect,
+    BisectFigure,
     BisectStep,
     LeftOut,
     RangeKind,
@@ -18,7 +19,9 @@ from pytest_modelperf.comparing.document import (
     Interval,
     case_comparison_to_json,
 )
+from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.files.documents import Figure
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
 
@@ -44,6 +47,7 @@ class BisectStepJson(Struct, frozen=True, kw_only=True):
     same_model: bool
     rounds: int | None
     attempts: int
+    outputs: Figure | None
     seconds: float
     failure: str | None
 
@@ -78,6 +82,7 @@ class BisectJson(Struct, frozen=True, kw_only=True):
     bad: VersionJson
     versions: tuple[VersionJson, ...]
     left_out: tuple[LeftOut, ...]
+    judges: BisectFigure
     tolerance: float
     level: float
     seconds: float
@@ -115,16 +120,18 @@ def _step(step: BisectStep) -> BisectStepJson:
     metric = step.metric
     judged = step.judged
     comparison = None if judged is None else judged.comparison
+    is_exact = metric is not None and metric.name == OUTPUTS
     return copy_fields(
         BisectStepJson,
         step,
+        outputs=step.output_share,
         version=step.version.name,
         against=step.against.name,
-        ratio=None if judged is None else judged.ratio,
+        ratio=None if judged is None or is_exact else judged.ratio,
         interval=None if metric is None else metric.interval,
         confidence=None if metric is None else metric.confidence,
-        before_ms=None if metric is None else metric.before,
-        after_ms=None if metric is None else metric.after,
+        before_ms=None if metric is None or is_exact else metric.before,
+        after_ms=None if metric is None or is_exact else metric.after,
         same_model=step.is_same_model,
         rounds=None if comparison is None else comparison.rounds,
         failure=step.reason,

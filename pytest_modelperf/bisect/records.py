@@ -6,6 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 
 
@@ -14,6 +15,13 @@ class RangeKind(str, Enum):
 
     RELEASES = "releases"
     COMMITS = "commits"
+
+
+class BisectFigure(str, Enum):
+    """What two versions are compared by."""
+
+    LATENCY = "latency"
+    OUTPUTS = "outputs"
 
 
 class Version(Struct, frozen=True):
@@ -62,7 +70,7 @@ class Answer(str, Enum):
 
 
 class Judged(Struct, frozen=True):
-    """The ratio of the median latencies of two versions.
+    """The ratio of the median latencies of two versions, or how far their outputs are apart.
 
     `metric` is None if both are the same model.
     """
@@ -98,12 +106,18 @@ class BisectStep(Struct, frozen=True, kw_only=True):
         return None if self.judged is None else self.judged.metric
 
     @property
+    def output_share(self) -> float | None:
+        """How far outputs differ, as a share of their largest value; None if that is not known."""
+        metric = self.metric
+        return metric.after if metric is not None and metric.name == OUTPUTS else None
+
+    @property
     def is_same_model(self) -> bool:
         return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
 
 
 class Regression(Struct, frozen=True, kw_only=True):
-    """A step of the latency between two versions.
+    """A step of the latency, or a change of the outputs, between two versions.
 
     `before` and `after` compare both versions with the good end of the search; `before` is None if
     `last_good` is that end. `pair` compares them with one another; None if that could not be
@@ -152,6 +166,7 @@ class Bisect(Struct, frozen=True, kw_only=True):
     tolerance: float
     level: float
     seconds: float
+    judges: BisectFigure = BisectFigure.LATENCY
 
     @property
     def verdict(self) -> Verdict | None:

@@ -12,7 +12,15 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.records import Answer, BisectStep, Judged, Regression, Search, Version
+from pytest_modelperf.bisect.records import (
+    Answer,
+    BisectFigure,
+    BisectStep,
+    Judged,
+    Regression,
+    Search,
+    Version,
+)
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.comparing.records import Verdict
@@ -24,7 +32,7 @@ ATTEMPTS = 2
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """The question to a judge: whether the second version is slower than `allowed`.
+    """The question to a judge: whether the second version is worse by more than `allowed`.
 
     `level` bounds the chance of either wrong answer. `attempt` counts from 0; a later one has more
     time. `number` and `planned` say where the search stands.
@@ -47,11 +55,20 @@ class Judge(Protocol):
 
 
 class SearchRule(Struct, frozen=True, kw_only=True):
-    """The allowed slowdown, the chance of a wrong answer, and whether one regression is enough."""
+    """The allowed change, the chance of a wrong answer, and whether one regression is enough.
+
+    `judges` is what is compared. Outputs are exact: each version is held against the tolerance
+    itself, and none is asked twice.
+    """
 
     tolerance: float = DEFAULT_TOLERANCE
     level: float = RUN_LEVEL
     finds_all: bool = False
+    judges: BisectFigure = BisectFigure.LATENCY
+
+    @property
+    def is_exact(self) -> bool:
+        return self.judges is BisectFigure.OUTPUTS
 
 
 def find_regressions(
@@ -60,7 +77,7 @@ def find_regressions(
     rule: SearchRule,
     clock: Callable[[], float] = time.monotonic,
 ) -> Search:
-    """Find the versions that made a model slower, between a good end and a bad end.
+    """Find the versions that made a model worse, between a good end and a bad end.
 
     An error of the first comparison is raised: without it there is nothing to look for. Versions
     that cannot be compared later are stepped around.
@@ -74,7 +91,7 @@ def find_regressions(
         searches += 1
         share = series_share(searches) if rule.finds_all else 1.0
         levels = SearchLevels(bad - good + 1, rule.level * share)
-        halving = _Halving(versions, judge, rule.tolerance, levels, clock, steps)
+        halving = _Halving(versions, judge, rule, levels, clock, steps)
         regression = halving.search(good, bad)
         if regression is not None:
             found.append(regression)
@@ -94,7 +111,7 @@ class _Halving(Struct):
 
     versions: Sequence[Version]
     judge: Judge
-    tolerance: float
+    rule: SearchRule
     levels: SearchLevels
     clock: Callable[[], float]
     steps: list[BisectStep]
@@ -103,10 +120,11 @@ class _Halving(Struct):
     def search(self, good: int, bad: int) -> Regression | None:
         """The regression between these; None where the ends are not shown to differ."""
         is_pair = bad - good == 1
-        ends = self._compare(good, bad, self.tolerance, has_details=is_pair)
+        ends = self._compare(good, bad, self.rule.tolerance, has_details=is_pair)
         if ends.answer is not Answer.BAD or ends.judged is None:
             return None
-        middle = middle_change(ends.judged.ratio)
+        exact = self.rule.tolerance if self.rule.is_exact else None
+        middle = middle_change(ends.judged.ratio) if exact is None else exact
         low, high, open_between = good, bad, set[int]()
         known = {bad: ends}
         while left := [place for place in range(low + 1, high) if place not in open_between]:
@@ -119,7 +137,9 @@ class _Halving(Struct):
                 high = place
             else:
                 open_between.add(place)
-        pair = ends if is_pair else self._compare(low, high, self.tolerance, has_details=True)
+        pair = ends
+        if not is_pair:
+            pair = self._compare(low, high, self.rule.tolerance, has_details=True)
         return Regression(
             last_good=self.versions[low],
             first_bad=self.versions[high],
@@ -144,9 +164,10 @@ class _Halving(Struct):
             planned=len(self.steps) + 1 + max(self.levels.planned - self.asked, 0),
         )
         attempts, judged, reason = 1, None, None
+        most = 1 if self.rule.is_exact else ATTEMPTS
         try:
             judged = self.judge(question)
-            while judged.verdict is Verdict.INCONCLUSIVE and attempts < ATTEMPTS:
+            while judged.verdict is Verdict.INCONCLUSIVE and attempts < most:
                 judged = self.judge(replace(question, attempt=attempts))
                 attempts += 1
         except ChangedModelError:

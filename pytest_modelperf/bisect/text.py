@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pytest_modelperf.bisect.records import (
     Answer,
     Bisect,
+    BisectFigure,
     BisectStep,
     RangeKind,
     Regression,
@@ -15,6 +16,7 @@ from pytest_modelperf.bisect.records import (
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.case_text import write_findings
 from pytest_modelperf.comparing.figures import format_change, format_figure, format_interval
+from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.report.page import Page, PageStyle, write_items
@@ -29,6 +31,10 @@ _COLORS = {
     Answer.FAILED: "yellow",
 }
 _TIME = "latency_p50"
+_COLUMNS = {
+    BisectFigure.LATENCY: ("p50", "change", "interval", "limit", "rounds"),
+    BisectFigure.OUTPUTS: ("outputs", "limit"),
+}
 _LISTED = 8
 
 
@@ -61,9 +67,12 @@ def describe_answer(bisect: Bisect) -> str:
     search = bisect.search
     if search.regressions:
         names = ", ".join(_culprit(each) for each in search.regressions)
-        return f"slower {_by(bisect)} {names}"
+        what = "other outputs" if _is_of_outputs(bisect) else "slower"
+        return f"{what} {_by(bisect)} {names}"
     ends = search.ends
     bad, good = _label(ends.version), short_name(ends.against)
+    if _is_of_outputs(bisect) and search.verdict is not Verdict.UNCHANGED:
+        return _headline_of_outputs(bisect)
     change = f"{describe_change(ends)}, allowed {100 * bisect.tolerance:+.4g} %"
     if search.verdict is Verdict.INCONCLUSIVE:
         return f"inconclusive: whether {bad} is slower than {good} is not shown: {change}"
@@ -74,10 +83,28 @@ def describe_answer(bisect: Bisect) -> str:
     return f"{bad} is not slower than {good}: {change}"
 
 
+def _headline_of_outputs(bisect: Bisect) -> str:
+    """The answer for ends whose outputs are not shown to differ."""
+    ends = bisect.search.ends
+    both = f"the outputs of {_label(ends.version)} and {short_name(ends.against)}"
+    if bisect.search.verdict is Verdict.INCONCLUSIVE:
+        return f"inconclusive: {both} cannot be compared"
+    return f"{both} {describe_change(ends)}, allowed {_percent(bisect.tolerance)}"
+
+
+def _is_of_outputs(bisect: Bisect) -> bool:
+    return bisect.judges is BisectFigure.OUTPUTS
+
+
+def _percent(share: float) -> str:
+    return format_figure(OUTPUTS, share)
+
+
 def doubt_of(bisect: Bisect, wording: Wording) -> str | None:
     """Advice that would decide inconclusive ends."""
     judged = bisect.search.ends.judged
-    if judged is None or judged.comparison is None or judged.verdict is not Verdict.INCONCLUSIVE:
+    is_open = judged is not None and judged.verdict is Verdict.INCONCLUSIVE
+    if judged is None or judged.comparison is None or not is_open or _is_of_outputs(bisect):
         return None
     return describe_doubt(judged.comparison, wording)
 
@@ -108,7 +135,12 @@ def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
     if found.pair is not None:
         names = f"{short_name(found.first_bad)} against {short_name(found.last_good)}"
         told = f"{names}: {describe_change(found.pair)}"
-        if found.is_gradual:
+        if found.is_gradual and _is_of_outputs(bisect):
+            told += (
+                f"; that is not more than {_percent(bisect.tolerance)}, so the outputs changed in "
+                "several versions"
+            )
+        elif found.is_gradual:
             told += (
                 f"; that is not shown to be more than {100 * bisect.tolerance:+.4g} %, so the time "
                 "grew in several versions"
@@ -117,10 +149,12 @@ def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
 
 
 def describe_change(step: BisectStep) -> str:
-    """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`."""
+    """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`, or `differ by 3.1 %`."""
     if step.is_same_model:
         return "the same model"
     metric = step.metric
+    if metric is not None and metric.name == OUTPUTS:
+        return _output_change(step)
     if metric is None or metric.ratio is None:
         return "unknown"
     text = format_change(metric)
@@ -131,6 +165,15 @@ def describe_change(step: BisectStep) -> str:
     return f"{text} ({level}interval {interval})"
 
 
+def _output_change(step: BisectStep) -> str:
+    """How far the outputs of a step are apart."""
+    share = step.output_share
+    if share is None:
+        is_open = step.answer is Answer.INCONCLUSIVE
+        return "cannot be compared" if is_open else "differ in more than their values"
+    return f"differ by {_percent(share)}" if share else "are equal"
+
+
 def step_table(bisect: Bisect) -> Table:
     is_commits = bisect.range.kind is RangeKind.COMMITS
     columns = [
@@ -138,33 +181,42 @@ def step_table(bisect: Bisect) -> Table:
         Column("commit" if is_commits else "version", is_text=True, least=10),
         Column("answer", is_text=True, least=12, is_verdict=True),
         Column("against", is_text=True, least=10),
-        Column("p50"),
-        Column("change"),
-        Column("interval"),
-        Column("limit"),
-        Column("rounds"),
+        *map(Column, _COLUMNS[bisect.judges]),
         Column("time"),
     ]
     if is_commits:
         columns.append(Column("subject", is_text=True, is_spare=True))
     steps = bisect.search.steps
-    return Table("", tuple(columns), tuple(_row(n, s, is_commits) for n, s in enumerate(steps, 1)))
+    figures = _output_figures if _is_of_outputs(bisect) else _time_figures
+    rows = (
+        (
+            str(number),
+            short_name(step.version),
+            step.answer.value,
+            short_name(step.against),
+            *figures(step),
+            f"{step.seconds:.0f} s",
+            *([printable(step.version.title)] if is_commits else []),
+        )
+        for number, step in enumerate(steps, 1)
+    )
+    return Table("", tuple(columns), tuple(rows))
 
 
-def _row(number: int, step: BisectStep, is_commits: bool) -> tuple[str, ...]:  # noqa: FBT001  # one caller
-    metric = step.metric
+def _output_figures(step: BisectStep) -> tuple[str, ...]:
+    """The cells of `outputs` and `limit`."""
+    shown = "" if step.judged is None else _output_change(step).removeprefix("differ by ")
+    return "same model" if step.is_same_model else shown, _percent(step.allowed)
+
+
+def _time_figures(step: BisectStep) -> tuple[str, ...]:
+    """The cells of `p50`, `change`, `interval`, `limit` and `rounds`."""
     comparison = None if step.judged is None else step.judged.comparison
     rounds = None if comparison is None else comparison.rounds
     return (
-        str(number),
-        short_name(step.version),
-        step.answer.value,
-        short_name(step.against),
-        *_figures(metric, step),
+        *_figures(step.metric, step),
         f"{100 * step.allowed:+.1f} %",
         "" if rounds is None else f"{rounds}",
-        f"{step.seconds:.0f} s",
-        *([printable(step.version.title)] if is_commits else []),
     )
 
 
@@ -194,14 +246,20 @@ def note_lines(bisect: Bisect, wording: Wording) -> Iterator[str]:
     if open_steps:
         names = shorten_list([short_name(s.version) for s in open_steps], _LISTED)
         longer = wording.names["max_seconds"]
-        yield f"inconclusive, also with more time: {names}; {longer} gives each step more"
+        yield (
+            f"outputs that could not be compared: {names}"
+            if _is_of_outputs(bisect)
+            else f"inconclusive, also with more time: {names}; {longer} gives each step more"
+        )
     if search.regressions and not search.is_whole:
-        yield "other regressions in the range were not looked for: --all finds them"
+        what = "changes" if _is_of_outputs(bisect) else "regressions"
+        yield f"other {what} in the range were not looked for: --all finds them"
     count = f"{len(search.steps)} step{'s' if len(search.steps) != 1 else ''}"
-    yield (
-        f"{count} in {bisect.seconds:.0f} s; the chance that one of them gives a wrong answer is "
-        f"at most {100 * bisect.level:g} %"
-    )
+    told = f"{count} in {bisect.seconds:.0f} s"
+    if not _is_of_outputs(bisect):
+        level = f"{100 * bisect.level:g} %"
+        told += f"; the chance that one of them gives a wrong answer is at most {level}"
+    yield told
 
 
 def _label(version: Version) -> str:

@@ -11,11 +11,12 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.records import Bisect, Judged, Version, VersionRange
+from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, Version, VersionRange
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
 from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_outputs import compare_outputs_of
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.limits import OUTPUTS, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.environments.making import make_environment
@@ -31,7 +32,8 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 
 # The time of the second attempt, relative to that of the first.
 _MORE_TIME = 4.0
-_MEDIAN, _METRIC = 50.0, "latency_p50"
+_MEDIAN = 50.0
+_METRICS = {BisectFigure.LATENCY: "latency_p50", BisectFigure.OUTPUTS: OUTPUTS}
 
 # Compares the two versions of a question with the time and the level that the question gives.
 CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
@@ -55,9 +57,9 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
 def run_bisect(
     asked: BisectRequest, compare: CompareVersions, watch: Watch = lambda _: None
 ) -> Bisect:
-    """Finds the versions between both ends that made the model slower."""
+    """Finds the versions between both ends that made the model worse."""
     begun = time.monotonic()
-    judge = _DuetJudge(compare, watch)
+    judge = _Judge(compare, watch, _METRICS[asked.rule.judges])
     search = find_regressions(asked.range.versions, judge, asked.rule)
     return Bisect(
         model=asked.model,
@@ -68,6 +70,7 @@ def run_bisect(
         tolerance=asked.rule.tolerance,
         level=asked.rule.level,
         seconds=time.monotonic() - begun,
+        judges=asked.rule.judges,
     )
 
 
@@ -124,11 +127,31 @@ def telling(watch: Watch) -> Callable[[str], None]:
     return tell
 
 
-class _DuetJudge(Struct):
-    """Answers each question by a duet."""
+def compare_outputs_here(asked: BisectRequest, open_side: OpenSide) -> CompareVersions:
+    """Compares the outputs of two versions by one inference of each on this machine."""
+
+    def compare(question: Question, watch: Watch) -> Comparison:
+        tell = telling(watch)
+        with open_side(question.good, tell) as good, open_side(question.other, tell) as other:
+            return compare_outputs_of(
+                good,
+                other,
+                asked.request,
+                question.allowed,
+                asked.extensions,
+                watch,
+                searches=question.has_details,
+            )
+
+    return compare
+
+
+class _Judge(Struct):
+    """Answers each question by a comparison, in which this metric decides."""
 
     compare: CompareVersions
     watch: Watch
+    metric: str
     # As the comparisons name it: the model of a commit need not lie in the work tree.
     case_id: str = ""
 
@@ -145,7 +168,7 @@ class _DuetJudge(Struct):
 
         (case,) = self.compare(question, see).cases
         self.case_id = case.id
-        return _judged(case, question)
+        return _judged(case, question, self.metric)
 
 
 def setup_at(setup: Setup, attempt: int) -> Setup:
@@ -175,7 +198,7 @@ def gate_for(question: Question, setup: Setup) -> Gate:
     )
 
 
-def _judged(case: CaseComparison, question: Question) -> Judged:
+def _judged(case: CaseComparison, question: Question, name: str) -> Judged:
     if case.failure is not None:
         raise MeasureError(
             f"{question.good.label} and {question.other.label} could not be compared: "
@@ -183,7 +206,7 @@ def _judged(case: CaseComparison, question: Question) -> Judged:
         )
     if case.outcome is not None:
         return Judged(case.outcome, None, case)
-    metric = next(metric for metric in case.metrics if metric.name == _METRIC)
+    metric = next(metric for metric in case.metrics if metric.name == name)
     return Judged(metric.verdict, metric, case)
 
 

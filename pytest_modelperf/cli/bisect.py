@@ -1,4 +1,6 @@
-"""`modelperf bisect`: finds the release of an engine, or the commit, that made a model slower.
+"""`modelperf bisect`: finds the release of an engine, or the commit, that made a model worse.
+
+Worse is slower, or with `--outputs` other outputs.
 
 A test may give click's context a function that bisects in place of `run_bisect`.
 """
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
 
 _WORSE = 1
+# `comparing.limits.DEFAULT_OUTPUTS`, as it is typed: the help must not import what compares.
+_ROUNDING = "0.001"
 
 
 class RangeOptions(Struct, frozen=True):
@@ -69,7 +73,7 @@ class RangeOptions(Struct, frozen=True):
             )
 
 
-@click.command(short_help="Find the version that made a model slower.")
+@click.command(short_help="Find the version that made a model slower or changed its outputs.")
 @click.argument("model", type=click.Path())
 @click.option("--good", metavar="VERSION", help="The release of the engine that is fast.")
 @click.option("--bad", metavar="VERSION", help="The release of the engine that is slow.")
@@ -97,6 +101,15 @@ class RangeOptions(Struct, frozen=True):
     show_default=True,
     help="How much slower a version may be: 0.03 is 3 %.",
 )
+@click.option(
+    "--outputs",
+    "outputs_tolerance",
+    metavar="SHARE",
+    is_flag=False,
+    flag_value=_ROUNDING,
+    help="Search for other outputs, with nothing timed. They may differ by this share of their "
+    f"largest value.  [default if no SHARE is given: {_ROUNDING}]",
+)
 @setting_option(BATCH_SIZE, metavar="N", help="batch size")
 @setting_option(CORES, metavar="N", help="core count")
 @one_size_options
@@ -120,6 +133,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     searched: RangeOptions,
     finds_all: bool,
     tolerance: str,
+    outputs_tolerance: str | None,
     plugins: tuple[str, ...],
     cases: CaseSpec,
     measuring: MeasuringSettings,
@@ -130,22 +144,33 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
 
     Each release gets an environment of its own, which is made once and kept. Each version runs in
     turn with the good one, and the range is halved until two neighbours are left. Exit code 1 if
-    the bad end is slower than the good one.
+    the bad end is slower than the good one. With --outputs, what is compared is the outputs of one
+    inference of each.
 
     \b
     modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1
     modelperf bisect model.onnx --engine openvino --good 2024.6.0 --bad 2025.3.0 --all
     modelperf bisect model.onnx --commits v1.0..HEAD --json bisect.json --html bisect.html
+    modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1 --outputs 0.01
     modelperf bisect model.onnx --commits v1.0..HEAD --cluster tcp://scheduler:8786
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
     place.check()
+    from pytest_modelperf.bisect.records import BisectFigure
     from pytest_modelperf.bisect.search import SearchRule
     from pytest_modelperf.bisect.version_duets import BisectRequest, require_one_case
     from pytest_modelperf.comparing.limits import read_share
 
-    rule = SearchRule(tolerance=read_share(tolerance, "--tolerance"), finds_all=finds_all)
+    if outputs_tolerance is None:
+        rule = SearchRule(tolerance=read_share(tolerance, "--tolerance"), finds_all=finds_all)
+    else:
+        _check_outputs(place)
+        rule = SearchRule(
+            tolerance=read_share(outputs_tolerance, "--outputs"),
+            finds_all=finds_all,
+            judges=BisectFigure.OUTPUTS,
+        )
     extensions = load_extensions(plugins)
     request = request_of(cases)
     require_one_case(request)
@@ -161,6 +186,19 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     _show(result, outputs, is_shown=is_shown)
     if result.search.regressions:
         raise SystemExit(_WORSE)
+
+
+def _check_outputs(place: ClusterOptions) -> None:
+    """UsageError if an option about times is given, or another machine."""
+    timed = ("tolerance", "max_seconds")
+    given = [f"--{name.replace('_', '-')}" for name in timed if is_given(name)]
+    if given:
+        raise UsageError(
+            f"{given[0]} is about times, and --outputs compares what a model answers: leave out "
+            "one of them. --outputs takes how far outputs may differ, as in --outputs 0.01."
+        )
+    if place.is_given:
+        raise UsageError("--outputs runs on this machine: leave out --cluster.")
 
 
 def _setup(setup: Setup) -> Setup:
@@ -205,6 +243,7 @@ def _bisect_here(
     from pytest_modelperf.bisect.version_duets import (
         commit_sides,
         compare_here,
+        compare_outputs_here,
         release_sides,
         run_bisect,
     )
@@ -215,7 +254,8 @@ def _bisect_here(
         else release_sides(asked.model, package, asked.setup)
     )
     with shown_progress() as progress:
-        return (run or run_bisect)(asked, compare_here(asked, open_side), progress)
+        compare = compare_outputs_here if asked.rule.is_exact else compare_here
+        return (run or run_bisect)(asked, compare(asked, open_side), progress)
 
 
 def _bisect_on_cluster(

@@ -29,7 +29,7 @@ from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.output_search import SearchedOutputs, search_difference
-from pytest_modelperf.comparing.paired_case import PairedCase
+from pytest_modelperf.comparing.paired_case import PairedCase, bind_pairs
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import (
@@ -49,7 +49,6 @@ from pytest_modelperf.comparing.stored_case import (
     settle_equal,
 )
 from pytest_modelperf.errors import MeasureError, Remedy, UsageError
-from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import UnknownMemoryError
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -57,12 +56,7 @@ from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_fac
 from pytest_modelperf.profiler.pairs.run import PairRun, RanSide, Wanted, run_pair
 from pytest_modelperf.profiler.prepare import Model, Pair, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.profiler.request import (
-    ProfileRequest,
-    request_of_each,
-    require_equal_batches,
-    require_equal_phases,
-)
+from pytest_modelperf.profiler.request import ProfileRequest
 
 
 class Details(enum.Enum):
@@ -95,7 +89,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     details: Details = Details.ALWAYS,
 ) -> Comparison:
     """Every case of two models, side by side; one that fails says why, and the next is compared."""
-    pairs = _bind_pairs(before, after, request, extensions or Extensions())
+    pairs = bind_pairs(before, after, request, extensions or Extensions())
     total = len(pairs) * len(request.cores)
     old_facts = before.facts or read_facts(pairs[0].before, total, watch)
     new_facts = read_facts(pairs[0].after, total, watch)
@@ -132,22 +126,6 @@ def _settle(before: Side, pair: PairOf[Model], gate: Gate, place: CasePlace) -> 
     if before.baseline is None:
         return settle_equal(pair, gate, place)
     return settle(before, pair.after, pair.after_setup, gate, place)
-
-
-def _bind_pairs(
-    before: Side, after: Side, request: ProfileRequest, extensions: Extensions
-) -> list[PairOf[Model]]:
-    """Both models at each set of dimensions of the request."""
-    files = open_model(before.source), open_model(after.source)
-    requests = request_of_each(request, files)
-    bindings = [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
-    require_equal_phases(files, bindings)
-    models = [
-        [Model.bind(file, binding, own, extensions) for binding in each]
-        for file, own, each in zip(files, requests, bindings, strict=True)
-    ]
-    require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
-    return [PairOf(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
 
 
 def _require_can_run_apart(before: Side, pair: PairOf[Model], case: Case) -> None:

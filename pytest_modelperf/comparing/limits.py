@@ -211,6 +211,10 @@ class Tolerances(Struct, frozen=True):
             shares[DEFAULT_TAIL] = max(given[phase], DEFAULT_TAIL_TOLERANCE)
         return replace(self, shares=tuple(sorted(shares.items())), phases=())
 
+    def without(self, name: str) -> Tolerances:
+        """The tolerances in which this figure is not named."""
+        return replace(self, figures=tuple(each for each in self.figures if each[0] != name))
+
     @property
     def outputs(self) -> float | None:
         """How far outputs may differ, as a share of their largest value; None: not judged."""

@@ -7,8 +7,16 @@ from msgspec import Struct
 from pytest_modelperf.baselines.records import StoredCase, StoredLatency
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.prepare import Pair
+from pytest_modelperf.profiler.prepare import Model, Pair, PairOf
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    request_of_each,
+    require_equal_batches,
+    require_equal_phases,
+)
 
 
 class PairedCase(Struct, frozen=True):
@@ -32,3 +40,19 @@ class PairedCase(Struct, frozen=True):
     def recorded(self) -> StoredLatency | None:
         """The latency that was recorded on this kind of machine."""
         return None if self.before.machine is None else self.before.machine.cases.get(self.id)
+
+
+def bind_pairs(
+    before: Side, after: Side, request: ProfileRequest, extensions: Extensions
+) -> list[PairOf[Model]]:
+    """Both models at each set of dimensions of the request."""
+    files = open_model(before.source), open_model(after.source)
+    requests = request_of_each(request, files)
+    bindings = [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
+    require_equal_phases(files, bindings)
+    models = [
+        [Model.bind(file, binding, own, extensions) for binding in each]
+        for file, own, each in zip(files, requests, bindings, strict=True)
+    ]
+    require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
+    return [PairOf(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]

@@ -1,15 +1,19 @@
 """An upgrade of the engine judged: the twin of a baseline on the recorded and installed versions.
 
-The model of today is not part of it, so "the runtime got slower" and "the model got slower" are two
-answers.
+The time of the model of today is not part of it, so "the runtime got slower" and "the model got
+slower" are two answers. Its outputs are: it runs once on both versions, for a twin has others.
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pytest_modelperf.baselines.records import Baseline, StoredCase
 from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.by_outputs import compare_pair_outputs, with_outputs
 from pytest_modelperf.comparing.engine_change import EngineChange, find_engine_change
 from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, OUTPUTS
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side, baseline_side
@@ -44,7 +48,7 @@ def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange
 def judge_upgrade(bound: BoundCheck, stored: Baseline, change: EngineChange) -> CaseResult:
     """The result of an upgrade; an environment or a run that fails is a failure of it."""
     try:
-        compared = _compare(bound, stored, change)
+        compared = _with_outputs(_compare(bound, stored, change), bound, change)
     except ModelPerfError as error:
         failure = error.worded(bound.check.setup.wording)
         compared = JudgedCase(CaseComparison(bound.case, (), (), failure=failure))
@@ -79,5 +83,30 @@ def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChang
     older = Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
     model = prepare(older)
     pair = Pair(model, model, before.setup, setup)
-    asked = PairedCase(pair, before, bound.check.gate, bound.place)
-    return compare_case(asked, Details.WHEN_WORSE)
+    gate = bound.check.gate
+    # Those of the model itself are compared.
+    gate = replace(gate, tolerances=gate.tolerances.without(OUTPUTS))
+    return compare_case(PairedCase(pair, before, gate, bound.place), Details.WHEN_WORSE)
+
+
+def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) -> JudgedCase:
+    """The upgrade with the outputs of the model as it is now on both versions.
+
+    A limit of the case judges them; without one they are told.
+    """
+    comparison = found.comparison
+    if comparison.failure is not None:
+        return found
+    limit = bound.check.gate.tolerances.outputs
+    before = bound.setup_with([change.recorded_requirement])
+    model = prepare(bound.model)
+    pair = Pair(model, model, before, bound.check.setup)
+    allowed = DEFAULT_OUTPUTS if limit is None else limit
+    compared = compare_pair_outputs(pair, bound.place, allowed)
+    if limit is None and not compared.outputs:
+        return found
+    comparison = with_outputs(comparison, compared, is_judged=limit is not None)
+    if limit is not None and compared.metric.verdict is Verdict.REGRESSED:
+        # Wrong outputs are an answer even where nothing could be timed.
+        comparison = replace(comparison, outcome=None)
+    return replace(found, comparison=comparison)

@@ -13,10 +13,19 @@ from msgspec.structs import replace
 
 from pytest_modelperf.bisect.document import BisectJson, dump_bisect
 from pytest_modelperf.bisect.page import render_bisect_page
-from pytest_modelperf.bisect.records import Bisect, LeftOut, RangeKind, VersionRange
-from pytest_modelperf.bisect.search import SearchRule, find_regressions
+from pytest_modelperf.bisect.records import (
+    Bisect,
+    BisectFigure,
+    Judged,
+    LeftOut,
+    RangeKind,
+    VersionRange,
+)
+from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
 from pytest_modelperf.bisect.text import render_bisect
 from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.comparing.limits import OUTPUTS
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.words import display_width
@@ -180,3 +189,65 @@ def test_the_document_has_the_type_of_its_schema(found: Bisect) -> None:
     assert [each.first_bad.name for each in document.regressions] == [
         each.first_bad.name for each in found.search.regressions
     ]
+
+
+def bisected_by_outputs(shares: list[float | None]) -> Bisect:
+    """A bisect of versions whose outputs differ so far from those of the first."""
+    versions = make_versions(len(shares))
+    rule = SearchRule(tolerance=0.001, judges=BisectFigure.OUTPUTS)
+
+    def judge(question: Question) -> Judged:
+        good, other = (shares[versions.index(each)] for each in (question.good, question.other))
+        share = None if other is None or good is None else abs(other - good)
+        is_bad = share is None or share > question.allowed
+        verdict = Verdict.REGRESSED if is_bad else Verdict.PASSED
+        return Judged(verdict, Metric(OUTPUTS, 0.0, share, verdict, allowed=question.allowed))
+
+    return Bisect(
+        model="models/encoder.onnx",
+        engine="engine",
+        case="b1-c1",
+        range=VersionRange(RangeKind.RELEASES, versions),
+        search=find_regressions(versions, judge, rule, lambda: 0.0),
+        tolerance=rule.tolerance,
+        level=rule.level,
+        seconds=61.0,
+        judges=rule.judges,
+    )
+
+
+def test_a_bisect_by_outputs_says_how_far_they_differ() -> None:
+    assert shown(bisected_by_outputs([0.0, 0.0, 0.00002, 0.031, 0.031])) == snapshot("""\
+models/encoder.onnx b1-c1 on engine: other outputs since engine 1.3
+1.2: differ by 0.002 % against 1.0; 1.3: differ by 3.1 % against 1.0
+1.3 against 1.2: differ by 3.1 %
+
+step  version  answer  against  outputs  limit  time
+────────────────────────────────────────────────────
+   1  1.4      bad     1.0        3.1 %  0.1 %   0 s
+   2  1.2      good    1.0      0.002 %  0.1 %   0 s
+   3  1.3      bad     1.0        3.1 %  0.1 %   0 s
+   4  1.3      bad     1.2        3.1 %  0.1 %   0 s
+
+note: other changes in the range were not looked for: --all finds them
+note: 4 steps in 61 s
+""")
+
+
+@pytest.mark.parametrize(
+    ("share", "headline"),
+    [
+        (0.0, "the outputs of engine 1.1 and 1.0 are equal, allowed 0.1 %"),
+        (0.0005, "the outputs of engine 1.1 and 1.0 differ by 0.05 %, allowed 0.1 %"),
+    ],
+)
+def test_ends_with_the_same_outputs_are_the_answer(share: float, headline: str) -> None:
+    found = bisected_by_outputs([0.0, share])
+    assert shown(found).splitlines()[0] == f"models/encoder.onnx b1-c1 on engine: {headline}"
+
+
+def test_the_document_of_a_bisect_by_outputs_has_their_difference_and_no_times() -> None:
+    document = json.loads(dump_bisect(bisected_by_outputs([0.0, 0.031])))
+    (step,) = document["steps"]
+    assert (document["judges"], step["outputs"]) == ("outputs", 0.031)
+    assert (step["before_ms"], step["after_ms"], step["ratio"]) == (None, None, None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.bisect.records import Answer, Regression, Search
+from pytest_modelperf.bisect.records import Answer, BisectFigure, Regression, Search
 from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
@@ -199,3 +199,21 @@ def test_noise_alone_is_no_regression(seed: int) -> None:
     versions = make_versions(12)
     judge = NoisyJudge(versions, [1.0] * 12, np.random.default_rng(seed))
     assert find_regressions(versions, judge, ALL).regressions == ()
+
+
+@given(st.data(), counts)
+def test_outputs_are_held_against_the_tolerance_itself_and_asked_once(
+    data: st.DataObject, count: int
+) -> None:
+    """A small change before the large one is within the tolerance, so it is not found."""
+    step = data.draw(st.integers(1, count - 1))
+    small = data.draw(st.integers(0, step))
+    lost = data.draw(st.sets(st.sampled_from([f"1.{n}" for n in range(1, count)]), max_size=2))
+    lost -= {f"1.{count - 1}"}
+    times = [1.0 + 0.005 * (n >= small) + 5.0 * (n >= step) for n in range(count)]
+    rule = SearchRule(tolerance=0.01, judges=BisectFigure.OUTPUTS)
+    found = search(times, rule, Traits(open_always=lost))
+    regression = only(found)
+    places = [int(e.name.removeprefix("1.")) for e in (regression.last_good, regression.first_bad)]
+    assert places[0] < step <= places[1]
+    assert all(each.attempts == 1 and each.allowed == 0.01 for each in found.steps)

@@ -7,7 +7,8 @@ option `times` has the times of models by their whole name, as in
 load. Where the installed ONNX Runtime has the version of the option `slow_since` or a later one,
 all take half as long again. They pass on a clock of its own, so what is measured is the same on a
 busy machine. It needs nothing but the standard library. Its version is 1, or what `TIMED_VERSION`
-says, and it takes `TIMED_FACTOR` times as long.
+says, and it takes `TIMED_FACTOR` times as long. With `TIMED_OUTPUT` its sessions tell their output
+`y`, which is that number.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def load(model: Any, threads: int, options: dict[str, str]) -> Session:  # noqa:
     since = options.get("slow_since")
     if since is not None and _installed() >= _numbers(since):
         microseconds += microseconds // 2
-    return Session(microseconds * int(os.environ.get("TIMED_FACTOR", "1")))
+    session = Session if "TIMED_OUTPUT" not in os.environ else TellingSession
+    return session(microseconds * int(os.environ.get("TIMED_FACTOR", "1")))
 
 
 def _installed() -> list[int]:
@@ -103,3 +105,12 @@ class Session:
     def _infer(self) -> None:
         _time.now_ns += round(self._ns * (1 + _JITTER * _time.random.random()))
         _time.now_ns += _time.grain.randrange(_GRAIN_NS)
+
+
+class TellingSession(Session):
+    """A session that tells its output."""
+
+    def read_outputs(self) -> dict[str, Any]:
+        import numpy as np
+
+        return {"y": np.float32([1.0, float(os.environ["TIMED_OUTPUT"])])}

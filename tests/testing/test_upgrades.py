@@ -38,7 +38,8 @@ from tests.support.timed_models import (
 JUDGE = "--modelperf-judge-upgrades"
 REQUIREMENT = "--modelperf-baseline-requirement"
 OLD = FakeInstaller(
-    {"timed": ("1",), "numpy": ("2.1.0",)}, variables="TIMED_VERSION=1 TIMED_FACTOR=1"
+    {"timed": ("1",), "numpy": ("2.1.0",)},
+    variables="TIMED_VERSION=1 TIMED_FACTOR=1 TIMED_OUTPUT=1",
 )
 
 
@@ -233,6 +234,48 @@ def test_recording_the_baseline_again_accepts_the_upgrade(
     result = checked(with_old_version, test_of("base.onnx"), JUDGE)
     result.assert_outcomes(passed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "unchanged"}
+
+
+# -- outputs
+
+
+def output_metric(case: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = next(
+        (metric for metric in case["metrics"] if metric["name"] == "outputs"), None
+    )
+    return found
+
+
+def test_an_upgrade_that_changes_outputs_fails_where_a_limit_judges_them(
+    with_old_version: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMED_OUTPUT", "1.05")
+    write_table(with_old_version, "[tool.modelperf]\ntolerance = {outputs = 0.01}\n")
+    result = checked(with_old_version, test_of("base.onnx"), JUDGE)
+    result.assert_outcomes(failed=1)
+    upgrade = upgrade_of(with_old_version)
+    assert upgrade["verdict"] == "regressed"
+    metric = output_metric(upgrade)
+    assert metric is not None
+    assert metric["after"] == pytest.approx(0.05, rel=1e-3)
+    result.stdout.fnmatch_lines(["*outputs: y differs first at product (MatMul): *"])
+
+
+def test_an_upgrade_within_the_limit_of_outputs_passes(
+    with_old_version: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMED_OUTPUT", "1.005")
+    write_table(with_old_version, "[tool.modelperf]\ntolerance = {outputs = 0.01}\n")
+    checked(with_old_version, test_of("base.onnx"), JUDGE).assert_outcomes(passed=1)
+    assert upgrade_of(with_old_version)["verdict"] == "passed"
+
+
+def test_without_a_limit_the_outputs_of_an_upgrade_judge_nothing(
+    with_old_version: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMED_OUTPUT", "1.05")
+    checked(with_old_version, test_of("base.onnx"), JUDGE).assert_outcomes(passed=1)
+    assert output_metric(upgrade_of(with_old_version)) is None
 
 
 # -- where it cannot be judged
