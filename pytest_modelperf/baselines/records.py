@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from pytest_modelperf.files.documents import Count, Digest, Number, Positive
 from pytest_modelperf.graph.phases import Phase
@@ -30,6 +30,8 @@ FIDELITY = 0.02
 
 # The digest of a plan or of a structure.
 ShortDigest: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
+# An element of an output.
+Element: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 # A key becomes the name of a file beside `model.json`.
 MachineKey: TypeAlias = Annotated[
     str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
@@ -148,13 +150,47 @@ class StoredPlan(Stored, frozen=True, kw_only=True):
     machine: MachineKey
 
 
+class TensorSketch(Stored, frozen=True, kw_only=True):
+    """The sketch of one output.
+
+    `low` and `high` are its smallest and largest finite element, `samples` some elements, and
+    `sums` those of its groups; both count what is not finite as 0. `not_finite` counts NaN, +inf
+    and -inf. `digest` is that of whole numbers; None for floats.
+    """
+
+    dtype: str
+    shape: tuple[Count, ...]
+    low: Element
+    high: Element
+    not_finite: Annotated[tuple[Count, ...], Meta(min_length=3, max_length=3)]
+    samples: tuple[Element, ...]
+    sums: tuple[Element, ...]
+    digest: ShortDigest | None
+
+    @property
+    def largest(self) -> float:
+        """The largest value, without its sign."""
+        return max(abs(self.low), abs(self.high))
+
+
+class OutputSketch(Stored, frozen=True, kw_only=True):
+    """The outputs of a case on its inputs, by name.
+
+    `inputs` and `weights` are the digests of the inputs, and of the trained values of the model.
+    """
+
+    inputs: ShortDigest
+    weights: ShortDigest
+    tensors: Mapping[str, TensorSketch]
+
+
 class CaseFacts(Stored, frozen=True, kw_only=True):
     """A case without its counts. `engine` is the name of the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: cases may be recorded at different
     times, and `structure` is the digest of its operators and connections. `options` are the given
     options of the engine; None if nothing ran. `generation` is None for a plain case, and `plan`
-    if the engine told none.
+    if the engine told none. `outputs` is there where a sketch of them was asked for.
     """
 
     batch_size: Positive
@@ -169,6 +205,8 @@ class CaseFacts(Stored, frozen=True, kw_only=True):
     provenance: Provenance
     plan: StoredPlan | None
     structure: ShortDigest
+    # Few baselines have one, so no line says that there is none.
+    outputs: OutputSketch | UnsetType = UNSET
 
 
 class StoredCase(CaseFacts, frozen=True, kw_only=True):
@@ -181,6 +219,11 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
     id: str
     static: StoredStatic
     observed: StoredStatic | None
+
+    @property
+    def sketch(self) -> OutputSketch | None:
+        """The sketch of its outputs."""
+        return None if self.outputs is UNSET else self.outputs
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""

@@ -27,7 +27,7 @@ def output_lines(case: CaseComparison) -> Iterator[str]:
     elif not any(metric.name == OUTPUTS for metric in case.metrics):
         shares = [output.share for output in case.outputs if output.share is not None]
         if shares:
-            yield f"they differ by {_share(max(shares))} of their largest value at most"
+            yield f"they differ by {_share(max(shares))} of their largest value{_sure(case)}"
     for output in case.outputs:
         if output.difference is not None:
             yield f"{printable(output.name)}: {printable(output.difference)}"
@@ -35,9 +35,13 @@ def output_lines(case: CaseComparison) -> Iterator[str]:
         yield describe_first_difference(case.first_difference)
 
 
+def _sure(case: CaseComparison) -> str:
+    return " or more" if any(output.is_least for output in case.outputs) else " at most"
+
+
 def is_equal(output: OutputChange) -> bool:
     """Whether the output of both models is equal to the bit."""
-    return output.difference is None and output.max_absolute == 0
+    return output.difference is None and output.max_absolute == 0 and not output.is_least
 
 
 def describe_first_difference(found: FirstDifference) -> str:

@@ -17,6 +17,10 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 
+UNJUDGED_OUTPUTS = (
+    "outputs are not judged: the baseline's twin has other weights. They are where the older model "
+    "itself is given, or by output_sketch"
+)
 # From here on, seconds are shown without decimals.
 _WHOLE_SECONDS = 9.5
 # Rounds that vary by more than this beyond what their inferences explain.
@@ -120,10 +124,7 @@ def describe_pages(judged: JudgedRounds, weight_bytes: int) -> Iterator[str]:
 
 def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:
     if gate.tolerances.outputs is not None and before.baseline is not None:
-        yield (
-            "outputs are not judged: the baseline's twin has other weights. They are where the "
-            "older model itself is given"
-        )
+        yield UNJUDGED_OUTPUTS
 
 
 def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:

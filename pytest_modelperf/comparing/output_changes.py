@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from pytest_modelperf.baselines.output_sketch import least_difference
+from pytest_modelperf.baselines.records import TensorSketch
 from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.profiler.pairs.outputs import MAX_BYTES, Sent
 from pytest_modelperf.text.units import format_bytes, format_shape
@@ -27,6 +29,24 @@ def compare_outputs(
             _compare(old if old == new else f"{old} / {new}", a, b) for (old, a), (new, b) in pairs
         )
     return tuple(_compare(name, before.get(name), after.get(name)) for name in {**before, **after})
+
+
+def compare_with_sketch(
+    before: Mapping[str, TensorSketch], after: Mapping[str, Sent]
+) -> tuple[OutputChange, ...]:
+    """Each sketched output with the least that it differs by."""
+    return tuple(
+        _compare_with_sketch(name, sketch, after.get(name)) for name, sketch in before.items()
+    )
+
+
+def _compare_with_sketch(name: str, before: TensorSketch, after: Sent | None) -> OutputChange:
+    least = None if after is None else least_difference(before, after)
+    if after is None or least is None:
+        # What differs in more than its values is told as of outputs that are there.
+        zeros = np.zeros(before.shape, before.dtype)
+        return _compare(name, (zeros.dtype.str, before.shape, zeros.tobytes()), after)
+    return OutputChange(name=name, max_absolute=least, largest=before.largest, is_least=True)
 
 
 def judge_outputs(changes: Sequence[OutputChange], allowed: float) -> Metric:

@@ -174,7 +174,7 @@ class OutputChange(Struct, frozen=True, kw_only=True):
 
     `difference` is the reason why they cannot be compared; there are no figures then, and
     `is_other` claims that they differ in more than their values. `largest` is the largest value
-    before, without its sign.
+    before, without its sign. With `is_least` the difference is known to be at least that large.
     """
 
     name: str
@@ -184,6 +184,7 @@ class OutputChange(Struct, frozen=True, kw_only=True):
     difference: str | None = None
     is_other: bool = False
     largest: float | None = None
+    is_least: bool = False
 
     @property
     def share(self) -> float | None:

@@ -42,6 +42,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     budgets: tuple[Budget, ...] = ()
     tolerances: Tolerances | None = None
     measure: Measure | None = None
+    output_sketch: bool | None = None
     engine: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
     gateway: str | None = None

@@ -22,6 +22,7 @@ class CaseWords(TypedDict, total=False):
     machine: str | Sequence[str] | None
     tolerance: float | str | Mapping[str, float | str] | None
     measure: Literal["changed", "always"] | None
+    output_sketch: bool | None
     max_seconds: float | None
     warmup_seconds: float | None
     min_seconds: float | None

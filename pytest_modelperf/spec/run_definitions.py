@@ -43,6 +43,15 @@ MEASURE = Setting(
     default="changed",
     guide="parts.md",
 )
+OUTPUT_SKETCH = Setting(
+    "output_sketch",
+    "flag",
+    "record a small sketch of the outputs in the baseline, and hold the outputs of the model "
+    "itself against it",
+    places=(*RUN, *MODEL),
+    default=False,
+    guide="upgrades.md#a-sketch-of-the-outputs",
+)
 MAX_SECONDS = Setting(
     "max_seconds",
     "seconds",

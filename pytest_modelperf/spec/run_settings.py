@@ -42,6 +42,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
 
     tolerances: Tolerances
     measure: Measure
+    output_sketch: bool
     static_only: bool
     against: str | None
     baseline_python: str | None

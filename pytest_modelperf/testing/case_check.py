@@ -65,9 +65,10 @@ class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
     digest. `request` makes exactly one case, which `case_id` names in the
     baseline. `gate` has the error level of one judged figure. `baseline` names the folder of the
     model's baseline; None: the case has only budgets. `measure` says whether it runs in turn with
-    its baseline although the engine runs the same kernels. `accept` is the command that records
-    the case. `machine` is the key or tag of the machine that has to run it. `keeps_profile` is
-    whether anybody reads the profile.
+    its baseline although the engine runs the same kernels, and `sketches_outputs` whether the
+    baseline holds a sketch of its outputs, which judges those of now. `accept` is the command that
+    records the case. `machine` is the key or tag of the machine that has to run it. `keeps_profile`
+    is whether anybody reads the profile.
     """
 
     test: str
@@ -80,6 +81,7 @@ class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
     gate: Gate
     budgets: tuple[Budget, ...] = ()
     measure: Measure = Measure.CHANGED
+    sketches_outputs: bool = False
     accept: str | None = None
     machine: str | None = None
     keeps_profile: bool = False

@@ -37,6 +37,7 @@ from pytest_modelperf.testing.linking import with_link
 from pytest_modelperf.testing.outcome_of_check import make_outcome
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.recording import record_check
+from pytest_modelperf.testing.sketching import with_sketch_judged
 from pytest_modelperf.testing.upgrading import engine_change_of, judge_upgrade
 
 
@@ -147,7 +148,8 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
     )
     if name is not None and is_recorded:
         return with_budgets(bound, with_link(bound, record_check(bound), stored))
-    result = with_budgets(bound, judge_case(bound, stored))
+    judged = with_sketch_judged(bound, judge_case(bound, stored), stored)
+    result = with_budgets(bound, judged)
     is_improved = result.comparison.verdict is Verdict.IMPROVED
     if name is not None and context.update is UpdateMode.IMPROVED and is_improved:
         return replace(result, recording=record_check(bound).recording)

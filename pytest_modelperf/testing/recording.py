@@ -13,6 +13,7 @@ from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+from pytest_modelperf.testing.sketching import sketch_outputs
 
 
 def record_check(bound: BoundCheck) -> CaseResult:
@@ -22,14 +23,19 @@ def record_check(bound: BoundCheck) -> CaseResult:
     if context.is_static:
         recording = record_counts(name, bound.model, context.today, bound.place)
         return CaseResult(new, bound.counted, recording)
+    model, sketch = prepare(bound.model), None
     try:
         with rebuilt_twin(bound.file) as twin:
-            recorded = record_case(
-                name, prepare(bound.model), twin, setup, context.today, bound.place
-            )
+            recorded = record_case(name, model, twin, setup, context.today, bound.place)
+        if bound.check.sketches_outputs:
+            sketch = sketch_outputs(model, setup, bound.place)
     except MeasureError as error:
         return CaseResult(replace(new, failure=error.worded(setup.wording)), bound.counted)
-    return CaseResult(new, _merge(recorded.profiles), recorded.recording)
+    recording = recorded.recording
+    if sketch is not None:
+        cases = tuple(replace(case, outputs=sketch) for case in recording.cases)
+        recording = replace(recording, cases=cases)
+    return CaseResult(new, _merge(recorded.profiles), recording)
 
 
 def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:

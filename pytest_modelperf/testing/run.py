@@ -191,6 +191,7 @@ class Run(Struct):
             ),
             budgets=case.budgets,
             measure=settings.measure,
+            sketches_outputs=settings.output_sketch,
             accept=self._accept(item) if has_baseline else None,
             machine=case.machine,
             keeps_profile=uses_fixture(item) or settings.trace is not None,
