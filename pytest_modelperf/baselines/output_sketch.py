@@ -133,7 +133,8 @@ def _signed_sums(values: Floats, hashes: npt.NDArray[np.uint64], sums: int) -> F
         return np.zeros(0)
     signs = np.where(hashes & np.uint64(1), 1.0, -1.0)
     groups = _groups(hashes, sums)
-    return np.bincount(groups, weights=values * signs, minlength=sums)
+    summed = np.bincount(groups, weights=values * signs, minlength=sums)
+    return summed.astype(np.float64, copy=False)
 
 
 def _group_sizes(size: int, sums: int) -> Floats:

@@ -78,17 +78,16 @@ def with_sketch_judged(
 def _judge(bound: BoundCheck, case: StoredCase, comparison: CaseComparison) -> CaseComparison:
     sketch = case.sketch
     if sketch is None:
-        reason = "it has none: record it again with --modelperf-update-baseline"
-        return _noted(comparison, f"outputs are not held against {_AGAINST}: {reason}")
+        return _without(comparison, "it has none: record it again with --modelperf-update-baseline")
     model = prepare(bound.model)
     has_weights = digest_weights(model.file) == sketch.weights
-    reason = _find_obstacle(case, sketch, model, has_weights=has_weights)
-    if reason is not None:
-        return _noted(comparison, f"outputs are not held against {_AGAINST}: {reason}")
+    obstacle = _find_obstacle(case, sketch, model, has_weights=has_weights)
+    if obstacle is not None:
+        return _without(comparison, obstacle)
     found = run_for_outputs(model, bound.check.setup, bound.place)
     if found is None:
-        reason = f"the engine {bound.check.setup.engine.name} does not tell the outputs of a model"
-        return _noted(comparison, f"outputs are not held against {_AGAINST}: {reason}")
+        engine = bound.check.setup.engine.name
+        return _without(comparison, f"the engine {engine} does not tell the outputs of a model")
     rule = _rule_of(bound, has_weights=has_weights)
     changes = compare_with_sketch(sketch.tensors, found)
     judged = [
@@ -159,6 +158,10 @@ def _left_out(graph: Graph, sketch: OutputSketch) -> Iterator[str]:
     names = [tensor.name for tensor in graph.outputs if tensor.name not in sketch.tensors]
     if names:
         yield f"not in {_AGAINST}: {', '.join(names)}"
+
+
+def _without(comparison: CaseComparison, reason: str) -> CaseComparison:
+    return _noted(comparison, f"outputs are not held against {_AGAINST}: {reason}")
 
 
 def _noted(comparison: CaseComparison, *notes: str) -> CaseComparison:

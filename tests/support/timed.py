@@ -113,4 +113,4 @@ class TellingSession(Session):
     def read_outputs(self) -> dict[str, Any]:
         import numpy as np
 
-        return {"y": np.float32([1.0, float(os.environ["TIMED_OUTPUT"])])}
+        return {"y": np.array([1.0, float(os.environ["TIMED_OUTPUT"])], np.float32)}
