@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_modelperf.bisect.page_data import VersionPair, bisect_data, shown_pairs
-from pytest_modelperf.bisect.records import Answer, Bisect, RangeKind, Regression, Version
+from pytest_modelperf.bisect.records import (
+    Answer,
+    Bisect,
+    BisectFigure,
+    RangeKind,
+    Regression,
+    Version,
+)
 from pytest_modelperf.bisect.text import (
     describe_answer,
     describe_change,
@@ -62,9 +69,10 @@ def bisect_overview(bisect: Bisect, wording: Wording, made: dt.datetime | None =
         ("case", bisect.case),
         ("engine", bisect.engine),
         ("tolerance", format_share(bisect.tolerance)),
-        ("chance of a wrong answer", f"at most {format_share(bisect.level)}"),
         ("took", format_seconds(bisect.seconds)),
     ]
+    if bisect.judges is BisectFigure.LATENCY:
+        rule.insert(-1, ("chance of a wrong answer", f"at most {format_share(bisect.level)}"))
     return Overview(
         title=f"{bisect.model}: {short_name(bisect.range.good)} to {short_name(bisect.range.bad)}",
         headline=describe_answer(bisect),
@@ -97,12 +105,13 @@ def _all_tiles(bisect: Bisect) -> Iterator[CaseTiles]:
         note = f"{interval.removesuffix(')')}, {short_name(ends.version)} against the good end"
         yield CaseTiles(Choice(0, 0), (Tile("change", change, note.removeprefix(", ")), steps))
     for number, found in enumerate(bisect.search.regressions):
-        yield CaseTiles(Choice(number, 0), (*_found_tiles(found), steps))
+        yield CaseTiles(Choice(number, 0), (*_found_tiles(found, bisect.judges), steps))
 
 
-def _found_tiles(found: Regression) -> Iterator[Tile]:
+def _found_tiles(found: Regression, judges: BisectFigure) -> Iterator[Tile]:
+    since = "slower since" if judges is BisectFigure.LATENCY else "other outputs since"
     name = f"{'or before: ' if found.between else ''}{found.first_bad.title}"
-    yield Tile("slower since", short_name(found.first_bad), name)
+    yield Tile(since, short_name(found.first_bad), name)
     yield Tile("last good", short_name(found.last_good), found.last_good.title)
     step = found.pair or found.after
     change, _, interval = describe_change(step).partition(" (")

@@ -69,6 +69,7 @@ def _steps_entry(bisect: Bisect) -> Entry:
     versions = bisect.range.versions
     return {
         "kind": bisect.range.kind.value,
+        "judges": bisect.judges.value,
         "versions": [{"name": short_name(each), "title": each.title} for each in versions],
         "steps": [_step_entry(step, versions) for step in bisect.search.steps],
         "found": [
@@ -87,7 +88,7 @@ def _step_entry(step: BisectStep, versions: Sequence[Version]) -> Entry:
         "against": versions.index(step.against),
         "answer": step.answer.value,
         "allowed": step.allowed,
-        "change": step.judged.ratio - 1.0 if has_change and step.judged is not None else None,
+        "change": step.change if has_change else None,
         "interval": None if interval is None else [bound - 1.0 for bound in interval],
         "text": step.reason or describe_change(step),
     }

@@ -112,6 +112,14 @@ class BisectStep(Struct, frozen=True, kw_only=True):
         return metric.after if metric is not None and metric.name == OUTPUTS else None
 
     @property
+    def change(self) -> float | None:
+        """The relative change that is judged: of the latency, or of the outputs."""
+        if self.judged is None:
+            return None
+        is_of_outputs = self.metric is not None and self.metric.name == OUTPUTS
+        return self.output_share if is_of_outputs else self.judged.ratio - 1.0
+
+    @property
     def is_same_model(self) -> bool:
         return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
 

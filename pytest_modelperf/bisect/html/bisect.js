@@ -1,5 +1,6 @@
 // The steps of a bisect: the versions of its range on an axis, and above each one that was tried how
-// much slower it is, its interval, its answer and the number of its step.
+// much slower it is, or how far its outputs differ, its interval, its answer and the number of its
+// step.
 (() => {
   "use strict";
 
@@ -14,6 +15,8 @@
   const NAME_LENGTH = 8;
   const APART = 20;
   const PERCENT = 100;
+  const SINCE = { latency: "slower", outputs: "other outputs" };
+  const AXIS = { latency: "slower by", outputs: "outputs differ by" };
   let repaint = () => {};
 
   // Steps of one version stand side by side, `apart` versions from one another.
@@ -82,13 +85,13 @@
   }
 
   // From after the last good version to the first that is known to be bad.
-  function markFound(found, { versions }) {
+  function markFound(found, { versions, judges }) {
     const { bad } = colors();
     const shapes = found.map(([good, first]) => ({
       type: "rect", yref: "paper", y0: 0, y1: 1, x0: good + 0.5, x1: first + 0.5, layer: "below",
       fillcolor: bad, opacity: 0.12, line: { width: 0 },
     }));
-    const word = found.length > 1 ? "" : "slower since ";
+    const word = found.length > 1 ? "" : `${SINCE[judges]} since `;
     const annotations = found.map(([good, first]) => ({
       x: (good + first + 1) / 2, yref: "paper", y: 1, yanchor: "bottom", showarrow: false,
       text: chartText(word + versions[first].name), font: { color: bad },
@@ -119,7 +122,7 @@
         ticktext: named.map((place) => chartText(data.versions[place].name.slice(0, NAME_LENGTH))),
         title: data.kind === "commits" ? "commits that changed the model" : "releases",
       },
-      yaxis: { title: "slower by (%)", range: [low, most + 0.08 * (most - least || 1)] },
+      yaxis: { title: `${AXIS[data.judges]} (%)`, range: [low, most + 0.08 * (most - least || 1)] },
       ...markFound(data.found, data),
     });
   }

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.bisect.page import render_bisect_page
 from pytest_modelperf.cli.wording import COMMAND_WORDING
-from tests.bisect.test_reports import bisected
+from tests.bisect.test_reports import bisected, bisected_by_outputs
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
 from tests.support.bisects import Traits
@@ -63,3 +63,13 @@ def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> 
 
 def test_it_is_not_wider_than_its_window(page: Page) -> None:
     assert_fits(page)
+
+
+def test_a_bisect_by_outputs_shows_how_far_they_differ(open_page: OpenPage) -> None:
+    found = bisected_by_outputs([0.0, 0.0, 0.00002, 0.031, 0.031])
+    page = open_page(without_charts(render_bisect_page(found, COMMAND_WORDING)))
+    drawn = chart_of(page, "bisect")
+    (bad,) = (trace for trace in drawn["data"] if trace["name"] == "bad")
+    assert bad["y"] == pytest.approx([3.1, 3.1, 3.098])
+    assert "outputs" in drawn["layout"]["yaxis"]["title"]["text"]
+    assert "other outputs since" in page.locator(".tiles:visible").inner_text()
