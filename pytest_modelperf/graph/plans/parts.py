@@ -183,7 +183,7 @@ def _make_part(
     plans: tuple[EnginePlan, EnginePlan], kernels: frozenset[_Kernel], changed: frozenset[_Kernel]
 ) -> Part:
     before, after = (
-        _make_side(
+        make_side(
             plan,
             sorted(index for own, index in kernels if own == side),
             sorted(index for own, index in changed if own == side),
@@ -196,7 +196,8 @@ def _make_part(
     return Part(before, after, describe_change(old, new))
 
 
-def _make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) -> PartSide:
+def make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) -> PartSide:
+    """These kernels of a plan with the tensors at their edges."""
     inside = set(kernels)
     made = {name for index in kernels for name in plan.kernels[index].outputs if name}
     reads = [name for index in kernels for name in plan.kernels[index].inputs if name]

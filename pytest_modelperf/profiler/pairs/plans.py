@@ -155,7 +155,7 @@ def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRu
     """The times of the kernels of both plans, named by their indexes; None if no engine tells."""
     sides = before, after
     paths = {
-        side.rig.still_feed: _send(side, "numbered", partial(write_numbered, side.plan))
+        side.rig.still_feed: send_beside(side, "numbered", partial(write_numbered, side.plan))
         for side in sides
     }
     kernels = sum(len(side.plan.kernels) for side in sides)
@@ -173,7 +173,7 @@ def run_apart(before: SavedPlan, after: SavedPlan, parts: Sequence[Part]) -> Pla
     return PlacedParts(tuple(parts), old, new)
 
 
-def _send(side: SavedPlan, name: str, write: Callable[[Path], None]) -> str:
+def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> str:
     """The path of a file beside the plan, as the worker sees it."""
     worker, folder = side.rig.worker, _folder_of(side.rig)
     local = worker.folder / folder / f"{name}.onnx"
@@ -221,7 +221,7 @@ def run_once(side: SavedPlan) -> Seen:
     """Run a plan as it is, for what only a run tells."""
     types = dict(side.plan.inputs)
     times_ns: dict[int, int] = {}
-    copy = _send(side, "numbered", partial(write_numbered, side.plan))
+    copy = send_beside(side, "numbered", partial(write_numbered, side.plan))
     seen = side.rig.worker.ask(
         "shapes",
         "as the tensors of its plan were looked at",
@@ -251,7 +251,7 @@ def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]
     rig, plan = side.rig, side.plan
     names = [f"{rig.side} part {number}" for number in range(len(parts))]
     edges = _in_order(name for part in parts for name in part.inputs)
-    watched = _send(side, "watched", partial(write_watched, plan, edges))
+    watched = send_beside(side, "watched", partial(write_watched, plan, edges))
     told = rig.worker.ask(
         "tensors",
         "as the tensors of its parts were read",
@@ -262,10 +262,10 @@ def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]
         names=[name for name in edges if name in plan.producers],
         kept={name: list(part.inputs) for name, part in zip(names, parts, strict=True)},
     )
-    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told.items()}
+    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
     placed = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
-        path = _send(side, f"part{number}", partial(write_part, plan, part, types))
+        path = send_beside(side, f"part{number}", partial(write_part, plan, part, types))
         placed.append(PlacedPart(name, path))
         # A part that cannot be loaded is found here and not in the first round.
         rig.open_part(placed[-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -39,12 +39,10 @@ from pytest_modelperf.profiler.pairs.plans import (
     save_plan,
     time_plans,
 )
+from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.sampling.loop import SamplingProgress
-from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, filling_time
-from pytest_modelperf.profiler.sampling.rounds import DuetBench, sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import (
     Profiled,
@@ -52,29 +50,9 @@ from pytest_modelperf.profiler.sampling.worker_bench import (
     read_kernels,
     run_kernels_in_turn,
     set_up,
-    step_of,
     sum_up,
 )
 from pytest_modelperf.stats.quantiles import load_quantiles
-
-
-class StopRule(Protocol):
-    """When a duet has enough rounds."""
-
-    @property
-    def rounds(self) -> int:
-        """The most rounds."""
-
-    @property
-    def samples_needed(self) -> tuple[int, ...]:
-        """How many samples of each side each awaited percentile needs, the fewest first."""
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether it waits for absolute limits, too, which more samples decide."""
-
-    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
-        """Whether no further round is needed."""
 
 
 class RanSide(Struct, frozen=True):
@@ -164,7 +142,7 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
             before, after = _run_alone(pair, old, new, place)
             return PairRun((), before, after, time.monotonic() - begun, plans)
         duet = SharedDuet(old, new)
-        rounds = _take_rounds(duet, pair, rule, place, (old, new))
+        rounds = take_rounds(duet, pair.after_setup, rule, place, (old, new))
         if plans is not None and duet.too_large is not None:
             share = f"{100 * duet.too_large:.0f} %"
             reason = f"the parts that changed, with their neighbours, take {share} of it"
@@ -299,7 +277,7 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
         starter(pair.after, pair.after_setup, AFTER),
     )
     with closing(SplitDuet(*starters)) as duet:
-        rounds = _take_rounds(duet, pair, rule, place, rigs)
+        rounds = take_rounds(duet, pair.after_setup, rule, place, rigs)
     is_detailed = wanted.wants_details(rounds, rigs)
     reads_outputs = wanted.reads_outputs(has_details=is_detailed)
     told: list[RanSide] = []
@@ -346,7 +324,7 @@ def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool
             difference = None if kernels is None else _kernel_difference(*kernels)
             found = TwinRun((), knows_plans=kernels is not None, difference=difference)
         load_quantiles()
-        rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+        rounds = take_rounds(SharedDuet(old, new), pair.after_setup, rule, place, (old, new))
     return replace(found, rounds=rounds)
 
 
@@ -359,7 +337,7 @@ def run_duet(pair: Pair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound
         alone_at(place),
         _shared_worker(pair, place) as (old, new),
     ):
-        return _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+        return take_rounds(SharedDuet(old, new), pair.after_setup, rule, place, (old, new))
 
 
 def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, SavedPlan | None]:
@@ -382,32 +360,6 @@ def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
     first = read_kernels(old)
     second = None if first is None else read_kernels(new)
     return None if first is None or second is None else (first, second)
-
-
-def _take_rounds(
-    duet: DuetBench, pair: Pair, rule: StopRule, place: CasePlace, rigs: Sequence[Rig]
-) -> Sequence[DuetRound]:
-    """Take rounds until the rule has decided or the time is over."""
-    setup = pair.after_setup
-    fewest, *tail_samples = rule.samples_needed
-    policy = replace(
-        DUET_POLICY,
-        max_seconds=setup.policy.max_seconds,
-        min_warmup_seconds=setup.policy.min_warmup_seconds,
-        stretch_seconds=setup.stretch_seconds,
-        min_samples=fewest,
-        tail_samples=tuple(tail_samples),
-        max_rounds=rule.rounds,
-    )
-    if rule.has_limits:
-        policy = filling_time(policy)
-
-    def see(progress: SamplingProgress) -> None:
-        for rig in rigs:
-            rig.step = step_of(progress)
-        place.tell_round(progress)
-
-    return sample_duet(duet, policy, time.perf_counter_ns, see, rule.is_decided)
 
 
 def _tell(

@@ -72,7 +72,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """The work of a worker: a file or a function, at one batch size, with its inputs.
 
     `folder` is where external data lies, if that is not beside the file. With `steps` it is a phase
-    of a generation, and `feeds` are the inputs of the step that stands for all of them.
+    of a generation, and `feeds` are the inputs of the step that stands for all of them. `is_plan`
+    claims that it holds kernels of a plan, which run as they are.
     """
 
     model: str | Callable[..., Any]
@@ -80,6 +81,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     batch_size: int = 1
     feeds: Mapping[str, Feed] = field(default_factory=dict)
     steps: StepFeeds | None = None
+    is_plan: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -202,6 +204,7 @@ class Rig(Struct):
             options=dict(self.setup.options),
             feed=feed,
             streams=self.streams,
+            **({"is_part": True} if self.workload.is_plan else {}),
         )
         return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
 

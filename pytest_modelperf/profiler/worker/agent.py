@@ -434,10 +434,12 @@ class Agent:
         feed: str,
         names: Sequence[str],
         kept: Mapping[str, Sequence[str]],
+        sent: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Run a plan once, and keep some of its tensors as the inputs that `kept` names.
 
-        Returns the type and the shape of each tensor.
+        Returns the type and the shape of each tensor, and as `Feed.to_wire` has them those to be
+        `sent`.
         """
         engine, fed = self._require_engine(), self._feeds[feed]
         arrays = dict(fed.arrays)
@@ -450,9 +452,13 @@ class Agent:
             own = {each: arrays[each] for each in wanted}
             dtypes = {each: fed.dtypes.get(each, str(a.dtype)) for each, a in own.items()}
             self._feeds[name] = FeedArrays(own, dtypes)
-        return {
+        found = {
             name: (fed.dtypes.get(name, str(array.dtype)), tuple(map(int, array.shape)))
             for name, array in arrays.items()
+        }
+        return {
+            "types": found,
+            "sent": {name: (arrays[name].dtype.str, arrays[name].tobytes()) for name in sent},
         }
 
     def do_kernels(

@@ -1,0 +1,230 @@
+"""Kernels cut out of two plans as models of their own, and the two run in turn.
+
+Each side of a pair has a worker that keeps its plan. What is cut out of it runs in other workers:
+both sides in one where they can share one, else each side in fresh ones for each round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from math import inf
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.plans.matching import match_plans
+from pytest_modelperf.graph.plans.parts import make_side, write_numbered, write_part, write_watched
+from pytest_modelperf.graph.plans.units import Unit, find_units, kernels_of
+from pytest_modelperf.profiler.inputs.made import Feed
+from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    adding_notes,
+    alone_at,
+    make_workload,
+    start_on,
+    unchanged,
+)
+from pytest_modelperf.profiler.pairs.plans import SavedPlan, run_once, save_plan, send_beside
+from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
+from pytest_modelperf.profiler.prepare import Pair, PreparedModel
+from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import (
+    Rig,
+    Workload,
+    run_plan_kernels,
+    set_up,
+)
+from pytest_modelperf.stats.quantiles import load_quantiles
+
+# Each plan is profiled so many times, in turn with the other: the shorter time of a kernel counts.
+_PROFILES = 2
+
+
+class Cut(Struct, frozen=True, eq=False):
+    """Kernels of a plan as a file that runs as it is, and the inputs that they had.
+
+    `options` are those of the engine, with its defaults.
+    """
+
+    path: Path
+    feeds: Mapping[str, Feed]
+    setup: Setup
+    options: Mapping[str, str]
+
+
+class CutPair(Struct, frozen=True, eq=False):
+    """The same place of two plans, cut out of each."""
+
+    before: Cut
+    after: Cut
+
+
+class OpenPlans(Struct):
+    """The plans of both sides, each in a worker that keeps it, divided into units.
+
+    `longer_ns` is how much longer each unit takes in the second plan, as short profiles tell.
+    """
+
+    sides: tuple[SavedPlan, SavedPlan]
+    units: tuple[Unit, ...]
+    longer_ns: tuple[float, ...]
+    cuts: int = 0
+
+    def cut(self, units: Iterable[Unit]) -> CutPair:
+        """These units as a pair of models; its files last as long as the plans are open."""
+        self.cuts += 1
+        chosen, name = tuple(units), f"cut{self.cuts}"
+        before, after = (
+            _cut(saved, kernels_of(chosen, side), name) for side, saved in enumerate(self.sides)
+        )
+        return CutPair(before, after)
+
+    def names(self, unit: Unit) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The operators of a unit on both sides."""
+        before, after = (
+            tuple(saved.plan.kernels[index].op_type for index in kernels)
+            for saved, kernels in zip(self.sides, (unit.before, unit.after), strict=True)
+        )
+        return before, after
+
+
+@contextmanager
+def open_plans(pair: Pair, place: CasePlace) -> Iterator[OpenPlans]:
+    """Saves the plans of both sides; MeasureError where an engine tells none.
+
+    The workers idle after that, so nothing else may be measured only until the plans are open.
+    """
+    with unchanged(pair.before, pair.after), ExitStack() as stack:
+        with alone_at(place):
+            place.tell("comparing plans")
+            before, after = (
+                stack.enter_context(_saved(model, setup, side, place))
+                for model, setup, side in (
+                    (pair.before, pair.before_setup, BEFORE),
+                    (pair.after, pair.after_setup, AFTER),
+                )
+            )
+            opened = _divide(before, after, shares_a_setup=pair.shares_a_worker)
+        yield opened
+
+
+@contextmanager
+def _saved(model: PreparedModel, setup: Setup, side: str, place: CasePlace) -> Iterator[SavedPlan]:
+    with start_on(setup, place.case.cores) as worker:
+        workload = make_workload(model, worker, side)
+        with adding_notes(workload.notes):
+            rig = set_up(worker, setup, place.case.cores, workload, side)
+            saved = save_plan(rig, model.static.weight_bytes)
+        if saved is None:
+            raise MeasureError(
+                f"{model.file.name} has no plan that can be cut into parts: only ONNX Runtime's "
+                "CPU provider tells its plan, and of models below 2 GiB. Take the parts that "
+                "modelperf compare shows."
+            )
+        yield saved
+
+
+def _divide(before: SavedPlan, after: SavedPlan, *, shares_a_setup: bool) -> OpenPlans:
+    sides = before, after
+    old, new = map(run_once, sides)
+    matching = match_plans(before.plan, after.plan, old.types, new.types)
+    units = find_units(before.plan, after.plan, matching, (old.types, new.types))
+    times = [old.times_ns, new.times_ns]
+    profiled: list[list[Mapping[int, float]]] = [[], []]
+    for _ in range(_PROFILES):
+        for side, saved in enumerate(sides):
+            profiled[side].append(_time_kernels(saved))
+    spent = [_shorter(own) or times[side] for side, own in enumerate(profiled)]
+    longer = []
+    for unit in units:
+        is_same_work = shares_a_setup and not unit.is_changed
+        taken = [sum(spent[s].get(i, 0.0) for i in kernels_of([unit], s)) for s in (0, 1)]
+        longer.append(0.0 if is_same_work else taken[1] - taken[0])
+    return OpenPlans(sides, units, tuple(longer))
+
+
+def _time_kernels(side: SavedPlan) -> Mapping[int, float]:
+    """The typical time of each kernel in a short profile; nothing where the engine tells none."""
+    path = send_beside(side, "numbered", partial(write_numbered, side.plan))
+    runs = run_plan_kernels({side.rig.still_feed: path}, side.rig, len(side.plan.kernels))
+    return {
+        int(kernel.name): median(kernel.self_ns)
+        for run in runs or ()
+        for kernel in run.kernels
+        if kernel.name.isdigit() and kernel.self_ns
+    }
+
+
+def _shorter(profiles: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """The shortest time of each kernel."""
+    known = {index for times in profiles for index in times}
+    return {index: min(times.get(index, inf) for times in profiles) for index in known}
+
+
+def _cut(side: SavedPlan, kernels: Sequence[int], name: str) -> Cut:
+    """Some kernels of a plan as a file beside it, with the inputs that one run of it had there."""
+    rig, plan = side.rig, side.plan
+    part = make_side(plan, kernels, kernels)
+    told = rig.worker.ask(
+        "tensors",
+        "as the tensors of its parts were read",
+        model=send_beside(side, "watched", partial(write_watched, plan, part.inputs)),
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        feed=rig.still_feed,
+        names=[name for name in part.inputs if name in plan.producers],
+        kept={},
+        sent=list(part.inputs),
+    )
+    types = {each: (str(dtype), tuple(shape)) for each, (dtype, shape) in told["types"].items()}
+    path = send_beside(side, name, partial(write_part, plan, part, types))
+    feeds = {
+        each: Feed(types[each][0], np.frombuffer(bits, stored).reshape(types[each][1]))
+        for each, (stored, bits) in told["sent"].items()
+    }
+    return Cut(Path(path), feeds, rig.setup, rig.facts.options)
+
+
+def run_cuts(pair: CutPair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
+    """The rounds of a duet of what was cut out, alone on this machine."""
+    load_quantiles()
+    setup = pair.after.setup
+    with alone_at(place):
+        if pair.before.setup == setup:
+            with start_on(setup, place.case.cores) as worker:
+                old, new = (
+                    set_up(worker, setup, place.case.cores, _workload(cut), side)
+                    for side, cut in _named(pair)
+                )
+                return take_rounds(SharedDuet(old, new), setup, rule, place, (old, new))
+        started: list[Rig] = []
+        first, second = (_starter(cut, side, place, started) for side, cut in _named(pair))
+        with closing(SplitDuet(first, second)) as duet:
+            return take_rounds(duet, setup, rule, place, started)
+
+
+def _named(pair: CutPair) -> tuple[tuple[str, Cut], tuple[str, Cut]]:
+    return (BEFORE, pair.before), (AFTER, pair.after)
+
+
+def _workload(cut: Cut) -> Workload:
+    return Workload(model=str(cut.path), feeds=cut.feeds, is_plan=True)
+
+
+def _starter(cut: Cut, side: str, place: CasePlace, started: list[Rig]) -> StartRig:
+    @contextmanager
+    def start() -> Iterator[Rig]:
+        cores = place.case.cores
+        with start_on(cut.setup, cores) as worker:
+            rig = set_up(worker, cut.setup, cores, _workload(cut), side)
+            started.append(rig)
+            yield rig
+
+    return start

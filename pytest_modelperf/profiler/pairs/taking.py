@@ -1,0 +1,61 @@
+"""The rounds of a duet, taken until a rule has decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.sampling.loop import SamplingProgress
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, filling_time
+from pytest_modelperf.profiler.sampling.rounds import DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, step_of
+
+
+class StopRule(Protocol):
+    """When a duet has enough rounds."""
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds."""
+
+    @property
+    def samples_needed(self) -> tuple[int, ...]:
+        """How many samples of each side each awaited percentile needs, the fewest first."""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it waits for absolute limits, too, which more samples decide."""
+
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
+        """Whether no further round is needed."""
+
+
+def take_rounds(
+    duet: DuetBench, setup: Setup, rule: StopRule, place: CasePlace, rigs: Sequence[Rig]
+) -> Sequence[DuetRound]:
+    """Take rounds until the rule has decided or the time is over."""
+    fewest, *tail_samples = rule.samples_needed
+    policy = replace(
+        DUET_POLICY,
+        max_seconds=setup.policy.max_seconds,
+        min_warmup_seconds=setup.policy.min_warmup_seconds,
+        stretch_seconds=setup.stretch_seconds,
+        min_samples=fewest,
+        tail_samples=tuple(tail_samples),
+        max_rounds=rule.rounds,
+    )
+    if rule.has_limits:
+        policy = filling_time(policy)
+
+    def see(progress: SamplingProgress) -> None:
+        for rig in rigs:
+            rig.step = step_of(progress)
+        place.tell_round(progress)
+
+    return sample_duet(duet, policy, time.perf_counter_ns, see, rule.is_decided)
