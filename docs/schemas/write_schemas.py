@@ -34,6 +34,7 @@ from pytest_modelperf.profiles.document import (
     SideBySideJson,
     WorkAndTimeJson,
 )
+from pytest_modelperf.reducing.document import ReductionJson
 from pytest_modelperf.roofline.document import RooflineJson
 from pytest_modelperf.sharing.document import ShareJson
 from pytest_modelperf.spec.table_schema import tool_schema
@@ -64,6 +65,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "profiles-compare": SideBySideJson,
     "profiles-compare-flops": WorkAndTimeJson,
     "profiles-list": ProfileListJson,
+    "reduce": ReductionJson,
     "roofline": RooflineJson,
     "run": RunJson,
     "share": ShareJson,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
+from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
     comparing_options,
@@ -32,13 +32,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
-from pytest_modelperf.cli.requirements import (
-    environment_spec,
-    require_this_machine,
-    requirement_option,
-)
 from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.values import parse_interpreter
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
@@ -63,53 +57,6 @@ _NOT_MEASURED = 3
 _BASELINES = "baselines"
 
 
-class InterpreterOptions(Struct, frozen=True):
-    """The Python that runs each of the two models, or the packages in it; nothing: this one."""
-
-    python_a: str | None
-    python_b: str | None
-    requirement_a: tuple[str, ...]
-    requirement_b: tuple[str, ...]
-
-    def check(self, *, static: bool, is_on_cluster: bool) -> None:
-        """UsageError if one is given that has no effect, or contradicts another."""
-        for side, python, requirements in (
-            ("a", self.python_a, self.requirement_a),
-            ("b", self.python_b, self.requirement_b),
-        ):
-            given = [
-                *([f"--python-{side}"] if python is not None else []),
-                *([f"--requirement-{side}"] if requirements else []),
-            ]
-            if static and given:
-                raise UsageError(
-                    f"{given[0]} needs a run of the models: leave out --static or {given[0]}."
-                )
-            require_this_machine(f"--requirement-{side}", requirements, is_on_cluster=is_on_cluster)
-            if len(given) > 1:
-                raise UsageError(
-                    f"{given[0]} and {given[1]} both say which Python runs a model: leave one of "
-                    "them out."
-                )
-
-    def setups(self, setup_a: Setup, setup_b: Setup, *, are_here: bool) -> tuple[Setup, Setup]:
-        """Returns the setup of each model; environments with requirements are made here.
-
-        On a cluster, the Pythons are those of its machines.
-        """
-        specs = (
-            parse_interpreter("--python-a", self.python_a, is_here=are_here)
-            or environment_spec("--requirement-a", self.requirement_a),
-            parse_interpreter("--python-b", self.python_b, is_here=are_here)
-            or environment_spec("--requirement-b", self.requirement_b),
-        )
-        before, after = (
-            replace(setup, spec=spec or setup.spec)
-            for setup, spec in zip((setup_a, setup_b), specs, strict=True)
-        )
-        return before, after
-
-
 @click.command(short_help="Compare two versions of a model in time and work.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
@@ -126,10 +73,7 @@ class InterpreterOptions(Struct, frozen=True):
 )
 @click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
 @engine_option_b
-@click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
-@click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
-@requirement_option("--requirement-a", "A")
-@requirement_option("--requirement-b", "B")
+@interpreter_options
 @json_option
 @csv_option("Write the figures as CSV")
 @html_option("Write a page for a browser")

@@ -34,7 +34,7 @@ _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
     "baselines", "bisect", "compare", "doctor", "env", "history", "init", "profile", "profiles",
-    "shapes", "share", "sweep", "trace", "tune", "whatif", "worker",
+    "reduce", "shapes", "share", "sweep", "trace", "tune", "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
@@ -47,6 +47,7 @@ _PAGES = {
     "init": "init",
     "profile": "profiling",
     "profiles": "profiles",
+    "reduce": "sharing",
     "shapes": "counting",
     "share": "sharing",
     "sweep": "sweep",

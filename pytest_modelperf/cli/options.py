@@ -219,6 +219,20 @@ def bisecting_options(command: Command) -> Command:
     )
 
 
+def reducing_options(command: Command) -> Command:
+    """`measuring_options` for a reduction, whose workers share files with this machine."""
+    return with_options(
+        command,
+        *_measuring(
+            setting_option(ENGINE, default=ENGINE.default),
+            seconds=60,
+            of_seconds="the longest that the whole search may take; with two Pythons it is 300 "
+            "seconds unless given",
+            is_here=True,
+        ),
+    )
+
+
 def variant_options(command: Command) -> Command:
     """`measuring_options` for the variants of a what-if."""
     return with_options(

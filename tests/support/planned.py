@@ -2,7 +2,8 @@
 
 A product takes 100 µs and any other kernel 10 µs, each up to a hundredth more, and a profile says
 so. Its plan of a model is the model itself. A model whose `doc_string` says `hides 300 us` takes so
-much longer as a whole, which no kernel of it tells. Parts that hold a `Tan` cannot be loaded.
+much longer as a whole, which no kernel of it tells. Parts that hold a `Tan` cannot be loaded. The
+kernels of the operator that the option `slow` names take ten times as long.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def describe(options: dict[str, str]) -> dict[str, Any]:
 def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa: ANN401, ARG001  # the contract's
     proto = onnx.load(model.path)
     hidden = re.search(r"hides (\d+) us", proto.doc_string)
-    return _Session(_cost_us(proto) + (int(hidden[1]) if hidden else 0))
+    return _Session(_cost_us(proto, options) + (int(hidden[1]) if hidden else 0))
 
 
 def load_part(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa: ANN401, ARG001  # the same
     proto = onnx.load(model.path)
     if any(node.op_type == "Tan" for node in proto.graph.node):
         raise RuntimeError("there is no kernel for Tan by itself")
-    return _Session(_cost_us(proto))
+    return _Session(_cost_us(proto, options))
 
 
 def save_plan(model: Any, threads: int, options: dict[str, str], folder: str) -> str:  # noqa: ANN401, ARG001  # the same
@@ -64,7 +65,7 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # the contract's
 
 def observe_shapes(
     model: Any,  # noqa: ANN401  # the same
-    options: dict[str, str],  # noqa: ARG001  # the same
+    options: dict[str, str],
     inputs: Mapping[str, Any],  # noqa: ARG001  # the same
     dtypes: Mapping[str, str],  # noqa: ARG001  # the same
     folder: str,  # noqa: ARG001  # the same
@@ -79,7 +80,7 @@ def observe_shapes(
             "name": node.name,
             "calls": [[shapes[name] for name in node.output]],
             "types": ["float32"] * len(node.output),
-            "spent_ns": 1000 * _kernel_us(node),
+            "spent_ns": 1000 * _kernel_us(node, options),
         }
         for node in graph.node
     ]
@@ -90,15 +91,16 @@ def plan_options(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def load_profiled(model: Any, threads: int, options: dict[str, str], folder: str) -> _Profiled:  # noqa: ANN401, ARG001  # the same
-    return _Profiled(onnx.load(model.path))
+    return _Profiled(onnx.load(model.path), options)
 
 
-def _cost_us(proto: onnx.ModelProto) -> int:
-    return sum(map(_kernel_us, proto.graph.node))
+def _cost_us(proto: onnx.ModelProto, options: Mapping[str, str]) -> int:
+    return sum(_kernel_us(node, options) for node in proto.graph.node)
 
 
-def _kernel_us(node: onnx.NodeProto) -> int:
-    return _PRODUCT_US if node.op_type == "MatMul" else _OTHER_US
+def _kernel_us(node: onnx.NodeProto, options: Mapping[str, str]) -> int:
+    factor = 10 if node.op_type == options.get("slow") else 1
+    return factor * (_PRODUCT_US if node.op_type == "MatMul" else _OTHER_US)
 
 
 class _Session:
@@ -116,9 +118,9 @@ class _Session:
 
 
 class _Profiled(_Session):
-    def __init__(self, proto: onnx.ModelProto) -> None:
-        super().__init__(_cost_us(proto))
-        self._nodes = proto.graph.node
+    def __init__(self, proto: onnx.ModelProto, options: Mapping[str, str]) -> None:
+        super().__init__(_cost_us(proto, options))
+        self._nodes, self._options = proto.graph.node, options
 
     def report(self, runs: int) -> dict[str, Any]:
         kernels = [
@@ -129,7 +131,7 @@ class _Profiled(_Session):
                 "precision": None,
                 "calls": 1,
                 "originals": None,
-                "self_ns": [1000 * _kernel_us(node)] * runs,
+                "self_ns": [1000 * _kernel_us(node, self._options)] * runs,
             }
             for node in self._nodes
         ]

@@ -19,7 +19,13 @@ from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
 from pytest_modelperf.graph.plans.plan import find_plan_difference
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
-from pytest_modelperf.profiler.pairs.plans import SavedPlan, place_parts, run_apart, save_plan
+from pytest_modelperf.profiler.pairs.plans import (
+    SavedPlan,
+    place_parts,
+    run_apart,
+    run_once,
+    save_plan,
+)
 from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
@@ -199,3 +205,15 @@ def test_a_part_that_the_engine_refuses_is_no_error() -> None:
         assert not placed.parts
         assert placed.reason is not None
         assert placed.reason.startswith("what changed does not run by itself: ")
+
+
+def test_a_plan_runs_whose_shapes_are_inferred_from_weights() -> None:
+    """Shape inference reads the pads of four axes, which have 64 bytes."""
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
+    text = """g (float[1,2,4,4] x) => (float[1,2,6,6] y) {
+        a = Sigmoid (x)
+        y = Pad (a, pads)
+    }"""
+    model = parse(text, 21, weights={"pads": pads})
+    with plans(model, model) as (side, _):
+        assert run_once(side).types["y"] == "float32 (1, 2, 6, 6)"

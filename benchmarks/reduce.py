@@ -1,0 +1,254 @@
+"""How often a reduction finds what made a model slower, how small it gets, and how long it takes.
+
+    python benchmarks/reduce.py                              all of it, some half an hour
+    python benchmarks/reduce.py --models lstm yolo           these models alone
+    python benchmarks/reduce.py --changes "a wider kernel"   this change alone
+    python benchmarks/reduce.py --folder f                   keep what is found, and go on from it
+
+Models and changes are those of parts.py, so what was changed is known by construction: the
+operators that were added, removed or widened. `modelperf reduce` gets a model and the changed one.
+Where it calls the changed one slower, the kernels that it keeps have to be kernels that changed,
+and one of them has to be of such an operator. Its `repro.py` then runs beside it, and has to call
+the second model slower as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import onnx
+import results
+from changes import CHANGES
+from kept_rows import keep_row, read_rows
+from parts import MODELS, Bench
+from results import Expectation, Result, Start, conclude, list_names, markdown
+from why import words_of_change
+
+# What an output more costs is no slowdown that could be shown.
+PLANTED = tuple(change for change in CHANGES if change != "an extra output")
+TOLERANCE = 0.003
+MAX_SECONDS = 60.0
+# A model counts for the time that a reduction may take up to this latency.
+MOST_MS, MOST_SECONDS = 40.0, 60.0
+MOST_BYTES = 100_000
+_ROOT = Path(__file__).resolve().parent.parent
+_RATIO = re.compile(r"ratio ([\d.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What one reduction found.
+
+    `is_found` is None where the changed model was not called slower. `repro` is the ratio that the
+    program of the folder prints; None where nothing was written.
+    """
+
+    model: str
+    change: str
+    verdict: str
+    is_found: bool | None
+    before_ms: float | None
+    kernels: int | None
+    bytes: int | None
+    ratio: float | None
+    repro: float | None
+    steps: int
+    seconds: float
+
+
+def main() -> int:
+    options = _options()
+    start = Start.now("reduce")
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(folder, 0.0, MAX_SECONDS)
+        for model in options.models:
+            for change in options.changes:
+                reduce_once(bench, model, change)
+        rows = [
+            row
+            for row in read_rows(folder, "reductions")
+            if row["model"] in options.models and row["change"] in options.changes
+        ]
+    return conclude(start.finish({"reductions": rows}), tables, expectations, options.json)
+
+
+def reduce_once(bench: Bench, model: str, change: str) -> None:
+    """Reduces a model and the changed one, unless that is stored or there is no place for it."""
+    known = {(row["model"], row["change"]) for row in read_rows(bench.folder, "reductions")}
+    if (model, change) in known:
+        return
+    with bench.sides(model, change, None) as sides:
+        if sides is None:
+            return
+        words = words_of_change(*map(onnx.load, sides))
+        found = run_reduce(model, change, *sides, words)
+    keep_row(bench.folder, "reductions", asdict(found))
+    print(f"{model}, {change}: {found}", file=sys.stderr)
+
+
+def run_reduce(
+    model: str, change: str, before: Path, after: Path, words: frozenset[str]
+) -> Reduced:
+    """What the command says, and what the program that it wrote prints."""
+    told, target = before.with_name("told.json"), before.with_name("reduced")
+    started = time.monotonic()
+    done = _run(
+        "-m", "pytest_modelperf", "reduce", str(before), str(after), "--batch=1",
+        f"--tolerance={TOLERANCE:g}", f"--max-seconds={MAX_SECONDS:g}", f"--output={target}",
+        f"--json={told}",
+    )  # fmt: skip
+    seconds = round(time.monotonic() - started, 2)
+    if not told.exists():
+        raise RuntimeError(done.stderr.strip()[-500:])
+    repro = None
+    if target.exists():
+        printed = _run(str(target / "repro.py")).stdout
+        repro = float(_RATIO.findall(printed)[-1])
+        shutil.rmtree(target)
+    document = json.loads(told.read_text(encoding="utf-8"))
+    return read_reduction(model, change, document, words, repro, seconds)
+
+
+def read_reduction(  # noqa: PLR0913, PLR0917  # what was planted, and what was found
+    model: str,
+    change: str,
+    document: Mapping[str, object],
+    words: frozenset[str],
+    repro: float | None,
+    seconds: float,
+) -> Reduced:
+    """What the document of a reduction says of what was planted."""
+    told = json.loads(json.dumps(document))
+    whole, written = told["whole"], told["written"]
+    kept = [unit for unit in told["units"] if unit["kept"]]
+    operators = {op for unit in kept for op in (*unit["before"], *unit["after"])}
+    # The engine may have fused a planted operator into another, whose name begins or ends with it.
+    names_it = any(word in op for word in words for op in operators)
+    is_slower = told["verdict"] == "regressed"
+    return Reduced(
+        model=model,
+        change=change,
+        verdict=told["verdict"],
+        is_found=bool(kept) and names_it and all(u["changed"] for u in kept) if is_slower else None,
+        before_ms=None if whole is None else whole["before_ms"],
+        kernels=None if written is None else sum(written["kernels"].values()),
+        bytes=None if written is None else sum(written["sizes"]),
+        ratio=None if written is None else written["figure"]["ratio"],
+        repro=repro,
+        steps=len(told["steps"]),
+        seconds=seconds,
+    )
+
+
+def tables(result: Result) -> Mapping[str, str]:
+    rows = result.rows["reductions"]
+    slower = [row for row in rows if row["is_found"] is not None]
+    written = [row for row in slower if row["kernels"] is not None]
+    header = (
+        "model", "change", "verdict", "found", "kernels", "bytes", "ratio", "repro.py", "steps",
+        "seconds",
+    )  # fmt: skip
+    lines = [
+        (
+            row["model"],
+            row["change"],
+            row["verdict"],
+            {True: "yes", False: "no", None: ""}[row["is_found"]],
+            *(_shown(row[name]) for name in ("kernels", "bytes", "ratio", "repro")),
+            str(row["steps"]),
+            f"{row['seconds']:.0f}",
+        )
+        for row in rows
+    ]
+    sums = (
+        ("reductions", str(len(rows))),
+        ("called slower", str(len(slower))),
+        ("found what was planted", f"{sum(row['is_found'] for row in slower)} of {len(slower)}"),
+        ("median kernels of both models", _median(written, "kernels")),
+        ("median bytes of both models", _median(written, "bytes")),
+        ("median seconds where slower", _median(slower, "seconds")),
+    )
+    return {
+        "reduce": markdown(("what", ""), sums),
+        "reduce all": markdown(header, lines, "llllrrrrrr"),
+    }
+
+
+def expectations(result: Result) -> Sequence[Expectation]:
+    slower = [row for row in result.rows["reductions"] if row["is_found"] is not None]
+    written = [row for row in slower if row["bytes"] is not None]
+    timed = [row for row in slower if (row["before_ms"] or 0.0) <= MOST_MS]
+    longest = max((row["seconds"] for row in timed), default=0.0)
+    largest = max((row["bytes"] for row in written), default=0)
+    found = sum(row["is_found"] for row in slower)
+    shown = sum(row["repro"] is not None and row["repro"] > 1.0 for row in slower)
+    return (
+        Expectation(
+            "reductions that keep what was planted", "all", f"{found} of {len(slower)}",
+            found == len(slower) if slower else None,
+        ),
+        Expectation(
+            "programs that call the second model slower", "all", f"{shown} of {len(slower)}",
+            shown == len(slower) if slower else None,
+        ),
+        Expectation(
+            f"longest reduction of models up to {MOST_MS:g} ms", f"at most {MOST_SECONDS:g} s",
+            f"{longest:.0f} s", longest <= MOST_SECONDS if timed else None,
+        ),
+        Expectation(
+            "both models together", f"at most {MOST_BYTES:,} bytes", f"{largest:,}",
+            largest <= MOST_BYTES if written else None,
+        ),
+    )  # fmt: skip
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def _median(rows: Sequence[results.Row], name: str) -> str:
+    return f"{statistics.median(row[name] for row in rows):,.4g}" if rows else ""
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = results.parser(__doc__)
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=MODELS, metavar="NAME",
+        help=list_names(MODELS),
+    )  # fmt: skip
+    parser.add_argument(
+        "--changes", nargs="+", choices=PLANTED, default=PLANTED, metavar="CHANGE",
+        help=list_names(PLANTED),
+    )  # fmt: skip
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""`modelperf reduce`: the smallest pair of models that still shows a slowdown, for an issue.
+
+A test may give click's context a function that reduces in place of `run_reduce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
+from pytest_modelperf.cli.options import (
+    OutputOptions,
+    is_given,
+    json_option,
+    load_extensions,
+    model_setup,
+    one_size_options,
+    reducing_options,
+    request_of,
+    takes_records,
+)
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.folders import check_folder
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.sampling.setup import Setup
+    from pytest_modelperf.reducing.records import Reduction
+
+_WORSE = 1
+_UPGRADE_SECONDS = 300.0
+
+
+@click.command(short_help="Reduce a slowdown to the kernels that show it.")
+@click.argument("before", metavar="A", type=click.Path())
+@click.argument("after", metavar="[B]", type=click.Path(), required=False)
+@click.option(
+    "--output",
+    "-o",
+    metavar="PLACE",
+    default="reduced",
+    show_default=True,
+    help="The folder to write, or an archive whose name ends in .zip.",
+)
+@click.option("--force", is_flag=True, help="Replace the files of a folder or archive that exists.")
+@click.option(
+    "--anonymous", is_flag=True, help="Number tensors and nodes, so that no name is left."
+)
+@click.option(
+    "--tolerance",
+    metavar="SHARE",
+    default="0.03",
+    show_default=True,
+    help="How much slower B may be: 0.03 is 3 %.",
+)
+@setting_option(BATCH_SIZE, metavar="N", help="batch size")
+@setting_option(CORES, metavar="N", help="core count")
+@one_size_options
+@setting_option(INPUT_FILE)
+@reducing_options
+@interpreter_options
+@json_option
+@takes_records(
+    cases=CaseSpec,
+    measuring=MeasuringSettings,
+    interpreters=InterpreterOptions,
+    outputs=OutputOptions,
+)
+@click.pass_obj
+def reduce(  # noqa: PLR0913  # one parameter per group of options
+    run: Callable[..., Reduction] | None,
+    *,
+    before: str,
+    after: str | None,
+    output: str,
+    force: bool,
+    anonymous: bool,
+    tolerance: str,
+    plugins: tuple[str, ...],
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
+    interpreters: InterpreterOptions,
+    outputs: OutputOptions,
+) -> None:
+    """Write the smallest pair of models that shows why B is slower than A.
+
+    Both run in turn. Where B is slower, the kernels that the engine made of both are tried by
+    themselves, and all that can be left out is. What remains is written without weights, with a
+    program that times it with numpy and onnxruntime alone. Without B, model A runs on two versions
+    of the engine, one of which may be the one here. Exit code 1 if B is slower than A.
+
+    \b
+    modelperf reduce old.onnx new.onnx --batch 8 --cores 2
+    modelperf reduce old.onnx new.onnx --anonymous --output slow-conv.zip
+    modelperf reduce model.onnx --requirement-a onnxruntime==1.30.0
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    is_shown = outputs.check(before, after or before, input_file=cases.input_file)
+    interpreters.check(static=False, is_on_cluster=False)
+    from pytest_modelperf.comparing.limits import read_share
+    from pytest_modelperf.comparing.sides import Side
+    from pytest_modelperf.profiler.machine.describe import describe_machine
+    from pytest_modelperf.reducing.bundle import deliver
+    from pytest_modelperf.reducing.by_duet import ReduceRequest, require_one_size, run_reduce
+
+    check_folder(output, may_replace=force)
+    share = read_share(tolerance, "--tolerance")
+    extensions, request = load_extensions(plugins), request_of(cases)
+    require_one_size(request)
+    setup = model_setup(measuring, extensions, "a reduction")
+    setups = interpreters.setups(setup, setup, are_here=True)
+    if after is None and setups[0] == setups[1]:
+        raise UsageError(
+            "one model on one engine has nothing to compare: give a second model, or another "
+            "version of the engine, as in --requirement-a onnxruntime==1.30.0."
+        )
+    asked = ReduceRequest(
+        before=Side(before, setups[0]),
+        after=Side(after or before, setups[1]),
+        request=request,
+        extensions=extensions,
+        tolerance=share,
+        max_seconds=_seconds(*setups),
+        is_anonymous=anonymous,
+    )
+    with shown_progress() as progress:
+        put = partial(deliver, target=output, machine=describe_machine())
+        result = (run or run_reduce)(asked, put, progress)
+    _show(result, outputs, output, is_shown=is_shown)
+
+
+def _seconds(setup_a: Setup, setup_b: Setup) -> float:
+    """The time of the search: two Pythons start anew in each round, which takes seconds."""
+    is_usual = setup_a != setup_b and not is_given("max_seconds")
+    return _UPGRADE_SECONDS if is_usual else setup_a.policy.max_seconds
+
+
+def _show(result: Reduction, outputs: OutputOptions, target: str, *, is_shown: bool) -> None:
+    from pytest_modelperf.comparing.records import Verdict
+
+    if is_shown:
+        from pytest_modelperf.reducing.text import render_reduction
+
+        report = render_reduction(result, terminal_style(), COMMAND_WORDING, target)
+        click.echo(report, nl=False)
+    if outputs.json_file is not None:
+        from pytest_modelperf.reducing.document import dump_reduction
+
+        write(outputs.json_file, dump_reduction(result, target))
+    if result.verdict is Verdict.REGRESSED:
+        raise SystemExit(_WORSE)

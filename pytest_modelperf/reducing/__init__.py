@@ -1,0 +1,1 @@
+"""A slowdown reduced to the smallest pair of models that still shows it."""

@@ -1,0 +1,178 @@
+"""Two whole models compared, and what is slower cut out of their plans and run by itself.
+
+The whole models and the search have half of the level each, so that a reduction errs with at most
+all of it. Every duet of the search has its share, and so has the one of the files that are written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.judged_rounds import judge_rounds
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances
+from pytest_modelperf.comparing.paired_case import bind_pairs
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch
+from pytest_modelperf.profiler.pairs.cuts import CutPair, OpenPlans, open_plans, run_cuts
+from pytest_modelperf.profiler.prepare import prepare_pair
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.reducing.files import PairFiles, pair_files
+from pytest_modelperf.reducing.records import Reduction, UnitKernels, WrittenPair
+from pytest_modelperf.reducing.search import ReduceRule, UnitQuestion, find_smallest, levels_for
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.bisection import middle_change
+
+_MEDIAN = 50.0
+# The shares of the time that the whole models and one duet of the search may take.
+_WHOLE_SHARE, _DUET_SHARE = 0.3, 0.15
+
+# Writes the files of a reduction to their place.
+Deliver: TypeAlias = Callable[[Reduction, PairFiles], None]
+
+
+class ReduceRequest(Struct, frozen=True, kw_only=True):
+    """What to reduce: one case of two models, by which rule, in how many seconds."""
+
+    before: Side
+    after: Side
+    request: ProfileRequest
+    extensions: Extensions
+    tolerance: float = DEFAULT_TOLERANCE
+    level: float = RUN_LEVEL
+    max_seconds: float = 60.0
+    is_anonymous: bool = False
+
+
+def run_reduce(asked: ReduceRequest, deliver: Deliver, watch: Watch = lambda _: None) -> Reduction:
+    """The smallest pair of models that still shows the slowdown; `deliver` gets its files.
+
+    Nothing is delivered where B is not slower, or where no part of it shows that.
+    """
+    begun = time.monotonic()
+    whole = asked.max_seconds * _WHOLE_SHARE
+    gate = _gate(asked.tolerance, asked.level / 2, whole)
+    compared = compare_models(
+        _within(asked.before, whole),
+        _within(asked.after, whole),
+        asked.request,
+        gate,
+        asked.extensions,
+        watch,
+        Details.NEVER,
+    )
+    (case,) = compared.cases
+    if case.failure is not None:
+        raise MeasureError(f"the two models could not be compared: {case.failure}")
+    reduction = Reduction(
+        before=compared.before.name,
+        after=compared.after.name,
+        comparison=case,
+        tolerance=asked.tolerance,
+        level=asked.level,
+    )
+    if reduction.verdict is Verdict.REGRESSED:
+        reduction = _reduce(asked, reduction, deliver, watch, begun)
+    return replace(reduction, seconds=time.monotonic() - begun)
+
+
+def _reduce(
+    asked: ReduceRequest, found: Reduction, deliver: Deliver, watch: Watch, begun: float
+) -> Reduction:
+    """The reduction with the search among the kernels, once the whole is known to be slower."""
+    (cores,) = asked.request.cores
+    seconds = asked.max_seconds * _DUET_SHARE
+    before, after = (_within(side, seconds) for side in (asked.before, asked.after))
+    (bound,) = bind_pairs(before, after, asked.request, asked.extensions)
+    pair = prepare_pair(bound)
+    place = CasePlace(pair.after.case(cores), 1, 1, watch)
+    whole = 1.0 if found.whole is None or found.whole.ratio is None else found.whole.ratio
+    with open_plans(pair, place) as plans:
+        units = tuple(_named(plans))
+        levels = levels_for(len(units), asked.level / 2)
+        rule = ReduceRule(
+            allowed=middle_change(whole),
+            level=asked.level / 2,
+            # The files that are written have a duet as well.
+            max_seconds=asked.max_seconds - (time.monotonic() - begun) - seconds,
+        )
+        judge = _CutJudge(plans, place, seconds, levels.planned)
+        search = find_smallest(plans.longer_ns, judge, rule)
+        found = replace(found, units=units, search=search)
+        if not search.kept:
+            return found
+        place.tell("writing the models")
+        cut = plans.cut(plans.units[index] for index in search.kept)
+        with pair_files(cut, cores, is_anonymous=asked.is_anonymous) as files:
+            question = UnitQuestion(
+                units=search.kept,
+                allowed=rule.allowed,
+                level=levels.of(len(search.steps) + 1),
+                number=len(search.steps) + 1,
+            )
+            with files.drawn(cut) as drawn:
+                metric = judge.run(drawn, question)
+            written = WrittenPair(metric=metric, sizes=files.sizes, warnings=files.warnings)
+            found = replace(found, written=written, seconds=time.monotonic() - begun)
+            deliver(found, files)
+    return found
+
+
+def _named(plans: OpenPlans) -> Iterator[UnitKernels]:
+    for unit, longer in zip(plans.units, plans.longer_ns, strict=True):
+        before, after = plans.names(unit)
+        yield UnitKernels(before=before, after=after, is_changed=unit.is_changed, longer_ns=longer)
+
+
+class _CutJudge(Struct):
+    """Answers each question by a duet of what was cut out."""
+
+    plans: OpenPlans
+    place: CasePlace
+    seconds: float
+    planned: int
+
+    def __call__(self, question: UnitQuestion) -> Metric:
+        cut = self.plans.cut(self.plans.units[index] for index in question.units)
+        return self.run(cut, question)
+
+    def run(self, cut: CutPair, question: UnitQuestion) -> Metric:
+        gate = _gate(question.allowed, question.level, self.seconds)
+        number = question.number
+        place = replace(self.place, number=number, cases=max(self.planned, number))
+        return judge_rounds(run_cuts(cut, gate, place), gate).p50
+
+
+def _within(side: Side, seconds: float) -> Side:
+    """The side with so much time for the rounds of a duet."""
+    policy = replace(side.setup.policy, max_seconds=seconds)
+    return replace(side, setup=replace(side.setup, policy=policy, stretch_seconds=None))
+
+
+def _gate(allowed: float, level: float, seconds: float) -> Gate:
+    """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
+    return Gate(
+        tolerances=Tolerances(shares=((_MEDIAN, allowed),)),
+        level=level,
+        pass_level=level,
+        rounds=rounds_within(seconds),
+        judges_starts=False,
+    )
+
+
+def require_one_size(request: ProfileRequest) -> None:
+    """UsageError if a request has several cases."""
+    if len(list(request.bindings())) > 1 or len(request.cores) > 1:
+        raise UsageError(
+            "reduce runs the models at one size: give one --batch, one of --cores, and one size of "
+            "each --dim."
+        )

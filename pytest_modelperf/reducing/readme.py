@@ -1,0 +1,179 @@
+"""The README of a reduced pair: what is slower, how to see it, and how it was found.
+
+It names operators and versions, and neither the models nor a tensor of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_modelperf.comparing.figures import describe_change, format_change, format_figure
+from pytest_modelperf.comparing.records import Metric
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
+from pytest_modelperf.reducing.records import Reduction, UnitKernels
+from pytest_modelperf.report.markdown import escape_markdown, markdown_table
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.units import format_bytes, format_ms
+from pytest_modelperf.text.words import count_of
+
+# So many kernels and parts are listed.
+_MOST_LISTED = 20
+_PACKAGE = "onnxruntime"
+
+
+def write_readme(found: Reduction, machine: MachineFacts) -> str:
+    """The README of a reduction whose files were written."""
+    blocks = [
+        *_head(found),
+        "## What was measured",
+        markdown_table(_measured(found)),
+        _how(found),
+        "## Which kernels",
+        *_kernels(found),
+        "## What these files are",
+        *_files(found),
+        "## Versions and machine",
+        *_versions(found, machine),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _head(found: Reduction) -> Iterator[str]:
+    names = describe_kernels(found.kept)
+    yield f"# A slowdown: {escape_markdown(names)}"
+    written = found.written
+    if written is not None and written.metric.ratio is not None:
+        yield (
+            f"`after.onnx` takes {written.metric.ratio:.3g} times as long as `before.onnx` where "
+            "this was written. To see it, type"
+        )
+    yield "\n".join(["```", *_commands(found), "```"])
+    yield "The last line that is printed has both times, in milliseconds, and their ratio."
+
+
+def _commands(found: Reduction) -> Iterator[str]:
+    old, new = map(requirement_of, found.engines or (None, None))
+    if not found.is_upgrade:
+        yield f"pip install numpy {new}"
+        yield "python repro.py"
+        return
+    for folder, package in (("old", old), ("new", new)):
+        yield f"python -m venv {folder} && {folder}/bin/pip install numpy {package}"
+    yield "new/bin/python repro.py old/bin/python"
+
+
+def requirement_of(engine: EngineFacts | None) -> str:
+    """`onnxruntime==1.31.1`."""
+    version = None if engine is None else engine.version
+    return _PACKAGE if version is None else f"{_PACKAGE}=={version}"
+
+
+def describe_kernels(units: tuple[UnitKernels, ...]) -> str:
+    """`1 Conv changed; 1 Relu became 3 kernels (Abs, Add, Mul)`."""
+    texts = list(dict.fromkeys(unit.text for unit in units))
+    counts = {text: sum(unit.text == text for unit in units) for text in texts}
+    return "; ".join(text if n == 1 else f"{n} times {text}" for text, n in counts.items())
+
+
+def _measured(found: Reduction) -> Table:
+    kept = None if found.search is None else found.search.shown_by
+    rows = [
+        (
+            "these files, with drawn weights",
+            None if found.written is None else found.written.metric,
+        ),
+        ("the same kernels, with their weights", None if kept is None else kept.metric),
+        ("the whole models", found.whole),
+    ]
+    columns = ("what ran", "before", "after", "change", "interval", "confidence")
+    return Table(
+        "",
+        tuple(Column(title, is_text=not place) for place, title in enumerate(columns)),
+        tuple((name, *metric_cells(metric)) for name, metric in rows if metric is not None),
+    )
+
+
+def metric_cells(metric: Metric) -> tuple[str, str, str, str, str]:
+    """Both times, the change, its interval and the confidence of that."""
+    interval = ""
+    if metric.interval is not None:
+        interval = " … ".join(f"{100 * (bound - 1):+.1f}" for bound in metric.interval) + " %"
+    confidence = "" if metric.confidence is None else f"{100 * metric.confidence:.4g} %"
+    before, after = (format_figure(metric.name, each) for each in (metric.before, metric.after))
+    return before, after, format_change(metric), interval, confidence
+
+
+def _how(found: Reduction) -> str:
+    steps = 0 if found.search is None else len(found.search.steps)
+    where = (
+        "in fresh processes for each round, some inferences of one after some of the other"
+        if found.is_upgrade
+        else "in one process, one inference of each in turn, in fresh sessions for each round"
+    )
+    return (
+        f"Both sides ran {where}. The figures are medians of the rounds. The kernels were "
+        f"found in {count_of(steps, 'such duet')}; the chance that any of them gave a wrong answer "
+        f"is at most {100 * found.level:g} %."
+    )
+
+
+def _kernels(found: Reduction) -> Iterator[str]:
+    counts = found.kernels
+    yield (
+        f"{count_of(counts.before, 'kernel')} before and {counts.after:,} after. The times are of "
+        "short profiles of the whole models, which only chose what was tried first."
+    )
+    yield "\n".join(_listed(found.kept))
+    if found.search is not None and not found.search.is_smallest:
+        yield "The time was over before it was known whether fewer kernels show it."
+    parts = found.comparison.parts
+    if parts:
+        yield "All places in which the two models differ, as they were timed in place:"
+        yield "\n".join(
+            f"- {escape_markdown('; '.join(part.reasons))}: {describe_change(part.time)}"
+            for part in parts[:_MOST_LISTED]
+        )
+    elif found.left_out:
+        yield "Other kernels that took longer in the profiles:"
+        yield "\n".join(_listed(found.left_out))
+
+
+def _listed(units: tuple[UnitKernels, ...]) -> Iterator[str]:
+    for unit in units[:_MOST_LISTED]:
+        sign = "+" if unit.longer_ns > 0 else ""
+        yield f"- {escape_markdown(unit.text)}: {sign}{format_ms(unit.longer_ns, 3)} ms"
+    if len(units) > _MOST_LISTED:
+        yield f"- and {len(units) - _MOST_LISTED:,} more"
+
+
+def _files(found: Reduction) -> Iterator[str]:
+    written = found.written
+    sizes = () if written is None else tuple(map(format_bytes, written.sizes))
+    yield (
+        f"`before.onnx` and `after.onnx` ({' and '.join(sizes)}) are cut out of the optimized "
+        "graphs that the engine made, so they hold its own kernels, which need not be operators of "
+        "ONNX. They run with optimizations off, and some only on processors of this kind: the "
+        "engine lays out tensors by the width of the vector instructions."
+    )
+    yield (
+        "There are no trained weights in them. `run.py` draws others by the notes in `run.json`, "
+        "the same ones for everybody, and draws the inputs by what the kernels got in the whole "
+        "model."
+    )
+    warnings = [] if written is None else list(written.warnings)
+    if written is not None and not written.shows_slowdown:
+        warnings.insert(0, "with drawn weights the slowdown was not shown again")
+    if warnings:
+        yield "The time may differ from the one with the trained weights:"
+        yield "\n".join(f"- {escape_markdown(warning)}" for warning in warnings)
+
+
+def _versions(found: Reduction, machine: MachineFacts) -> Iterator[str]:
+    sides = ("before", "after") if found.is_upgrade else ("both",)
+    lines = [
+        f"- {side}: {escape_markdown(engine.label)}, Python {escape_markdown(engine.python or '?')}"
+        for side, engine in zip(sides, found.engines or (), strict=False)
+    ]
+    yield "\n".join([*lines, f"- {escape_markdown(describe_machine_line(machine))}"])

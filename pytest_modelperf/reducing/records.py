@@ -1,0 +1,142 @@
+"""The records of a reduction: the units that were tried, the answers, and what was kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.records import CaseComparison, KernelCounts, Metric, Verdict
+from pytest_modelperf.graph.plans.parts import describe_change
+from pytest_modelperf.profiler.measurements import EngineFacts
+
+
+class Shown(str, Enum):
+    """What a duet of a reduced pair shows; `failed` means that it could not run by itself."""
+
+    SLOWER = "slower"
+    NOT_SLOWER = "not slower"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+class UnitKernels(Struct, frozen=True, kw_only=True):
+    """A unit of both plans: its operators on each side, and how much longer it takes now.
+
+    `longer_ns` comes from short profiles, which judge nothing.
+    """
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    is_changed: bool
+    longer_ns: float
+
+    @property
+    def text(self) -> str:
+        if not self.is_changed:
+            return self.after[0]
+        return describe_change(Counter(self.before), Counter(self.after))
+
+
+class ReduceStep(Struct, frozen=True, kw_only=True):
+    """A duet of some units; `metric` is its median latency, None where it could not be run."""
+
+    units: tuple[int, ...]
+    shown: Shown
+    allowed: float
+    metric: Metric | None = None
+    reason: str | None = None
+    seconds: float = 0.0
+
+
+class UnitSearch(Struct, frozen=True, kw_only=True):
+    """The steps of a search, and the units that still show the slowdown; none if no units do.
+
+    `is_smallest` claims that none of them can be left out; otherwise the time was over before that
+    was known.
+    """
+
+    steps: tuple[ReduceStep, ...]
+    kept: tuple[int, ...] = ()
+    is_smallest: bool = False
+
+    @property
+    def shown_by(self) -> ReduceStep | None:
+        """The step that showed the slowdown with the units that were kept."""
+        matching = [s for s in self.steps if s.units == self.kept and s.shown is Shown.SLOWER]
+        return matching[-1] if matching else None
+
+
+class WrittenPair(Struct, frozen=True, kw_only=True):
+    """The two models as they were written, with drawn weights, and what a duet of them shows.
+
+    `sizes` are those of the models without their weights, in bytes. `warnings` say why drawn
+    weights or inputs may change the time.
+    """
+
+    metric: Metric
+    sizes: tuple[int, int]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def shows_slowdown(self) -> bool:
+        return self.metric.verdict is Verdict.REGRESSED
+
+
+class Reduction(Struct, frozen=True, kw_only=True):
+    """A whole reduction: both models compared, the search, and the pair that was written.
+
+    `search` and `written` are None where B is not slower, and `written` where no part of the model
+    shows the slowdown. `units` are all kernels of both plans.
+    """
+
+    before: str
+    after: str
+    comparison: CaseComparison
+    tolerance: float
+    level: float
+    units: tuple[UnitKernels, ...] = ()
+    search: UnitSearch | None = None
+    written: WrittenPair | None = None
+    seconds: float = 0.0
+
+    @property
+    def whole(self) -> Metric | None:
+        """The median latency of both whole models; None where they are the same."""
+        found = (m for m in self.comparison.metrics if m.name == "latency_p50")
+        return next(found, None)
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.UNCHANGED if self.whole is None else self.whole.verdict
+
+    @property
+    def engines(self) -> tuple[EngineFacts, EngineFacts] | None:
+        """The engines that ran A and B; None where neither ran."""
+        before, after = self.comparison.before, self.comparison.after
+        return None if before is None or after is None else (before.engine, after.engine)
+
+    @property
+    def is_upgrade(self) -> bool:
+        """Whether both models ran in other Pythons, or on other versions of the engine."""
+        return self.engines is not None and self.engines[0] != self.engines[1]
+
+    @property
+    def kept(self) -> tuple[UnitKernels, ...]:
+        return () if self.search is None else tuple(self.units[index] for index in self.search.kept)
+
+    @property
+    def left_out(self) -> tuple[UnitKernels, ...]:
+        """The units that take longer as well, by their profiles, the longest first."""
+        kept = () if self.search is None else self.search.kept
+        others = [unit for index, unit in enumerate(self.units) if index not in kept]
+        return tuple(sorted((u for u in others if u.longer_ns > 0), key=lambda u: -u.longer_ns))
+
+    @property
+    def kernels(self) -> KernelCounts:
+        """The number of kernels of the reduced pair."""
+        return KernelCounts(
+            before=sum(len(unit.before) for unit in self.kept),
+            after=sum(len(unit.after) for unit in self.kept),
+        )

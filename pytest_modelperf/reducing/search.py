@@ -1,0 +1,168 @@
+"""The search: which kernels are run by themselves in which order, and what follows from it.
+
+It knows no engine. A `UnitJudge` runs some units of both plans in turn; in tests it is a table of
+times. The units that a profile shows to be slowest come first, alone, then the first two, the first
+four, until some are shown to be slower. Then it leaves out as many of them as it can, by halves,
+quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating failure-inducing
+input", IEEE TSE 28 (2002)). The profile decides only the order.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.errors import ChangedModelError, MeasureError
+from pytest_modelperf.reducing.records import ReduceStep, Shown, UnitSearch
+from pytest_modelperf.stats.bisection import SearchLevels
+
+
+class UnitQuestion(Struct, frozen=True, kw_only=True):
+    """The question to a judge: whether these units are slower than `allowed` by themselves.
+
+    `level` bounds the chance of either wrong answer; `number` counts the questions.
+    """
+
+    units: tuple[int, ...]
+    allowed: float
+    level: float
+    number: int
+
+
+class UnitJudge(Protocol):
+    """Runs units of both plans in turn; a MeasureError says why they do not run by themselves."""
+
+    def __call__(self, question: UnitQuestion, /) -> Metric: ...
+
+
+class ReduceRule(Struct, frozen=True, kw_only=True):
+    """What counts as slower, the level of the whole search, and how long it may go on.
+
+    One of the duets that share the level is left for the files that are written.
+    """
+
+    allowed: float
+    level: float
+    max_seconds: float = math.inf
+
+
+def levels_for(units: int, level: float) -> SearchLevels:
+    """The levels of the duets of a search among so many units."""
+    return SearchLevels(units + 1, level)
+
+
+def find_smallest(
+    longer: Sequence[float],
+    judge: UnitJudge,
+    rule: ReduceRule,
+    clock: Callable[[], float] = time.monotonic,
+) -> UnitSearch:
+    """The fewest units that still show the slowdown; `longer` orders them, the longest first."""
+    ranked = sorted(range(len(longer)), key=lambda index: (-longer[index], index))
+    search = _Leaving(judge, rule, levels_for(len(ranked), rule.level), clock, clock())
+    kept: Sequence[int] = ()
+    for size in _sizes(len(ranked)):
+        if search.is_over:
+            break
+        if search.shows_slowdown(ranked[:size]):
+            kept = ranked[:size]
+            break
+    smallest, is_smallest = search.leave_out(sorted(kept))
+    return UnitSearch(
+        steps=tuple(search.steps), kept=tuple(smallest), is_smallest=bool(kept) and is_smallest
+    )
+
+
+def _sizes(units: int) -> Iterator[int]:
+    """1, 2, 4 and so on, and all of them."""
+    size = 1
+    while size < units:
+        yield size
+        size *= 2
+    if units:
+        yield units
+
+
+class _Leaving(Struct):
+    """One search, with the steps that it has taken."""
+
+    judge: UnitJudge
+    rule: ReduceRule
+    levels: SearchLevels
+    clock: Callable[[], float]
+    begun: float
+    steps: list[ReduceStep] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return self.clock() - self.begun > self.rule.max_seconds
+
+    def leave_out(self, units: Sequence[int]) -> tuple[Sequence[int], bool]:
+        """The units without all that can be left out, and whether all was tried."""
+        parts = 2
+        while len(units) > 1:
+            for chunk in _chunks(units, parts):
+                if self.is_over:
+                    return units, False
+                rest = [unit for unit in units if unit not in chunk]
+                if self.shows_slowdown(rest):
+                    units, parts = rest, max(parts - 1, 2)
+                    break
+            else:
+                if parts >= len(units):
+                    break
+                parts = min(2 * parts, len(units))
+        return units, True
+
+    def shows_slowdown(self, units: Sequence[int]) -> bool:
+        """Whether these units are shown to be slower by themselves; asked once for the same."""
+        asked = tuple(sorted(units))
+        known = next((step for step in self.steps if step.units == asked), None)
+        step = known or self._ask(asked)
+        return step.shown is Shown.SLOWER
+
+    def _ask(self, units: tuple[int, ...]) -> ReduceStep:
+        begun, allowed = self.clock(), self.rule.allowed
+        number = len(self.steps) + 1
+        metric, reason = None, None
+        try:
+            metric = self.judge(
+                UnitQuestion(
+                    units=units, allowed=allowed, level=self.levels.of(number), number=number
+                )
+            )
+        except ChangedModelError:
+            # The steps before measured another model.
+            raise
+        except MeasureError as error:
+            reason = error.message
+        step = ReduceStep(
+            units=units,
+            shown=Shown.FAILED if metric is None else _SHOWN[metric.verdict],
+            allowed=allowed,
+            metric=metric,
+            reason=reason,
+            seconds=self.clock() - begun,
+        )
+        self.steps.append(step)
+        return step
+
+
+_SHOWN = {
+    Verdict.REGRESSED: Shown.SLOWER,
+    Verdict.PASSED: Shown.NOT_SLOWER,
+    Verdict.IMPROVED: Shown.NOT_SLOWER,
+    Verdict.INCONCLUSIVE: Shown.OPEN,
+}
+
+
+def _chunks(units: Sequence[int], parts: int) -> Iterator[Sequence[int]]:
+    """So many slices of nearly equal length."""
+    for number in range(parts):
+        start, stop = (len(units) * place // parts for place in (number, number + 1))
+        yield units[start:stop]
