@@ -78,6 +78,7 @@ class ChainOfCase(Struct, frozen=True):
                 variance=levels.variances[place],
                 shared_variance=levels.shared_variances[place],
                 reasons=line.reasons,
+                run_url=line.run_url,
             )
         return self.made[place]
 

@@ -34,17 +34,22 @@ class HistoryPointJson(Struct, frozen=True, kw_only=True):
     commit: str | None
     verdict: str
     baseline: str | None
+    run_url: str | None
     ratio: float
     interval: tuple[float, float]
 
 
 class StepJson(Struct, frozen=True, kw_only=True):
-    """A change point: the last point with the old level, and the first with the new one."""
+    """A change point: the last point with the old level, and the first with the new one.
+
+    `run_url` is the page of the run of the first point; null if it is not known.
+    """
 
     last_date: dt.datetime
     last_commit: str | None
     first_date: dt.datetime
     first_commit: str | None
+    run_url: str | None
     shift: ShiftJson
     reasons: tuple[str, ...]
 
@@ -101,6 +106,7 @@ def _step(step: Step) -> StepJson:
         last_commit=step.before.commit,
         first_date=step.after.date,
         first_commit=step.after.commit,
+        run_url=step.after.run_url,
         shift=_shift(step.shift),
         reasons=step.after.reasons,
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from blake3 import blake3
 
 # Counts up when the same lines and query shall list something else, or in another form.
-_FORMAT = 2
+_FORMAT = 3
 # Smaller files are read faster than their entry.
 _LEAST_BYTES = 1 << 18
 

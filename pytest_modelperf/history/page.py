@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_modelperf.history.page_data import history_data
-from pytest_modelperf.history.records import CaseHistory, History
+from pytest_modelperf.history.records import CaseHistory, History, Step
+from pytest_modelperf.history.run_page import is_web_address
 from pytest_modelperf.history.text import (
     describe_step,
     format_shift,
@@ -20,7 +21,7 @@ from pytest_modelperf.history.text import (
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import run_table, without_empty_columns
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import CaseSection, Overview
+from pytest_modelperf.report.html.overview import CaseSection, Link, Overview
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.words import count_of
@@ -95,6 +96,7 @@ def _sections(history: History) -> Iterator[CaseSection]:
             name="Steps",
             sentence="where the cost of a case changed",
             facts=steps,
+            links=tuple(_run_link(step) for case in history.cases for step in case.steps),
             is_open=len(steps) <= _MOST_OPEN_STEPS,
         )
     if history.cases:
@@ -113,6 +115,12 @@ def _step_facts(history: History) -> Iterator[tuple[str, str]]:
             reasons = "; ".join(step.after.reasons)
             sentence = f"{describe_step(step)}{reasons and f': {reasons}'}"
             yield name_case(case), f"on {case.machine}: {sentence}"
+
+
+def _run_link(step: Step) -> Link | None:
+    """The page of the run that is the first with the new level."""
+    address = step.after.run_url
+    return Link("the run", address) if address and is_web_address(address) else None
 
 
 def _cases_table(history: History) -> Table:

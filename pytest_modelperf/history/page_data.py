@@ -16,9 +16,11 @@ from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
     CaseHistory,
     History,
+    HistoryPoint,
     Shift,
     shift_between,
 )
+from pytest_modelperf.history.run_page import is_web_address
 from pytest_modelperf.history.text import metric_title, model_name
 from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
@@ -47,6 +49,7 @@ class _Shared(Struct):
     verdicts: _Index = field(default_factory=_Index)
     baselines: _Index = field(default_factory=_Index)
     reasons: _Index = field(default_factory=_Index)
+    runs: _Index = field(default_factory=_Index)
 
 
 def history_data(
@@ -72,6 +75,7 @@ def history_data(
             "verdicts": shared.verdicts.texts,
             "baselines": shared.baselines.texts,
             "reasons": shared.reasons.texts,
+            "runs": shared.runs.texts,
             "cases": cases,
         },
     }
@@ -82,6 +86,7 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
     places = {id(point): index for index, point in enumerate(case.points)}
     commits = (_number(shared.commits, point.commit) for point in case.points)
     baselines = (_number(shared.baselines, point.baseline) for point in case.points)
+    runs = [_number(shared.runs, _page_of_run(point)) for point in case.points]
     return {
         "model": model_name(case.model),
         "machine": case.machine,
@@ -103,13 +108,26 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
         "widths": _joined(_in_units(INTERVAL_QUANTILE * shift.error) for shift in shifts),
         "commits": _joined(_differences(commits)),
         "baselines": _joined(_differences(baselines)),
+        **({"runs": _joined(_differences(runs))} if any(run >= 0 for run in runs) else {}),
         "verdicts": _joined(shared.verdicts.number(point.verdict) for point in case.points),
         "reasons": {
-            f"{index}": [shared.reasons.number(reason) for reason in point.reasons]
-            for index, point in enumerate(case.points)
-            if point.reasons
+            f"{index}": [shared.reasons.number(reason) for reason in reasons]
+            for index, reasons in _new_reasons(case)
         },
     }
+
+
+def _new_reasons(case: CaseHistory) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The reasons of each point that has other ones than the point before, with its place."""
+    told: tuple[str, ...] = ()
+    for index, point in enumerate(case.points):
+        if point.reasons != told:
+            yield index, point.reasons
+        told = point.reasons
+
+
+def _page_of_run(point: HistoryPoint) -> str | None:
+    return point.run_url if point.run_url and is_web_address(point.run_url) else None
 
 
 def _shift_entry(shift: Shift) -> list[int]:

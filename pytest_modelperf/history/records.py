@@ -75,6 +75,7 @@ class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
     was compared with: the same digest is the same model, so these two link the ratios of different
     baselines. `verdict` is the word in the report of the run. `unlinked` says why a model that
     became the new baseline has no ratio to the one before; None if it has one, or if nobody tried.
+    `run_url` is the page of the run on the service that ran it; None if no service told one.
     """
 
     schema: int
@@ -87,6 +88,7 @@ class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
     verdict: str
     reasons: tuple[str, ...] = ()
     unlinked: str | None = None
+    run_url: str | None = None
 
 
 class P50Line(ChainedLine, frozen=True, kw_only=True, gc=False):
@@ -153,6 +155,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
     variance: float = 0.0
     shared_variance: float = 0.0
     reasons: tuple[str, ...] = ()
+    run_url: str | None = None
 
 
 class Shift(Struct, frozen=True):

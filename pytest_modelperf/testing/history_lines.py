@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pytest_modelperf.history.records import (
     StoredFigures,
 )
 from pytest_modelperf.history.repository import Revision, find_revision
+from pytest_modelperf.history.run_page import find_run_url
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.spec.run_settings import RunSettings
@@ -31,6 +33,7 @@ class RunConditions(Struct, frozen=True):
     revision: Revision
     machine: str
     is_static: bool
+    url: str | None = None
 
 
 def write_history(
@@ -56,6 +59,7 @@ def write_history(
         find_revision(settings.root),
         machine.key,
         settings.static_only,
+        find_run_url(os.environ),
     )
     before = _baselines_before(settings, held, plans)
     HistoryStore(folder).append(_lines(held, before, run))
@@ -118,6 +122,7 @@ def history_line(
         seconds=round(outcome.seconds, 3),
         reasons=compared.reasons,
         unlinked=None if link is None else link.problem,
+        run_url=run.url,
     )
 
 

@@ -18,6 +18,7 @@ from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.history.page_data import LOG_UNIT, history_data
 from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, Shift, Step, Tag
 from pytest_modelperf.history.repository import find_commit_url
+from pytest_modelperf.history.run_page import find_run_url
 from pytest_modelperf.report.html.render import dump_data, pack
 from tests.history.lines import make_line
 from tests.history.test_command import write_lines
@@ -81,7 +82,67 @@ def test_steps_baselines_and_reasons_stand_at_their_points() -> None:
     assert width * LOG_UNIT == pytest.approx(INTERVAL_QUANTILE * ERROR, abs=LOG_UNIT)
     assert list(accumulate(numbers(entry["baselines"]))) == [0, 0, 1, 1]
     assert {at: [shared["reasons"][each] for each in told]
-            for at, told in entry["reasons"].items()} == {"2": [REASON]}  # fmt: skip
+            for at, told in entry["reasons"].items()} == {"2": [REASON], "3": []}  # fmt: skip
+
+
+def test_reasons_are_told_once_however_many_runs_in_a_row_have_them() -> None:
+    case = make_case([0.0] * 6, steps=())
+    told = ((), (REASON,), (REASON,), (), (REASON,), (REASON, "b"))
+    points = tuple(
+        replace(point, reasons=reasons) for point, reasons in zip(case.points, told, strict=True)
+    )
+    (entry,) = shared_of(make_history(replace(case, points=points)))["cases"]
+    assert entry["reasons"] == {"1": [0], "3": [], "4": [0], "5": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("address", "is_link"),
+    [
+        ("https://ci.example.org/runs/7?a=1", True),
+        ("HTTP://ci.example.org/runs/7", True),
+        ("javascript:alert(1)", False),
+        ("file:///etc/passwd", False),
+        ("https://ci.example.org/a b", False),
+        ("https://ci.example.org/\u202e", False),
+        (f"https://ci.example.org/{'a' * 3000}", False),
+    ],
+    ids=["https", "http", "script", "file", "blank", "direction", "long"],
+)
+def test_a_step_leads_to_the_page_of_its_run_if_that_is_on_the_web(
+    address: str, *, is_link: bool
+) -> None:
+    """Lines of a history may have been written by anybody."""
+    history = make_history(make_case(run_url=address))
+    shared = shared_of(history)
+    assert shared["runs"] == ([address] if is_link else [])
+    assert shared["cases"][0].get("runs") == ("0,0,0,0" if is_link else None)
+    tags = [dict(attributes) for tag, attributes in Markup(render_history_page(history)).tags
+            if tag == "a"]  # fmt: skip
+    links = [tag["href"] for tag in tags if "target" in tag]
+    assert links == ([address] if is_link else [])
+    assert {tag["rel"] for tag in tags if "target" in tag} <= {"noopener noreferrer"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        (
+            {
+                "GITHUB_SERVER_URL": "https://github.com",
+                "GITHUB_REPOSITORY": "acme/models",
+                "GITHUB_RUN_ID": "77",
+            },
+            "https://github.com/acme/models/actions/runs/77",
+        ),
+        ({"GITHUB_SERVER_URL": "https://github.com", "GITHUB_RUN_ID": "77"}, None),
+        ({"CI_JOB_URL": "https://gitlab.com/a/b/-/jobs/5"}, "https://gitlab.com/a/b/-/jobs/5"),
+        ({"BUILD_URL": "http://jenkins/job/a/5/"}, "http://jenkins/job/a/5/"),
+        ({"BUILD_URL": "a build"}, None),
+        ({}, None),
+    ],
+)
+def test_services_tell_the_page_of_a_run(environment: dict[str, str], address: str | None) -> None:
+    assert find_run_url(environment) == address
 
 
 def test_what_is_unknown_is_told_as_such() -> None:

@@ -36,6 +36,7 @@ def make_case(
     *,
     steps: tuple[int, ...] = (2,),
     reasons: tuple[str, ...] = (REASON,),
+    run_url: str | None = None,
     **fields: object,
 ) -> CaseHistory:
     """A case with a point a day; a step at an index begins the next baseline and has reasons."""
@@ -51,6 +52,7 @@ def make_case(
                 level=level,
                 variance=ERROR**2,
                 reasons=reasons if is_step else (),
+                run_url=run_url,
             )
         )
     found = tuple(

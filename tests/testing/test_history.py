@@ -34,13 +34,15 @@ from tests.support.timed_models import (
 )
 
 HISTORY = "--modelperf-history=kept"
+JOB = "https://gitlab.example.org/models/-/jobs/5"
 COUNTS = (*TIMED, "--modelperf-static-only")
 
 
 @pytest.fixture
 def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME"):
+    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "GITHUB_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CI_JOB_URL", JOB)
     write_timed_models(run, monkeypatch)
     return run
 
@@ -65,6 +67,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
         "base", "b1-c1", "timed", "regressed",
     )  # fmt: skip
     assert line.how == "duet"
+    assert line.run_url == JOB
     assert line.baseline == recording.cases[0].model_sha256
     assert line.digest not in {None, line.baseline}
     assert line.p50 is not None

@@ -97,11 +97,26 @@ modelperf.historyCard = (() => {
       const facts = this.#facts(index);
       this.chart.setAttribute("aria-valuenow", index + 1);
       this.chart.setAttribute("aria-valuetext", facts.map((fact) => fact.textContent).join(", "));
-      const reasons = this.#points.reasons(index).map((text) => el("li", {}, nameText(text)));
       this.#details.replaceChildren(
         el("p", {}, ...facts.flatMap((fact, at) => (at ? [" · ", fact] : [fact]))),
-        ...(reasons.length ? [el("ul", { class: "notes" }, ...reasons)] : []),
+        ...this.#reasons(index),
       );
+    }
+
+    // The reasons where they are new; a later run that has the same ones leads there.
+    #reasons(index) {
+      const { first, texts } = this.#points.reasons(index);
+      if (!texts.length) return [];
+      if (first === index) {
+        const items = texts.map((text) => el("li", {}, nameText(text)));
+        return [el("ul", { class: "notes" }, ...items)];
+      }
+      const text = `the same reasons as ${minuteText(this.#points.dates[first])}`;
+      const go = () => {
+        this.#look(first);
+        this.chart.focus({ preventScroll: true });
+      };
+      return [el("p", {}, el("button", { type: "button", class: "history-jump", text, on: { click: go } }))];
     }
 
     #facts(index) {
@@ -109,7 +124,7 @@ modelperf.historyCard = (() => {
       const bounds = points.widths[index] ? ` (${interval(points.bounds(index), percent)})` : "";
       const facts = [el("span", { text: minuteText(points.dates[index]) })];
       const commit = points.commit(index);
-      if (commit) facts.push(this.#link(commit));
+      if (commit) facts.push(this.#commit(commit));
       facts.push(
         el("b", { class: points.tone(index), text: points.verdict(index) }),
         el("span", { text: `${percent(points.change(index))}${bounds}` }),
@@ -122,16 +137,20 @@ modelperf.historyCard = (() => {
       }
       const baseline = points.baseline(index);
       if (baseline) facts.push(el("span", { title: baseline, text: `baseline ${shortCommit(baseline)}` }));
+      const run = points.run(index);
+      if (run) facts.push(link(run, "the run"));
       return facts;
     }
 
-    #link(commit) {
+    #commit(commit) {
       const address = commitAddress(commit, this.#shared.commit_url);
       const text = shortCommit(commit);
-      if (!address) return el("bdi", { title: commit, text });
-      return el("a", { href: address, target: "_blank", rel: "noopener noreferrer", title: commit,
-        text });
+      return address ? link(address, text, commit) : el("bdi", { title: commit, text });
     }
+  }
+
+  function link(address, text, title = address) {
+    return el("a", { href: address, target: "_blank", rel: "noopener noreferrer", title, text });
   }
 
   // `b1-c1, openvino, linux-x86_64-2c`

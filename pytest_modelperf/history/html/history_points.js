@@ -26,17 +26,21 @@ modelperf.historyPoints = (() => {
   class Points {
     #shared;
     #reasons;
+    // The points whose reasons are others than those before them.
+    #changed;
 
     constructor(entry, shared) {
       const unit = shared.log_unit;
       this.#shared = shared;
       this.#reasons = entry.reasons;
+      this.#changed = Object.keys(entry.reasons).map(Number);
       this.count = entry.count;
       this.dates = sums(numbers(entry.dates));
       this.levels = numbers(entry.levels).map((level) => level * unit);
       this.widths = numbers(entry.widths).map((width) => width * unit);
       this.commits = sums(numbers(entry.commits));
       this.baselines = sums(numbers(entry.baselines));
+      this.runs = entry.runs ? sums(numbers(entry.runs)) : [];
       this.verdicts = numbers(entry.verdicts);
       this.steps = new Map(entry.steps.map(([, after, ...shift]) => [after, shift]));
     }
@@ -66,8 +70,16 @@ modelperf.historyPoints = (() => {
       return this.#shared.baselines[this.baselines[index]] ?? null;
     }
 
+    // The address of the page of the run; null if it is not known.
+    run(index) {
+      return this.#shared.runs[this.runs[index]] ?? null;
+    }
+
+    // The reasons of a point, and the first of the points in a row that have them.
     reasons(index) {
-      return (this.#reasons[index] ?? []).map((number) => this.#shared.reasons[number]);
+      const first = this.#changed.findLast((changed) => changed <= index) ?? index;
+      const texts = (this.#reasons[first] ?? []).map((number) => this.#shared.reasons[number]);
+      return { first, texts };
     }
 
     // The indices of the points that were held against another baseline than the one before.

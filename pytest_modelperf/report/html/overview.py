@@ -41,10 +41,18 @@ class CaseTiles(Struct, frozen=True):
     tiles: tuple[Tile, ...]
 
 
+class Link(Struct, frozen=True):
+    """An address on the web, and its words."""
+
+    text: str
+    address: str
+
+
 class CaseSection(Struct, frozen=True, kw_only=True):
     """One case: its verdict as a word and a sentence, its figures, and their explanation.
 
-    `facts` are pairs of a word and a text. `accept` is the command that accepts the change.
+    `facts` are pairs of a word and a text, and `links` has one for each of them, if any.
+    `accept` is the command that accepts the change.
     """
 
     name: str
@@ -54,6 +62,7 @@ class CaseSection(Struct, frozen=True, kw_only=True):
     doubt: str | None = None
     tables: tuple[Table, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    links: tuple[Link | None, ...] = ()
     accept: str | None = None
     is_open: bool = True
     word: str = ""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OpenHistory: TypeAlias = "Callable[..., Page]"
 
+RUN_URL = "https://ci.example.org/runs/7"
 COMMIT_URL = "https://git.example.org/c/{commit}"
 DAY = 24 * 3600
 UNKNOWN = "\u2013"
@@ -115,6 +116,23 @@ def test_the_pointer_shows_the_run_below_it(open_history: OpenHistory) -> None:
     )
     link = card(page, 0).locator("a")
     assert link.get_attribute("href") == COMMIT_URL.format(commit=commit_of(2))
+    assert link.get_attribute("rel") == "noopener noreferrer"
+
+
+def test_a_later_run_with_the_same_reasons_leads_to_the_first(open_history: OpenHistory) -> None:
+    case = make_case()
+    points = (*case.points[:3], replace(case.points[3], reasons=(REASON,)))
+    page = open_history(make_history(replace(case, points=points)))
+    assert REASON not in run_of(page)
+    page.get_by_role("button", name="the same reasons as 2026-01-03 08:30").click()
+    assert run_of(page).startswith("2026-01-03")
+    assert run_of(page).endswith(REASON)
+
+
+def test_a_run_is_a_link_to_its_page(open_history: OpenHistory) -> None:
+    page = open_history(make_history(make_case(run_url=RUN_URL)))
+    link = card(page, 0).get_by_role("link", name="the run")
+    assert link.get_attribute("href") == RUN_URL
     assert link.get_attribute("rel") == "noopener noreferrer"
 
 
