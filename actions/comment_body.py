@@ -19,10 +19,11 @@ from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is
 from pytest_modelperf.history.records import HistoryPoint, shift_between
 from pytest_modelperf.history.text import format_shift, model_name, sparkline
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
+from pytest_modelperf.report.picture.mermaid import render_mermaid
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.testing.run_lines import describe_counts, describe_outcome
 from pytest_modelperf.testing.run_table import outcome_table
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import count_of, shorten_list
 
 # GitHub refuses a comment of more than 65,536 characters.
 MAX_CHARACTERS = 60_000
@@ -32,6 +33,8 @@ _MAX_ROWS = 100
 _MAX_CURVES = 40
 _COMMIT_LENGTH = 9
 _MAX_JOBS = 10
+# The words of cases that nobody has to look at.
+_UNCHANGED = frozenset({"passed", "unchanged"})
 _UNEVENTFUL = frozenset({"success", "skipped", "neutral"})
 # GitHub allows 100 characters of a name, and a matrix adds its values.
 _MAX_JOB_NAME = 100
@@ -138,11 +141,24 @@ def _table(ranked: Sequence[ReadCase]) -> Iterator[str]:
     if not shown:
         yield "The run tested no case. Its log says why."
         return
-    yield markdown_table(
-        outcome_table([case.outcome for case in shown], [case.name for case in shown])
-    )
+    loud = [case for case in shown if not _is_unchanged(case)]
+    still = shown[len(loud) :]
+    if loud:
+        yield _rows(loud)
+    count = count_of(len(still), "case")
+    yield from folded(f"{count} without a change", [_rows(still)] if still else [])
     if len(ranked) > len(shown):
         yield f"{len(ranked) - len(shown):,} more cases are on the page of the run."
+
+
+def _rows(cases: Sequence[ReadCase]) -> str:
+    return markdown_table(
+        outcome_table([case.outcome for case in cases], [case.name for case in cases])
+    )
+
+
+def _is_unchanged(case: ReadCase) -> bool:
+    return case.outcome.word in _UNCHANGED
 
 
 def _explanation(case: ReadCase) -> Iterator[str]:
@@ -155,6 +171,9 @@ def _explanation(case: ReadCase) -> Iterator[str]:
         yield markdown_table(metric_tables(comparison)[0])
     if comparison.reasons:
         yield "\n".join(f"- {escape_markdown(reason)}" for reason in comparison.reasons)
+    picture = render_mermaid(case.picture)
+    if picture:
+        yield from folded("The kernels that changed", [picture])
 
 
 def _curves(ranked: Sequence[ReadCase], curves: Sequence[Curve]) -> tuple[str, list[str]]:

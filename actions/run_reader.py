@@ -21,6 +21,8 @@ from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.shown.document import StaticJson
 from pytest_modelperf.profiler.shown.facts_document import LatencyJson
 from pytest_modelperf.report.document import copy_fields
+from pytest_modelperf.report.picture.folded import SeenBox
+from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.stats.records import Latency, Percentile
 from pytest_modelperf.testing.document import RunCaseJson, RunJson
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
@@ -39,11 +41,12 @@ _NS_PER_MS = 1e6
 
 
 class ReadCase(Struct, frozen=True):
-    """A case of a report: its name, its id, and what is shown of it."""
+    """A case of a report: its name, its id, what is shown of it, and its changed kernels."""
 
     name: str
     id: str
     outcome: CaseOutcome
+    picture: tuple[SeenBox, ...] = ()
 
 
 class _PullRequestJson(Struct, frozen=True):
@@ -122,7 +125,9 @@ def _case(case: RunCaseJson) -> ReadCase:
         latency=_latency(case.latency, case.batch_size),
         confidence=case.confidence,
     )
-    return ReadCase(test if case_id in test else f"{test} {case_id}", case_id, outcome)
+    name = test if case_id in test else f"{test} {case_id}"
+    boxes = case.picture[: MOST_BOXES + 1]
+    return ReadCase(name, case_id, outcome, tuple(copy_fields(SeenBox, box) for box in boxes))
 
 
 def _static(static: StaticJson | None) -> StoredStatic | None:

@@ -10,7 +10,9 @@ from msgspec.structs import asdict
 from pytest_modelperf.baselines.records import Value
 from pytest_modelperf.comparing.document import ComparedCaseJson, case_comparison_to_json
 from pytest_modelperf.comparing.engine_change import EngineChange
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.page_graph import comparison_picture
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.verdict_lines import is_quiet
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.shown.document import GenerationJson, StaticJson, generation_to_json
@@ -21,16 +23,31 @@ from pytest_modelperf.profiler.shown.facts_document import (
     machine_to_json,
 )
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document, to_json
+from pytest_modelperf.report.picture.folded import seen_boxes
+from pytest_modelperf.report.picture.mermaid import MOST_BOXES
+from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 
 # A type that extends another has its own keys last.
 _FIRST = ("test", "source", "model", "batch_size", "cores", "engine", "machine")
 
 
+class SeenBoxJson(Struct, frozen=True, kw_only=True):
+    """A kernel of a picture, or several that did not change; those that feed it by their places."""
+
+    op_type: str
+    name: str
+    kernels: Positive
+    change_ms: Figure | None
+    state: BoxState
+    inputs: tuple[Count, ...]
+
+
 class RunCaseJson(ComparedCaseJson, frozen=True, kw_only=True):
     """One case of a run: the keys of a case of a comparison, and those of its test.
 
-    `seconds` is the time of the whole check, not only of the comparison.
+    `seconds` is the time of the whole check, not only of the comparison. `picture` has the kernels
+    that changed, between those that did not; it is empty if nothing is to be said of the case.
     """
 
     test: str
@@ -51,6 +68,7 @@ class RunCaseJson(ComparedCaseJson, frozen=True, kw_only=True):
     accept: str | None
     engine_change: EngineChange | None
     upgrade: bool
+    picture: tuple[SeenBoxJson, ...] = ()
 
 
 class OutcomeCountsJson(Struct, frozen=True):
@@ -146,8 +164,16 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
         "latency": None if latency is None else latency_to_json(latency),
         "recorded": outcome.is_recorded,
         "upgrade": outcome.is_upgrade,
+        "picture": _picture(outcome.comparison),
     }
     return copy_fields(RunCaseJson, outcome, **keys)
+
+
+def _picture(case: CaseComparison) -> tuple[SeenBoxJson, ...]:
+    """The boxes of a case that a comment explains, if they are few enough to be read in it."""
+    boxes = () if is_quiet(case) else seen_boxes(comparison_picture(case))
+    shown = boxes if len(boxes) <= MOST_BOXES else ()
+    return tuple(copy_fields(SeenBoxJson, box) for box in shown)
 
 
 def _baselines(report: RunReport) -> BaselinesJson:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from comment_body import LAST_POINTS, MAX_CHARACTERS, EndedRun, Job, render_comment
 from hypothesis import given
@@ -15,9 +17,13 @@ from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 from run_reader import MAX_ZIP_BYTES, Artifact
 
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, KernelChange, Metric, Verdict
 from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.picture.folded import SeenBox
+from pytest_modelperf.report.picture.mermaid import MOST_BOXES
+from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.testing.document import dump_run
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 from tests.actions.runner import Ran, Runner
@@ -441,7 +447,14 @@ How the run and its jobs ended comes from GitHub.
 | case | verdict | p50 | change | interval |
 | --- | --- | ---: | ---: | ---: |
 | <c>models/decoder.onnx::b1-c1</code> | regressed | 11.18 ms | +11.8 % | +10.8 … +12.8 % |
+
+<details><summary>1 case without a change</summary>
+
+| case | verdict | p50 | change | interval |
+| --- | --- | ---: | ---: | ---: |
 | <c>models/encoder.onnx::b1-c1</code> | passed | 10.00 ms | 0 % | -1.0 … +1.0 % |
+
+</details>
 
 **<c>models/decoder.onnx::b1-c1</code> regressed: p50 latency +11.8 % (99 % interval \
 +10.8 … +12.8 %), allowed +3 %**
@@ -452,6 +465,64 @@ How the run and its jobs ended comes from GitHub.
 
 - layer dense: MatMul takes longer
 """)
+
+
+def drawn(*boxes: SeenBox) -> str:
+    """The comment on a slower case with these kernels in its report."""
+    run = json.loads(dump_run(RunReport(outcomes=(SLOWER,))))
+    run["cases"][0]["picture"] = msgspec.to_builtins(boxes)
+    content = zipped({"modelperf.json": json.dumps(run).encode()})
+    return render_comment(TITLE, Artifact(content).read_cases(), (), ENDED)
+
+
+def test_the_kernels_that_changed_are_drawn_behind_a_click() -> None:
+    body = drawn(
+        SeenBox(op_type="", name="", kernels=7),
+        SeenBox(op_type="MatMul", name="dense", change_ms=1.18, inputs=(0,)),
+    )
+    reasons = "- layer dense: MatMul takes longer\n\n"
+    assert body.partition(reasons)[2] == snapshot("""\
+<details><summary>The kernels that changed</summary>
+
+```mermaid
+flowchart TD
+  k0[["7 unchanged kernels"]]
+  k1["MatMul<br>dense<br>+1.180 ms"]:::slower
+  k0 --> k1
+  classDef slower fill:#fde4e1,stroke:#b3261e,color:#1b1f23
+```
+
+</details>
+""")
+
+
+def test_the_report_of_a_run_has_the_kernels_that_its_comment_draws() -> None:
+    ran = [
+        GraphKernel(op_type="Conv", kind=RowKind.LAYER, layer=None, ns=ms * 1e6) for ms in (2, 3)
+    ]
+    kernels = (KernelChange(before=ran[0], after=ran[1], state=BoxState.CHANGED),)
+    slower = latency(1.118, Verdict.REGRESSED)
+    assert 'k0["Conv<br>+1.000 ms"]:::slower' in render(outcome(metric=slower, kernels=kernels))
+    assert "mermaid" not in render(outcome(kernels=kernels))
+
+
+def test_a_drawing_of_a_stranger_holds_neither_markup_nor_commands() -> None:
+    evil = (
+        'a"]\n```\n<img src=x> click k0 href "https://evil.example" %%{init: {}}%% #quot; @everyone'
+    )
+    body = drawn(
+        SeenBox(op_type=evil, name=evil, change_ms=-1e20, inputs=(0, 99, 10**9), state=BoxState.NEW)
+    )
+    (chart,) = re.findall(r"^```mermaid\n(.*?)^```", body, re.MULTILINE | re.DOTALL)
+    assert body.count("```") == 2
+    assert chart.count('"') == 2
+    assert "k99" not in chart
+    for active in ("<img", "#quot", "@", "%%", "{"):
+        assert active not in chart
+
+
+def test_a_drawing_of_too_many_kernels_is_left_out() -> None:
+    assert "mermaid" not in drawn(*[SeenBox(op_type="Add", name="")] * (MOST_BOXES + 1))
 
 
 def test_a_real_run_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""A picture as the boxes that are seen of it: kernels, and stretches of others as one box each."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pytest_modelperf.report.picture.folding import fold
+from pytest_modelperf.report.picture.layout import lay_out
+from pytest_modelperf.report.picture.records import Box, BoxState, Picture
+
+
+class SeenBox(Struct, frozen=True, kw_only=True):
+    """A kernel, or `kernels` of them in one box, which have no name.
+
+    `change_ms` is how much longer a kernel takes now; None if it is unknown or may be chance.
+    `inputs` are the boxes that feed it, by their indexes.
+    """
+
+    op_type: str
+    name: str
+    kernels: int = 1
+    change_ms: float | None = None
+    state: BoxState = BoxState.SAME
+    inputs: tuple[int, ...] = ()
+
+
+def seen_boxes(picture: Picture) -> tuple[SeenBox, ...]:
+    """The boxes in the order of the data."""
+    boxes = picture.boxes
+    if not boxes:
+        return ()
+    layout = lay_out([box.inputs for box in boxes])
+    folds = fold(picture, layout)
+    fold_of = {row: each for each in folds for row in range(each.first, each.last + 1)}
+    groups: dict[object, list[int]] = {}
+    for at, row in enumerate(layout.rows):
+        groups.setdefault(fold_of.get(row, at), []).append(at)
+    ordered = sorted(groups.items(), key=lambda group: layout.rows[group[1][0]])
+    place = {at: index for index, (_, own) in enumerate(ordered) for at in own}
+    found = []
+    for index, (_, own) in enumerate(ordered):
+        feeders = {place[feeder] for at in own for feeder in boxes[at].inputs}
+        found.append(_seen([boxes[at] for at in own], feeders - {index}))
+    return tuple(found)
+
+
+def _seen(own: list[Box], inputs: set[int]) -> SeenBox:
+    if len(own) > 1:
+        return SeenBox(op_type="", name="", kernels=len(own), inputs=tuple(sorted(inputs)))
+    (box,) = own
+    is_still = box.is_same and box.part is None and not box.is_clear
+    return SeenBox(
+        op_type=box.op_type,
+        name=box.name,
+        change_ms=None if is_still else box.change,
+        state=box.state,
+        inputs=tuple(sorted(inputs)),
+    )
