@@ -43,7 +43,10 @@ modelperf.tables = (() => {
   }
 
   function headCell(column, sort, pick) {
-    const cell = el("th", { scope: "col", class: column.isText ? "text" : "number" });
+    // A column without a title has no heading, which a screen reader would announce as empty.
+    const tag = column.title ? "th" : "td";
+    const scope = column.title ? "col" : null;
+    const cell = el(tag, { scope, class: column.isText ? "text" : "number" });
     if (column.note) cell.title = column.note;
     if (column.read) {
       const press = () => pick(column);

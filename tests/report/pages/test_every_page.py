@@ -1,0 +1,179 @@
+"""Every kind of page can be read: by a screen reader, at any width, in both themes, on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.comparing.page import render_comparison_page
+from pytest_modelperf.history.page import render_history_page
+from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.page import render_profile_page
+from pytest_modelperf.sweep.page import render_sweep_page
+from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.testing.page import render_run_page
+from pytest_modelperf.whatif.page import render_whatif_page
+from tests.report.pages import sample_data
+from tests.report.pages.browser import OpenPage
+from tests.report.pages.conftest import without_charts
+from tests.support.comparisons import FASTER, SLOWER, compared
+from tests.support.histories import make_case, make_history
+from tests.support.profiles import MACHINE, measured_cases
+from tests.support.run_reports import ALL, outcome, run
+from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
+from tests.support.whatifs import make_case as make_whatif_case
+from tests.support.whatifs import make_layers, make_whatif
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, ViewportSize
+
+
+def _sweep() -> Sweep:
+    found = [make_configuration(batch, 1, streams) for batch in (1, 4) for streams in (1, 2)]
+    before, after = (
+        make_side(name, [make_point(each, ms * each.case.batch_size) for each in found])
+        for name, ms in (("old.onnx", 2.0), ("new.onnx", 3.0))
+    )
+    return make_sweep(before, after)
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "profile": lambda: render_profile_page(measured_cases()),
+    "compare": lambda: render_comparison_page(
+        compared(SLOWER, FASTER), COMMAND_WORDING, machine=MACHINE
+    ),
+    "run": lambda: render_run_page(run(*map(outcome, ALL))),
+    "sweep": lambda: render_sweep_page(_sweep(), COMMAND_WORDING),
+    "whatif": lambda: render_whatif_page(make_whatif(make_whatif_case(make_layers()))),
+    "history": lambda: render_history_page(make_history(make_case()), allowed_drift=0.5),
+    # All parts that scripts draw, of two sides.
+    "parts": lambda: render_case_page(sample_data.comparison()),
+}
+WIDTHS = (1400, 700, 390)
+# The sizes of text on a page, in pixels, of which the last is that of the body.
+SCALE = frozenset({24.0, 20.8, 18.4, 16.0, 14.0, 12.48, 15.0})
+OPEN = "document.querySelectorAll('details:not(.pick)').forEach((d) => { d.open = true })"
+CLOSE_MENUS = "document.querySelectorAll('.pick').forEach((d) => { d.open = false })"
+OPEN_MENUS = "document.querySelectorAll('.pick').forEach((d) => { d.open = true })"
+
+# The elements that reach beyond the window although nothing cuts them, verdicts that are cut, and
+# boxes that scroll sideways without a table, code or the list of parts in them.
+TOO_WIDE = """
+() => {
+  const view = document.documentElement.clientWidth;
+  const all = [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility());
+  const name = (e) => `${e.tagName.toLowerCase()}.${[...e.classList].join(".")}`;
+  const isFree = (e) => {
+    for (let p = e.parentElement; p; p = p.parentElement) {
+      if (getComputedStyle(p).overflowX !== "visible") return false;
+    }
+    return true;
+  };
+  const isCut = (e) => e.scrollWidth > e.clientWidth + 1;
+  const mayScroll = (e) => e.matches("pre, #parts ul, .graph-window") || e.querySelector("table");
+  return [
+    ...all.filter((e) => !(e instanceof SVGElement) && e.getBoundingClientRect().right > view + 1)
+      .filter(isFree).map((e) => `wide: ${name(e)}`),
+    ...all.filter((e) => e.matches(".pill") && (isCut(e) || e.getClientRects().length > 1))
+      .map((e) => `cut: ${e.textContent}`),
+    ...all.filter((e) => ["auto", "scroll"].includes(getComputedStyle(e).overflowX) && isCut(e))
+      .filter((e) => !mayScroll(e)).map((e) => `scrolls: ${name(e)}`),
+    ...(document.documentElement.scrollWidth > view ? ["the page scrolls"] : []),
+  ];
+}
+"""
+# The verdicts that a reader does not see without scrolling.
+OUT_OF_SIGHT = """
+() => [...document.querySelectorAll(".pill, details.case .scroll:first-of-type td.text:last-child")]
+  .filter((e) => e.closest(".scroll") && e.textContent.trim())
+  .filter((e) => {
+    const { right } = e.closest(".scroll").getBoundingClientRect();
+    return e.getBoundingClientRect().right > right + 1;
+  })
+  .map((e) => e.textContent)
+"""
+SIZES = """
+() => {
+  const found = new Map();
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || element.closest("svg, script, style")) continue;
+    if (element.checkVisibility()) {
+      found.set(parseFloat(getComputedStyle(element).fontSize), element.outerHTML.slice(0, 120));
+    }
+  }
+  return [...found];
+}
+"""
+# What would stand on every sheet of paper, or be hidden there.
+ON_PAPER = """
+() => {
+  const style = (e) => getComputedStyle(e);
+  return [
+    ...[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility())
+      .filter((e) => ["sticky", "fixed"].includes(style(e).position))
+      .map((e) => `sticky: ${e.tagName}.${e.className}`),
+    ...[...document.querySelectorAll("details.case:not([open])")].map((e) => `closed: ${e.id}`),
+    `${style(document.body).color} on ${style(document.body).backgroundColor}`,
+  ];
+}
+"""
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_fits_every_width_and_paper(open_page: OpenPage, kind: str) -> None:
+    page = open_page(without_charts(PAGES[kind]()), viewport=_viewport(WIDTHS[0]))
+    page.evaluate(OPEN)
+    sizes = {round(size, 2): example for size, example in page.evaluate(SIZES)}
+    assert {size: example for size, example in sizes.items() if size not in SCALE} == {}
+    found: list[str] = []
+    for width in WIDTHS:
+        page.set_viewport_size(_viewport(width))
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found += [f"{width}, {scheme}: {each}" for each in page.evaluate(TOO_WIDE)]
+            page.evaluate(OPEN_MENUS)
+            found += [f"{width}, menus: {each}" for each in page.evaluate(TOO_WIDE)]
+            page.evaluate(CLOSE_MENUS)
+    page.set_viewport_size(_viewport(700))
+    found += [f"out of sight: {word}" for word in page.evaluate(OUT_OF_SIGHT)]
+    assert found == []
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(ON_PAPER) == ["rgb(0, 0, 0) on rgb(255, 255, 255)"]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_axe_finds_nothing(open_page: OpenPage, kind: str) -> None:
+    """The rules of axe-core, which has colours to look at in each theme, and menus when open."""
+    axe = pytest.importorskip("axe_playwright_python.base", reason="axe is not installed")
+    page = open_page(without_charts(PAGES[kind]()), viewport=_viewport(WIDTHS[0]))
+    page.evaluate(OPEN)
+    page.evaluate(axe.AXE_SCRIPT)
+    assert _findings(page, "document", {}) == []
+    page.emulate_media(color_scheme="dark")
+    colours = {"runOnly": ["color-contrast"]}
+    assert _findings(page, "document", colours) == []
+    if page.locator(".choices").count():
+        page.evaluate(OPEN_MENUS)
+        assert _findings(page, "'.choices'", {}) == []
+
+
+def _findings(page: Page, context: str, options: Mapping[str, Any]) -> list[str]:
+    """Each violation with its element and what to do about it."""
+    script = f"(options) => axe.run({context}, options)"
+    found = page.evaluate(script, {"resultTypes": ["violations"], **options})
+    return [
+        f"{rule['id']}: {node['html'][:200]}: {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+def _viewport(width: int) -> ViewportSize:
+    return {"width": width, "height": 900}
