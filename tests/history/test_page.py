@@ -24,7 +24,7 @@ from tests.history.lines import make_line
 from tests.history.test_command import write_lines
 from tests.support.command import run
 from tests.support.histories import ERROR, FIRST_DAY, REASON, commit_of, make_case, make_history
-from tests.support.markup import EVIL, Markup, page_data
+from tests.support.markup import EVIL, Markup, unpacked
 from tests.support.repository import git, needs_git
 
 # Of 30 cases with 1,000 points each.
@@ -235,7 +235,7 @@ def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:
     assert EVIL not in page
     assert "\x1b" not in page
     assert "\u202e" not in page
-    assert page_data(page)["history"]["reasons"] == [EVIL]
+    assert json.loads(unpacked(page, "data"))["history"]["reasons"] == [EVIL]
 
 
 # -- the command
@@ -256,11 +256,11 @@ def test_the_command_writes_a_page_with_links_to_the_remote(project: Path) -> No
     told = run("history", "--html", "page.html")
     assert told.exit_code == 0
     assert "history of latency p50" in told.out
-    data = page_data((project / "page.html").read_text())["history"]
+    data = json.loads(unpacked((project / "page.html").read_text(), "data"))["history"]
     assert data["commit_url"] == "https://github.com/acme/models/commit/{commit}"
     page = run("history", "--html", "-", "--commit-url", "http://git/c?id={commit}").out
     assert page.startswith("<!doctype html>")
-    assert page_data(page)["history"]["commit_url"] == "http://git/c?id={commit}"
+    assert json.loads(unpacked(page, "data"))["history"]["commit_url"] == "http://git/c?id={commit}"
 
 
 @pytest.mark.usefixtures("project")
@@ -270,7 +270,7 @@ def test_a_page_has_all_points_of_a_large_file(monkeypatch: pytest.MonkeyPatch) 
     write_lines(make_line(3 + day) for day in range(600))
     run("history")
     page = run("history", "--html", "-").out
-    (entry,) = page_data(page)["history"]["cases"]
+    (entry,) = json.loads(unpacked(page, "data"))["history"]["cases"]
     assert len(numbers(entry["levels"])) == entry["count"] == 603
 
 

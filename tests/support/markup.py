@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
 from html.parser import HTMLParser
-from typing import Any
 
 # A name that would become a part of the page, were it not escaped.
 EVIL = "</script><script>alert(1)</script>\u202e\x1b[2J<!-- \"'`{{ 7*7 }} &amp;"
@@ -17,15 +15,6 @@ def unpacked(page: str, name: str) -> str:
     found = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]+)<', page)
     assert found is not None
     return gzip.decompress(base64.b64decode(found[1])).decode("utf-8")
-
-
-def page_data(page: str) -> Any:  # noqa: ANN401  # whatever JSON can hold
-    """The data of a page: the first of its lines, with those of the cases put back into it."""
-    first, *others = map(json.loads, unpacked(page, "data").split("\n"))
-    cases = [case for model in first["models"] for case in model["cases"]]
-    for case, layers in zip(cases, others, strict=True):
-        case.update(layers)
-    return first
 
 
 class Markup(HTMLParser):

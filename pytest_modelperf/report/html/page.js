@@ -18,8 +18,6 @@ const modelperf = (() => {
   const OF_MODEL = { case: null, a: null, b: null, threshold: null, without: null };
   let choices = new URLSearchParams();
   const view = { data: null, model: null, case: null, sides: [] };
-  // The layers of the cases that nobody has chosen yet, as text.
-  const unread = new Map();
 
   // An element. Texts never become markup: children are nodes, or strings taken as text.
   function el(tag, options = {}, ...children) {
@@ -107,18 +105,6 @@ const modelperf = (() => {
     view.model = models[Number(chosen("model") ?? view.data.start)] ?? models[0];
     view.sides = view.model.sides;
     view.case = caseOf(view.model);
-    if (unread.has(view.case)) {
-      Object.assign(view.case, JSON.parse(unread.get(view.case)));
-      unread.delete(view.case);
-    }
-  }
-
-  // The first line has everything but the layers of cases, which are one in a line each.
-  function readData(text) {
-    const [whole, ...lines] = text.split("\n");
-    view.data = JSON.parse(whole);
-    const cases = view.data.models.flatMap((model) => model.cases);
-    lines.forEach((line, index) => unread.set(cases[index], line));
   }
 
   function caseOf({ cases, start }) {
@@ -414,7 +400,7 @@ const modelperf = (() => {
     try {
       const [library, data] = await Promise.all([unpackLibrary(), unpack("data")]);
       if (library) document.head.append(el("script", { text: library }));
-      readData(data);
+      view.data = JSON.parse(data);
     } catch (error) {
       console.error(error);
       return fail("The charts and the layers could not be unpacked: the file may be cut short.");

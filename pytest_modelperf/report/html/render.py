@@ -21,8 +21,6 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
 _TEMPLATE = Path(__file__).with_name("template.html")
-# The keys of a case that only the parts about this case read, and that take most of the room.
-_OF_CHOSEN = ("types", "layers", "graph")
 
 
 @cache
@@ -59,34 +57,13 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
         styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
         scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly() if drawings.needs_plotly else None,
-        data=pack(dump_lines(data)),
+        data=pack(dump_data(data)),
     )
 
 
 def dump_data(data: Mapping[str, Any]) -> str:
     """JSON in ASCII; a browser reads the same text from it, lone surrogates included."""
     return json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
-
-
-def dump_lines(data: Mapping[str, Any]) -> str:
-    """The data as lines of JSON: all but the layers of cases, then those of each case.
-
-    A browser reads the line of a case when it is chosen, so hundreds of cases cost it nothing.
-    """
-    models = [
-        {**model, "cases": [_without(case, _OF_CHOSEN) for case in model["cases"]]}
-        for model in data["models"]
-    ]
-    chosen = [
-        {key: case[key] for key in _OF_CHOSEN if key in case}
-        for model in data["models"]
-        for case in model["cases"]
-    ]
-    return "\n".join(map(dump_data, ({**data, "models": models}, *chosen)))
-
-
-def _without(case: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {key: value for key, value in case.items() if key not in keys}
 
 
 def pack(text: str) -> str:
