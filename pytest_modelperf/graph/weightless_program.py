@@ -34,9 +34,10 @@ def draw(note: dict[str, Any], random: np.random.RandomState, count: int) -> Any
     # Zeros and subnormal numbers take other times, so their shares are the original ones.
     numbers = np.where(abs(numbers) < least, np.copysign(least, note["mean"] + spread), numbers)
     zeros, subnormals = round(count * note["zeros"]), round(count * note["subnormals"])
-    places = random.permutation(count)[: zeros + subnormals]
-    numbers[places[:zeros]] = 0
-    numbers[places[zeros:]] = least / 2
+    if zeros + subnormals:
+        places = random.permutation(count)[: zeros + subnormals]
+        numbers[places[:zeros]] = 0
+        numbers[places[zeros:]] = least / 2
     return numbers.astype(note["type"])
 
 
