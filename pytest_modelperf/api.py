@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 
 # Words about baselines and clusters, which belong to a test run.
-_OF_TESTS = ("baseline", "machine", "measure")
+_OF_TESTS = ("baseline", "machine", "measure", "output_sketch")
 _SHOWN_LAYERS = 20
 _BYTES_PER_MB = 1_000_000
 
