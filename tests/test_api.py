@@ -59,6 +59,15 @@ def test_two_models_are_compared_by_their_counts_or_in_turn(model: Path) -> None
     assert same.verdict is Verdict.UNCHANGED
 
 
+def test_a_tuning_tries_the_values_that_were_named(model: Path) -> None:
+    found = api.tune(model, values={"enable_mem_pattern": ["0"]}, memory_mb=1.5, max_seconds=0.2)
+    (case,) = found.cases
+    assert [each.name for each in case.tried] == ["enable_mem_pattern=0"]
+    assert case.tried[0].rounds >= 1
+    assert found.limits.memory_bytes == 1_500_000
+    assert "enable_mem_pattern=0" in (found._repr_html_() or "")
+
+
 def test_a_sweep_and_a_what_if_have_what_was_asked_for(model: Path) -> None:
     swept = api.sweep(model, batch_size=[1, 2], streams=[1], max_seconds=0.2)
     assert [point.configuration.case.batch_size for point in swept.sides[0].points] == [1, 2]

@@ -23,6 +23,8 @@ _STAGES = 4
 MOST_CONFIRMED = 2
 # The most candidates that are compared with the simplest of the fastest ones.
 MOST_IN_CONTEST = 3
+# The fewest rounds after which an open candidate that looks faster is worth a confirmation.
+_FEWEST_PROMISING = 3
 
 
 class Standing(enum.Enum):
@@ -122,8 +124,9 @@ def find_promising(decisions: Sequence[Decision | None]) -> tuple[int, ...]:
 
 
 def _is_promising(decision: Decision) -> bool:
-    """Whether its rounds agree so far that it is worth fresh ones: one round tells nothing."""
-    return decision.is_open and decision.low is not None and (decision.ratio or 0.0) > 1.0
+    """Whether its rounds so far are worth fresh ones: one or two of them tell nothing."""
+    is_likely = (decision.ratio or 0.0) > 1.0
+    return decision.is_open and decision.rounds >= _FEWEST_PROMISING and is_likely
 
 
 def most_gain(decisions: Sequence[Decision | None]) -> float | None:

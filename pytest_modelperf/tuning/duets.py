@@ -107,7 +107,8 @@ class Duets(Struct):
             return not judge_duet(block_pairs(rounds), rule).is_open
 
         with closing(self._split(winner)) as duet:
-            return self._take(duet, rule.looks[-1], seconds, winner, is_decided)
+            most = rule.looks[-1]
+            return self._take(duet, most, seconds, winner, is_decided, fills_time=True)
 
     def read_again(self) -> Outputs | None:
         """The outputs of the baseline in another process than before."""
@@ -183,6 +184,8 @@ class Duets(Struct):
         own: OptionSet,
         is_decided: Callable[[Sequence[DuetRound]], bool],
         rigs: Sequence[Rig] = (),
+        *,
+        fills_time: bool = False,
     ) -> Sequence[DuetRound]:
         load_quantiles()
         policy = replace(
@@ -193,6 +196,8 @@ class Duets(Struct):
             min_rounds=min(DUET_POLICY.min_rounds, most),
             min_samples=needed_samples(_MEDIAN),
             max_rounds=most,
+            # A visit is one of many: only a confirmation fills its time with longer blocks.
+            usual_share=DUET_POLICY.usual_share if fills_time else 1.0,
         )
 
         def see(progress: SamplingProgress) -> None:

@@ -14,8 +14,6 @@ from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
 
-BASELINE = "baseline"
-
 
 class OptionSet(Struct, frozen=True):
     """Options of an engine that are tried together, beside those that the user gave.
@@ -101,8 +99,7 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     `winner` holds all options that the winner runs with, and `given` those of the baseline.
     `equals` are sets of options that cannot be told from the winner. `most_gain` is the gain that
-    none of the tried ones exceeds, as far as their rounds show. `unseen` are those that time was
-    too short for.
+    none of the tried ones exceeds, as far as their rounds show.
     """
 
     case: Case
@@ -130,7 +127,13 @@ class TunedCase(Struct, frozen=True, kw_only=True):
         return next(each for each in self.confirmations if each.name == self.winner.name)
 
     @property
+    def has_faster(self) -> bool:
+        """Whether a set of options that may be recommended was faster in the race."""
+        return any(t.standing is Standing.FASTER and t.refusal is None for t in self.tried)
+
+    @property
     def unseen(self) -> tuple[Tried, ...]:
+        """The sets of options that time was too short for."""
         return tuple(t for t in self.tried if t.standing is None and t.failure is None)
 
     @property

@@ -45,7 +45,7 @@ def tried_table(case: TunedCase, least_gain: float) -> Table:
         Column("speedup"),
         Column("interval"),
         Column("rounds", is_spare=True),
-        Column("", is_text=True, is_verdict=True),
+        Column("", is_text=True),
     )
     rows = tuple(_tried_cells(each) for each in ordered(case))
     gain = f"{100 * least_gain:g} %"

@@ -108,7 +108,7 @@ def answer_lines(case: TunedCase, confidence: float) -> Iterator[str]:
     for each in case.confirmations:
         if each is not confirmed:
             yield _describe_doubt(each)
-    if confirmed is None and case.most_gain is not None:
+    if confirmed is None and case.most_gain is not None and not case.has_faster:
         yield f"no set of options above gains more than {percent(case.most_gain)}"
 
 

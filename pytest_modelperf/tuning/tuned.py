@@ -274,8 +274,8 @@ class _CaseRun(Struct):
             if met
             else contest.others
         )
-        rest = [place for place, lane in enumerate(lanes) if lane in self.faster(lanes)]
-        rest.sort(key=lambda place: -_ratio_of(lanes[place]))
+        places = {id(lane): place for place, lane in enumerate(lanes)}
+        rest = [places[id(lane)] for lane in self.faster(lanes)]
         return Leading(tuple(dict.fromkeys((first, *rest))), tuple(equals))
 
     def _meet(self, lanes: Sequence[Lane], contest: Contest) -> dict[int, Lane]:

@@ -87,7 +87,7 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_stands_first() -> None:
     assert find_contest(found[3:], [1, 1]) is None
 
 
-def test_an_open_candidate_is_promising_if_its_rounds_are_enough_for_an_interval() -> None:
+def test_an_open_candidate_is_promising_after_some_rounds() -> None:
     unsure = Decision(answer=RatioAnswer.OPEN, confidence=0.99, rounds=1, ratio=2.0)
     near = decision(1.05, 0.97, 1.2, is_faster=False)
     slow = decision(0.95, 0.9, 1.01, is_faster=False)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
+from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.profiler.model_in_worker import CasePlace
@@ -15,8 +18,20 @@ from pytest_modelperf.profiler.pairs.outputs import Sent
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.duet import DuetRule
+from pytest_modelperf.stats.race import Standing
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.race import Visit
-from pytest_modelperf.tuning.records import OptionSet
+from pytest_modelperf.tuning.records import (
+    Confirmation,
+    OptionSet,
+    SideCosts,
+    Tried,
+    TunedCase,
+    Tuning,
+    TuningLimits,
+)
+from tests.support.facts import make_model
+from tests.support.profiles import MACHINE
 
 MS = 1_000_000
 TURNS = 6
@@ -117,3 +132,90 @@ def _speedup(option_set: OptionSet, speedups: Mapping[str, float]) -> float:
     for part in _parts(option_set):
         product *= speedups.get(part, 1.0)
     return product
+
+
+def make_tuning(case: TunedCase | None = None, **fields: Any) -> Tuning:  # noqa: ANN401  # fields of any type
+    """A tuning of one case."""
+    known = {
+        "model": make_model("net.onnx"),
+        "machine": MACHINE,
+        "engine": FACTS,
+        "cases": (case or make_tuned_case(),),
+        "limits": TuningLimits(),
+        "least_gain": 0.02,
+        "confidence": 0.99,
+        "outputs_tolerance": 0.001,
+        "seconds": 61.2,
+    }
+    return Tuning(**{**known, **fields})
+
+
+def make_tuned_case(**fields: Any) -> TunedCase:  # noqa: ANN401  # likewise
+    """A case with a winner, and with a set of options of each kind beside it."""
+    fastest, slower, other, broken, unseen = option_sets(
+        "graph_optimization_level=all", "enable_mem_pattern=0", "fast_math=1", "no_such=1", "late=1"
+    )
+    known = {
+        "case": Case(1, 2),
+        "given": {"graph_optimization_level": "none"},
+        "tried": (
+            Tried(
+                option_set=slower,
+                standing=Standing.SLOWER,
+                speedup=Ratio(0.8, 0.75, 0.86),
+                rounds=9,
+            ),
+            Tried(
+                option_set=fastest, standing=Standing.FASTER, speedup=Ratio(1.4, 1.3, 1.5), rounds=9
+            ),
+            Tried(
+                option_set=other,
+                standing=Standing.FASTER,
+                speedup=Ratio(1.9, 1.8, 2.0),
+                rounds=9,
+                outputs=Metric("outputs", 0.0, 0.25, Verdict.REGRESSED, allowed=0.001),
+                output_changes=(OutputChange(name="y", max_absolute=0.25, largest=1.0),),
+                refusal="its outputs differ by 25 % of their largest value, allowed 0.1 %",
+            ),
+            Tried(option_set=broken, failure="onnxruntime has no session option 'no_such'"),
+            Tried(option_set=unseen),
+        ),
+        "baseline": SideCosts(p50_ms=14.0, load_ms=30.0, memory_bytes=2_000_000),
+        "winner": fastest,
+        "winner_costs": SideCosts(p50_ms=10.0, load_ms=45.0, memory_bytes=1_000_000),
+        "winner_engine": replace(
+            FACTS, options={**FACTS.options, "graph_optimization_level": "all"}
+        ),
+        "equals": ("execution_mode=sequential",),
+        "confirmations": (
+            Confirmation(
+                name=fastest.name,
+                is_shown=True,
+                speedup=Ratio(1.41, 1.35, 1.47),
+                rounds=9,
+                detectable=0.03,
+            ),
+        ),
+        "most_gain": 0.5,
+        "notes": ("there was no time for late=1: --max-seconds makes more",),
+    }
+    return TunedCase(**{**known, **fields})
+
+
+def make_tried(option_set: OptionSet, standing: Standing, speedup: Ratio) -> Tried:
+    return Tried(option_set=option_set, standing=standing, speedup=speedup, rounds=9)
+
+
+def nothing_helps() -> TunedCase:
+    """A case whose only candidate looked faster and was denied."""
+    (slow,) = option_sets("enable_mem_pattern=0")
+    tried = Tried(
+        option_set=slow, standing=Standing.ALIKE, speedup=Ratio(1.0, 0.99, 1.01), rounds=9
+    )
+    denied = Confirmation(
+        name=slow.name, is_shown=False, speedup=Ratio(1.01, 0.98, 1.04), rounds=35, detectable=0.04
+    )
+    return make_tuned_case(
+        tried=(tried,), winner=None, winner_costs=None, winner_engine=None, equals=(),
+        confirmations=(denied,), most_gain=0.013, notes=(),
+    )  # fmt: skip

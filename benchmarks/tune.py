@@ -1,0 +1,142 @@
+"""How often `modelperf tune` is right: about options that do nothing, and about planted bad ones.
+
+    python benchmarks/tune.py [--nothing 100] [--planted 20] [--seconds 20] [--cores 2]
+
+The model is the chain of convolutions of `upgrade.py`. Options that do nothing are entries of the
+configuration that ONNX Runtime does not know, which it ignores: none of them may be called better.
+A planted option makes the baseline slower, and the winner has to set it otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import results
+from results import Expectation, Result, Start, conclude, markdown
+from upgrade import write_chain
+
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.tuning.records import TunedCase
+from pytest_modelperf.tuning.tuned import TuningRequest, tune_model
+
+NOTHING = {"session.does_nothing": ("1", "2", "3", "4", "5", "6")}
+PLANTED: Mapping[str, Mapping[str, str]] = {
+    "no graph optimizations": {"graph_optimization_level": "none"},
+    "one thread of two": {"intra_op_num_threads": "1"},
+    "no spinning": {"session.intra_op.allow_spinning": "0"},
+}
+_AA = "options that do nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """One tuning: its winner and the speedup of that, if there is one.
+
+    `is_right` claims that the winner changes the planted option, or that options that do nothing
+    have none.
+    """
+
+    arm: str
+    winner: str | None
+    speedup: float | None
+    low: float | None
+    rounds: int
+    seconds: float
+    is_right: bool
+
+
+def tune_often(model: str, arguments: Mapping[str, int], seconds: float) -> Iterator[Tuned]:
+    for _ in range(arguments["nothing"]):
+        yield tune_once(model, _AA, {}, arguments["cores"], seconds)
+    for arm, options in PLANTED.items():
+        for _ in range(arguments["planted"]):
+            yield tune_once(model, arm, options, arguments["cores"], seconds)
+
+
+def tune_once(
+    model: str, arm: str, options: Mapping[str, str], cores: int, seconds: float
+) -> Tuned:
+    setup = Setup(options=options, policy=SamplingPolicy(max_seconds=seconds))
+    asked = TuningRequest(wanted={} if options else NOTHING)
+    found = tune_model(model, ProfileRequest(cores=(cores,)), setup, asked)
+    (case,) = found.cases
+    speedup = None if case.confirmed is None else case.confirmed.speedup
+    return Tuned(
+        arm=arm,
+        winner=None if case.winner is None else case.winner.name,
+        speedup=None if speedup is None else speedup.value,
+        low=None if speedup is None else speedup.low,
+        rounds=case.rounds,
+        seconds=found.seconds,
+        is_right=_is_right(case, options),
+    )
+
+
+def _is_right(case: TunedCase, options: Mapping[str, str]) -> bool:
+    if case.failure is not None:
+        return False
+    if not options:
+        return case.winner is None
+    return case.winner is not None and bool(case.winner.options.keys() & options.keys())
+
+
+def tables(result: Result) -> dict[str, str]:
+    lines = []
+    for arm, rows in _arms(result).items():
+        right = sum(row.is_right for row in rows)
+        gains = sorted(row.speedup for row in rows if row.speedup is not None)
+        middle = f"x{gains[len(gains) // 2]:.2f}" if gains else "-"
+        seconds = sorted(row.seconds for row in rows)[len(rows) // 2]
+        lines.append((arm, f"{right} of {len(rows)}", middle, f"{seconds:.0f} s"))
+    header = ("baseline", "right", "median speedup of the winner", "median time")
+    found = {"tune": markdown(header, lines, "lrrr")}
+    return {**found, "tune short": found["tune"]}
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    found = []
+    for arm, rows in _arms(result).items():
+        right = sum(row.is_right for row in rows)
+        what = "not called better" if arm == _AA else "found"
+        found.append(
+            Expectation(
+                f"{arm}: {what}", f"{len(rows)} of {len(rows)}", f"{right}", right == len(rows)
+            )
+        )
+    return tuple(found)
+
+
+def _arms(result: Result) -> dict[str, list[Tuned]]:
+    found: dict[str, list[Tuned]] = {}
+    for row in result.rows["tunings"]:
+        found.setdefault(row["arm"], []).append(Tuned(**row))
+    return found
+
+
+def main() -> int:
+    parser = results.parser(__doc__)
+    parser.add_argument("--nothing", type=int, default=100, help="tunings of options without use")
+    parser.add_argument("--planted", type=int, default=20, help="tunings of each planted option")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each tuning")
+    parser.add_argument("--cores", type=int, default=2)
+    arguments = parser.parse_args()
+    start = Start.now("tune")
+    counts = {name: getattr(arguments, name) for name in ("nothing", "planted", "cores")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "chain.onnx")
+        write_chain(path)
+        rows = []
+        for each in tune_often(str(path), counts, arguments.seconds):
+            print(f"{each.arm}: {each.winner}, {each.speedup}, {each.seconds:.0f} s", flush=True)
+            rows.append(asdict(each))
+    return conclude(start.finish({"tunings": rows}), tables, expectations, arguments.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""The page of a tuning in a browser: every set of options is a point on its interval."""
+
+from __future__ import annotations
+
+from pytest_modelperf.tuning.page import render_tuning_page
+from tests.report.pages.browser import OpenPage
+from tests.support.tunings import make_tuning
+
+
+def test_every_set_of_options_has_a_row_and_what_ran_has_its_interval(open_page: OpenPage) -> None:
+    page = open_page(render_tuning_page(make_tuning()))
+    assert page.locator(".tuning-name").all_inner_texts() == [
+        "fast_math=1",
+        "graph_optimization_level=all",
+        "enable_mem_pattern=0",
+        "late=1",
+        "no_such=1",
+    ]
+    assert page.locator(".tuning-winner").first.inner_text() == "graph_optimization_level=all"
+    assert page.locator(".tuning-interval").count() == 3
+    middles = [
+        page.locator(".tuning-point").nth(place).evaluate("each => parseFloat(each.style.left)")
+        for place in range(3)
+    ]
+    assert middles[0] > middles[1] > 50 > middles[2]
