@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.document import Interval
 from pytest_modelperf.comparing.records import KernelCounts, Metric, Verdict
-from pytest_modelperf.reducing.records import ReduceStep, Reduction, Shown
+from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
 
@@ -37,7 +37,7 @@ class ReduceStepJson(Struct, frozen=True, kw_only=True):
     """A duet of some units, by their indexes; the figure is null if they did not run."""
 
     units: tuple[int, ...]
-    shown: Shown
+    shown: StepAnswer
     figure: ReducedFigureJson | None
     failure: str | None
     seconds: float

@@ -12,7 +12,7 @@ from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.profiler.measurements import EngineFacts
 
 
-class Shown(str, Enum):
+class StepAnswer(str, Enum):
     """What a duet of a reduced pair shows; `failed` means that it could not run by itself."""
 
     SLOWER = "slower"
@@ -43,7 +43,7 @@ class ReduceStep(Struct, frozen=True, kw_only=True):
     """A duet of some units; `metric` is its median latency, None where it could not be run."""
 
     units: tuple[int, ...]
-    shown: Shown
+    shown: StepAnswer
     allowed: float
     metric: Metric | None = None
     reason: str | None = None
@@ -64,7 +64,7 @@ class UnitSearch(Struct, frozen=True, kw_only=True):
     @property
     def shown_by(self) -> ReduceStep | None:
         """The step that showed the slowdown with the units that were kept."""
-        matching = [s for s in self.steps if s.units == self.kept and s.shown is Shown.SLOWER]
+        matching = [s for s in self.steps if s.units == self.kept and s.shown is StepAnswer.SLOWER]
         return matching[-1] if matching else None
 
 

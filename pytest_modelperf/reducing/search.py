@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
-from pytest_modelperf.reducing.records import ReduceStep, Shown, UnitSearch
+from pytest_modelperf.reducing.records import ReduceStep, StepAnswer, UnitSearch
 from pytest_modelperf.stats.bisection import SearchLevels
 
 
@@ -124,7 +124,7 @@ class _Leaving(Struct):
         asked = tuple(sorted(units))
         known = next((step for step in self.steps if step.units == asked), None)
         step = known or self._ask(asked)
-        return step.shown is Shown.SLOWER
+        return step.shown is StepAnswer.SLOWER
 
     def _ask(self, units: tuple[int, ...]) -> ReduceStep:
         begun, allowed = self.clock(), self.rule.allowed
@@ -143,7 +143,7 @@ class _Leaving(Struct):
             reason = error.message
         step = ReduceStep(
             units=units,
-            shown=Shown.FAILED if metric is None else _SHOWN[metric.verdict],
+            shown=StepAnswer.FAILED if metric is None else _SHOWN[metric.verdict],
             allowed=allowed,
             metric=metric,
             reason=reason,
@@ -154,10 +154,10 @@ class _Leaving(Struct):
 
 
 _SHOWN = {
-    Verdict.REGRESSED: Shown.SLOWER,
-    Verdict.PASSED: Shown.NOT_SLOWER,
-    Verdict.IMPROVED: Shown.NOT_SLOWER,
-    Verdict.INCONCLUSIVE: Shown.OPEN,
+    Verdict.REGRESSED: StepAnswer.SLOWER,
+    Verdict.PASSED: StepAnswer.NOT_SLOWER,
+    Verdict.IMPROVED: StepAnswer.NOT_SLOWER,
+    Verdict.INCONCLUSIVE: StepAnswer.OPEN,
 }
 
 

@@ -9,14 +9,19 @@ from pytest_modelperf.comparing.figures import format_change, format_interval
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.reducing.readme import describe_kernels, metric_cells
-from pytest_modelperf.reducing.records import ReduceStep, Reduction, Shown
+from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_seconds, percent
 from pytest_modelperf.text.words import count_of
 
-_COLORS = {Shown.SLOWER: "red", Shown.NOT_SLOWER: "", Shown.OPEN: "yellow", Shown.FAILED: "yellow"}
+_COLORS = {
+    StepAnswer.SLOWER: "red",
+    StepAnswer.NOT_SLOWER: "",
+    StepAnswer.OPEN: "yellow",
+    StepAnswer.FAILED: "yellow",
+}
 
 
 def render_reduction(found: Reduction, style: PageStyle, wording: Wording, target: str) -> str:

@@ -57,6 +57,7 @@ SECTIONS = {
     "profiles-compare": ("## As JSON", "## A profile"),
     "profiles-compare-flops": ("## As JSON", "## A profile"),
     "profiles-list": ("## As JSON", "## A profile"),
+    "reduce": ("### A reduction as JSON",),
     "roofline": ("### A roofline",),
     "run": ("## A run", "## A comparison", "## A profile"),
     "share": ("## A shared model as JSON", "## A checkup", "## A profile"),

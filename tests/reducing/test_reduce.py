@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -36,7 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         simulate(patch)
+        # Each block collects garbage, which takes longer than all else among the objects of a test
+        # run.
+        gc.collect()
+        gc.freeze()
         yield path
+        gc.unfreeze()
 
 
 def stack(steps: Mapping[int, str] | None = None, *, doc: str = "") -> onnx.ModelProto:
@@ -107,7 +113,7 @@ def test_of_several_changes_the_one_that_takes_longest_is_kept() -> None:
     found, kept = reduced(stack(), stack({1: DECOMPOSED, 3: LONGER, 5: DECOMPOSED}))
     # The other product is new, and does nothing before.
     assert kept.operators == [["Identity"], ["MatMul"]]
-    assert len(found.left_out) == 2
+    assert {op for unit in found.left_out for op in unit.after} >= {"Abs", "Add", "Mul"}
 
 
 def test_no_trained_weight_is_in_the_files() -> None:

@@ -16,7 +16,7 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.reducing.document import ReductionJson, dump_reduction
 from pytest_modelperf.reducing.readme import write_readme
-from pytest_modelperf.reducing.records import ReduceStep, Reduction, Shown
+from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.reducing.text import render_reduction
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.words import display_width
@@ -68,7 +68,9 @@ def test_the_same_models_have_no_figures() -> None:
 def test_a_slowdown_that_no_part_shows_says_what_to_try() -> None:
     found = make_reduction()
     assert found.search is not None
-    failed = ReduceStep(units=(1,), shown=Shown.FAILED, allowed=0.02, reason="no kernel for Tan")
+    failed = ReduceStep(
+        units=(1,), shown=StepAnswer.FAILED, allowed=0.02, reason="no kernel for Tan"
+    )
     search = replace(found.search, steps=(failed,), kept=(), is_smallest=False)
     assert shown(replace(found, search=search, written=None)) == snapshot("""\
 old.onnx -> new.onnx b8-c1: slower, but no part of it by itself: +4.0 % (99.91 % interval +2.0 … +6.0 %), allowed +3 %

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
-from pytest_modelperf.reducing.records import Shown, UnitSearch
+from pytest_modelperf.reducing.records import StepAnswer, UnitSearch
 from pytest_modelperf.reducing.search import ReduceRule, UnitQuestion, find_smallest
 
 LEVEL = 0.005
@@ -108,13 +108,15 @@ def test_nothing_is_asked_twice() -> None:
 def test_where_no_units_are_shown_to_be_slower_none_are_kept(is_open: bool) -> None:  # noqa: FBT001  # a parameter
     found = search(TableUnits([1.0] * 5, [1.0] * 5, is_open=is_open))
     assert (found.kept, found.is_smallest, found.shown_by) == ((), False, None)
-    assert {step.shown for step in found.steps} == {Shown.OPEN if is_open else Shown.NOT_SLOWER}
+    assert {step.shown for step in found.steps} == {
+        StepAnswer.OPEN if is_open else StepAnswer.NOT_SLOWER
+    }
 
 
 def test_units_that_do_not_run_by_themselves_are_stepped_around() -> None:
     found = search(TableUnits([1.0] * 4, [3.0, 2.0, 2.0, 1.0], failing={0}))
     assert found.kept == ()
-    assert found.steps[0].shown is Shown.FAILED
+    assert found.steps[0].shown is StepAnswer.FAILED
     assert found.steps[0].reason == "there is no kernel for Tan by itself"
 
 
@@ -122,7 +124,7 @@ def test_the_step_that_showed_what_was_kept_is_known() -> None:
     found = search(TableUnits([1.0] * 6, [1.0] * 6, {2, 4}))
     step = found.shown_by
     assert step is not None
-    assert (step.units, step.shown) == ((2, 4), Shown.SLOWER)
+    assert (step.units, step.shown) == ((2, 4), StepAnswer.SLOWER)
 
 
 def test_a_search_ends_with_its_time_and_says_so() -> None:

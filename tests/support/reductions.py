@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.reducing.records import (
     ReduceStep,
     Reduction,
-    Shown,
+    StepAnswer,
     UnitKernels,
     UnitSearch,
     WrittenPair,
@@ -62,12 +62,16 @@ def make_reduction(*, is_upgrade: bool = False) -> Reduction:
     steps = (
         ReduceStep(
             units=(2,),
-            shown=Shown.OPEN,
+            shown=StepAnswer.OPEN,
             allowed=0.02,
             metric=figure(0.1, 0.1, Verdict.INCONCLUSIVE),
         ),
         ReduceStep(
-            units=(1,), shown=Shown.SLOWER, allowed=0.02, metric=figure(0.56, 1.15), seconds=4.0
+            units=(1,),
+            shown=StepAnswer.SLOWER,
+            allowed=0.02,
+            metric=figure(0.56, 1.15),
+            seconds=4.0,
         ),
     )
     return Reduction(

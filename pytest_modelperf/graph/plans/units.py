@@ -1,14 +1,14 @@
 """Units: the kernels of two plans that stand in the same place, the least that can be left out.
 
 A kernel that both plans have is a unit with its partner. What changed is divided as finely as the
-operators of both sides line up: a convolution between two casts is a unit beside them, and one
-activation that became four kernels is one unit.
+operators of both sides line up: a convolution between two casts is a unit beside them. One
+activation that became four kernels is one unit, and each kernel that came or went is one.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -59,14 +59,13 @@ def _divide(
         if tag == "equal":
             pairs = zip(old[first:last], new[begin:end], strict=True)
             yield from (Unit((a,), (b,)) for a, b in pairs)
+        elif tag == "replace":
+            yield Unit(tuple(old[first:last]), tuple(new[begin:end]))
         else:
-            yield Unit(_sliced(old, first, last), _sliced(new, begin, end))
+            yield from (Unit((index,), ()) for index in old[first:last])
+            yield from (Unit((), (index,)) for index in new[begin:end])
 
 
 def _look(plan: EnginePlan, index: int, types: TensorTypes) -> tuple[str, str | None]:
     kernel = plan.kernels[index]
     return kernel.op_type, types.get(kernel.name)
-
-
-def _sliced(indexes: Sequence[int], first: int, last: int) -> tuple[int, ...]:
-    return tuple(indexes[first:last])

@@ -66,3 +66,8 @@ def test_a_kernel_between_new_ones_is_a_unit_of_its_own() -> None:
     assert ([], ["Exp"]) in found
     assert (["Gemm"], ["Gemm"]) in found
     assert ([], ["Neg"]) in found
+
+
+def test_each_kernel_that_came_is_a_unit() -> None:
+    found = changed(chain("b = Abs (a)"), chain("d = Exp (a)\n e = Neg (d)\n b = Abs (e)"))
+    assert found == [([], ["Exp"]), ([], ["Neg"])]
