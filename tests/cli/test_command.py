@@ -401,7 +401,7 @@ def test_the_module_is_the_command() -> None:
 
 COMMANDS = (
     "profile", "profiles", "baselines", "compare", "bisect", "sweep", "whatif", "trace", "doctor",
-    "shapes", "share", "history", "init", "env", "worker",
+    "shapes", "share", "reduce", "tune", "history", "init", "env", "worker",
 )  # fmt: skip
 
 

@@ -353,8 +353,8 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
         source |= {"warmup_seconds": each / 10, "min_seconds": each / 5}
         source |= {"gateway": f"ssh=host-{each}"}
     settable = (
-        "`tolerance`, `measure`, `engine`, `engine_options`, `gateway`, `max_seconds`, "
-        "`warmup_seconds` and `min_seconds`"
+        "`tolerance`, `measure`, `output_sketch`, `engine`, `engine_options`, `gateway`, "
+        "`max_seconds`, `warmup_seconds` and `min_seconds`"
     )
     assert f"The second source can set {settable}" in plain("configuration")
 

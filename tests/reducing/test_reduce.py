@@ -171,7 +171,7 @@ def test_an_engine_without_a_plan_is_refused() -> None:
     timed = EXTENSIONS.engines.find("timed")
     sides = []
     for name in ("model_100us", "model_200us"):
-        onnx.save(stack(), f"{name}.onnx")
+        onnx.save(stack(doc=name), f"{name}.onnx")
         sides.append(Side(f"{name}.onnx", Setup(engine=timed)))
     request = ReduceRequest(
         before=sides[0], after=sides[1], request=ProfileRequest(), extensions=EXTENSIONS
