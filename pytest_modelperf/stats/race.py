@@ -129,6 +129,13 @@ def _is_promising(decision: Decision) -> bool:
     return decision.is_open and decision.rounds >= _FEWEST_PROMISING and is_likely
 
 
+def detectable_gain(decisions: Sequence[Decision | None]) -> float | None:
+    """The gain that each open candidate would have shown in nine of ten races; None if unknown."""
+    found = [each.detectable for each in decisions if each is not None and each.is_open]
+    known = [gain for gain in found if gain is not None]
+    return max(known) if known and len(known) == len(found) else None
+
+
 def most_gain(decisions: Sequence[Decision | None]) -> float | None:
     """The gain that no candidate exceeds, as far as their rounds show; None if one has no bound."""
     highs = [each.high for each in decisions if each is not None]

@@ -82,6 +82,7 @@ class TunedCaseJson(Struct, frozen=True, kw_only=True):
     winner: WinnerJson | None
     confirmations: tuple[ConfirmationJson, ...]
     most_gain: float | None
+    detectable: float | None
     notes: tuple[str, ...]
     failure: str | None
 

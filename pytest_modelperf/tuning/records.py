@@ -99,7 +99,8 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     `winner` holds all options that the winner runs with, and `given` those of the baseline.
     `equals` are sets of options that cannot be told from the winner. `most_gain` is the gain that
-    none of the tried ones exceeds, as far as their rounds show.
+    none of the tried ones exceeds, as far as their rounds show. `detectable` is the gain that those
+    which stayed open would have shown in nine of ten races.
     """
 
     case: Case
@@ -112,6 +113,7 @@ class TunedCase(Struct, frozen=True, kw_only=True):
     equals: tuple[str, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
     most_gain: float | None = None
+    detectable: float | None = None
     notes: tuple[str, ...] = ()
     failure: str | None = None
 

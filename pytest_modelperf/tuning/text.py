@@ -108,8 +108,19 @@ def answer_lines(case: TunedCase, confidence: float) -> Iterator[str]:
     for each in case.confirmations:
         if each is not confirmed:
             yield _describe_doubt(each)
-    if confirmed is None and case.most_gain is not None and not case.has_faster:
+    if confirmed is None and not case.has_faster:
+        yield from _gain_lines(case)
+
+
+def _gain_lines(case: TunedCase) -> Iterator[str]:
+    """The gain that could have been seen, as far as the rounds tell."""
+    if case.most_gain is not None:
         yield f"no set of options above gains more than {percent(case.most_gain)}"
+    elif case.detectable is not None:
+        yield (
+            f"a gain of {percent(case.detectable)} by one of them would have been shown in nine of "
+            "ten races; a longer one sees less"
+        )
 
 
 def _describe_speedup(each: Confirmation) -> str:

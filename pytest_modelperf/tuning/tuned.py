@@ -42,6 +42,7 @@ from pytest_modelperf.stats.race import (
     Contest,
     RaceRule,
     Standing,
+    detectable_gain,
     find_contest,
     find_promising,
     most_gain,
@@ -413,6 +414,7 @@ class _CaseRun(Struct):
             else (),
             confirmations=tuple(self.confirmations),
             most_gain=most_gain(decisions),
+            detectable=detectable_gain(decisions),
             notes=(
                 *self.notes,
                 *find_warnings({} if winner is None else winner.options),

@@ -16,6 +16,7 @@ from pytest_modelperf.stats.race import (
     MOST_IN_CONTEST,
     Contest,
     RaceRule,
+    detectable_gain,
     find_contest,
     find_promising,
     most_gain,
@@ -101,3 +102,16 @@ def test_no_gain_is_denied_that_some_rounds_would_allow() -> None:
     assert most_gain([decision(0.9, 0.85, 0.95, is_faster=False)]) == 0.0
     assert most_gain([known, unsure]) is None
     assert most_gain([None]) is None
+
+
+def test_the_detectable_gain_is_that_of_the_least_sure_open_candidate() -> None:
+    near, far = (
+        Decision(answer=RatioAnswer.OPEN, confidence=0.99, rounds=5, ratio=1.0, detectable=gain)
+        for gain in (0.04, 0.09)
+    )
+    unsure = Decision(answer=RatioAnswer.OPEN, confidence=0.99, rounds=1, ratio=1.0)
+    decided = decision(1.2, 1.1, 1.3)
+    assert detectable_gain([near, None, far]) == 0.09
+    assert detectable_gain([near, unsure]) is None
+    assert detectable_gain([None]) is None
+    assert detectable_gain([decided, near]) == 0.04

@@ -97,6 +97,11 @@ def test_nothing_helps_and_the_gain_that_is_excluded() -> None:
     assert "pyproject.toml" not in text
 
 
+def test_nothing_helps_and_the_gain_that_would_have_been_seen() -> None:
+    case = replace(nothing_helps(), most_gain=None, detectable=0.07)
+    assert "a gain of 7.0 % by one of them" in render_tuning(make_tuning(case), TextStyle(100))
+
+
 def test_a_baseline_beyond_the_limits_is_named() -> None:
     limits = TuningLimits(latency_ms=12.0, memory_bytes=1_500_000)
     text = render_tuning(make_tuning(limits=limits), TextStyle(100))
