@@ -105,7 +105,8 @@ def _make(
     exact = np.abs(values) if kind == "c" else values
     finite = exact.astype(np.float64)
     is_finite = np.isfinite(finite)
-    lost = tuple(int(np.count_nonzero(f(finite))) for f in (np.isnan, np.isposinf, np.isneginf))
+    tests = np.isnan, np.isposinf, np.isneginf
+    nans, above, below = (int(np.count_nonzero(test(finite))) for test in tests)
     low = float(finite.min(where=is_finite, initial=math.inf))
     high = float(finite.max(where=is_finite, initial=-math.inf))
     finite = np.where(is_finite, finite, 0.0)
@@ -121,7 +122,7 @@ def _make(
         shape=tuple(shape),
         low=_rounded(low),
         high=_rounded(high),
-        not_finite=lost,
+        not_finite=(nans, above, below),
         samples=tuple(map(_rounded, finite[places].tolist())),
         sums=tuple(map(_rounded, _signed_sums(finite, hashes, sums).tolist())),
         digest=digest,

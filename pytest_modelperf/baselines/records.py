@@ -162,7 +162,7 @@ class TensorSketch(Stored, frozen=True, kw_only=True):
     shape: tuple[Count, ...]
     low: Element
     high: Element
-    not_finite: Annotated[tuple[Count, ...], Meta(min_length=3, max_length=3)]
+    not_finite: tuple[Count, Count, Count]
     samples: tuple[Element, ...]
     sums: tuple[Element, ...]
     digest: ShortDigest | None

@@ -87,6 +87,7 @@ _SAMPLES = {
         ({"p99": 0.07}, read_tolerances({"p99": 0.07}, "")),
     ),
     "measure": _Sample("measure", ("always", ALWAYS), ("always", ALWAYS), ("always", ALWAYS)),
+    "output_sketch": _Sample("output_sketch", (True, True), ("on", True), (True, True)),
     "max_seconds": _Sample("max_seconds", ("1.5", 1.5), ("2", 2.0), (3, 3.0)),
     "warmup_seconds": _Sample("warmup_seconds", ("0.5", 0.5), ("0.6", 0.6), (0.7, 0.7)),
     "min_seconds": _Sample("min_seconds", ("0.8", 0.8), ("0.9", 0.9), (1, 1.0)),
@@ -193,6 +194,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "root": _ROOT,
         "tolerances": Tolerances(),
         "measure": Measure.CHANGED,
+        "output_sketch": False,
         "max_seconds": 10.0,
         "warmup_seconds": None,
         "min_seconds": None,
@@ -280,6 +282,7 @@ def test_options_are_named_alike_everywhere() -> None:
     assert "\n".join(rows) == snapshot("""\
 --modelperf-tolerance            modelperf_tolerance             tolerance              0.03
 --modelperf-measure              modelperf_measure               measure                changed
+--modelperf-output-sketch        modelperf_output_sketch         output_sketch          -
 --modelperf-max-seconds          modelperf_max_seconds           max_seconds            10
 --modelperf-warmup-seconds       modelperf_warmup_seconds        warmup_seconds         -
 --modelperf-min-seconds          modelperf_min_seconds           min_seconds            -
@@ -479,6 +482,7 @@ def test_a_setting_that_another_one_leaves_without_effect_is_an_error(
 _WRONG: Mapping[str, list[object]] = {
     "tolerance": ["fast", True, [], 3, {"p1": 0.1}],
     "measure": ["", "Changed", "never", True, 3, [], ["always"], {}],
+    "output_sketch": ["yes", 1, [], {}],
     "max_seconds": ["10", 0, -1, True, float("nan"), float("inf"), 10**400, [], {}],
     "warmup_seconds": ["1", 0, -1, True],
     "min_seconds": ["1", 0, -1, True],
@@ -614,11 +618,11 @@ def test_an_unknown_ini_key_is_refused_with_the_nearest(name: str, hint: str) ->
 def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
-    'max_seconds'? There are: tolerance, measure, max_seconds, warmup_seconds,
-    min_seconds, timeout, engine, engine_options, gateway, static_only, against,
-    baseline_python, baseline_requirements, judge_engine_upgrades, baseline_dir, strict,
-    json, markdown, html, benchmark_json, bencher_json, history, trace, cluster, machine,
-    models, machines.\
+    'max_seconds'? There are: tolerance, measure, output_sketch, max_seconds,
+    warmup_seconds, min_seconds, timeout, engine, engine_options, gateway, static_only,
+    against, baseline_python, baseline_requirements, judge_engine_upgrades, baseline_dir,
+    strict, json, markdown, html, benchmark_json, bencher_json, history, trace, cluster,
+    machine, models, machines.\
 """)
 
 
@@ -655,6 +659,7 @@ _MODELS: Mapping[str, tuple[str, CaseSpec]] = {
     "engine_options": ("{x.y = 1}", CaseSpec(engine_options={"x.y": "1"})),
     "gateway": ("'ssh=a'", CaseSpec(gateway="ssh=a")),
     "measure": ("'always'", CaseSpec(measure=ALWAYS)),
+    "output_sketch": ("true", CaseSpec(output_sketch=True)),
     "max_seconds": ("3", CaseSpec(max_seconds=3.0)),
     "warmup_seconds": ("2", CaseSpec(warmup_seconds=2.0)),
     "min_seconds": ("2", CaseSpec(min_seconds=2.0)),
@@ -701,6 +706,7 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "engine_options": ["a=1", ["a=1"], {"a": True}],
     "gateway": [3, "", [], "board", "ssh=a//ssh=b", "popen//python=/no/such/python"],
     "measure": ["", "never", True, ["always"]],
+    "output_sketch": ["yes", 1, []],
     "max_seconds": ["3", 0, True],
     "warmup_seconds": ["3", 0, True],
     "min_seconds": ["3", 0, True],
@@ -758,8 +764,8 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, prompt, generate, phase, state,
-    input_file, budget, baseline, machines, tolerance, measure, max_seconds,
-    warmup_seconds, min_seconds, engine, engine_options, gateway.
+    input_file, budget, baseline, machines, tolerance, measure, output_sketch,
+    max_seconds, warmup_seconds, min_seconds, engine, engine_options, gateway.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder

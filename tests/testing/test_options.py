@@ -16,6 +16,7 @@ IN_FILES = tuple(option for option in RUN_SETTINGS if option.is_in_files)
 SAMPLES: dict[str, tuple[str, str]] = {
     "tolerance": ("p50=0.02", '"p50=0.02"'),
     "measure": ("always", '"always"'),
+    "output_sketch": ("true", "true"),
     "max_seconds": ("7", "7"),
     "warmup_seconds": ("2", "2"),
     "min_seconds": ("3", "3"),
@@ -47,7 +48,7 @@ SHOWS_SETTINGS = """
 
     def pytest_collection_finish(session):
         told = run_of(session.config).settings
-        print("told:", told.tolerances.of(50.0), told.measure, told.max_seconds,
+        print("told:", told.tolerances.of(50.0), told.measure, told.output_sketch, told.max_seconds,
               told.warmup_seconds, told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.gateway, told.static_only, told.against,
               told.baseline_python, told.baseline_requirements, told.judge_engine_upgrades,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from pytest_modelperf.testing.outcomes import CaseOutcome
@@ -48,8 +48,8 @@ def _filled_whole(origin: Any, arguments: Any, inside: tuple[type, ...]) -> obje
         base, meta = arguments
         return _within(base, meta, inside)
     if origin in (Union, types.UnionType):
-        found = [filled(each, inside) for each in arguments if each is not types.NoneType]
-        return found[0]
+        kinds = [each for each in arguments if each not in {types.NoneType, UnsetType}]
+        return filled(kinds[0], inside)
     if origin is tuple:
         return tuple(filled(each, inside) for each in arguments if each is not ...)
     return {filled(arguments[0], inside): filled(arguments[1], inside)}

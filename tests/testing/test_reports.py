@@ -1209,6 +1209,7 @@ def test_a_run_as_json() -> None:
             "accept": 'pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"',
             "engine_change": None,
             "upgrade": False,
+            "picture": [],
         }
     )
     assert (broken["verdict"], broken["static"], broken["latency"]) == (None, None, None)

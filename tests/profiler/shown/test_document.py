@@ -271,6 +271,7 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                     "layers": [],
                     "reasons": [],
                     "outputs": [],
+                    "first_difference": None,
                     "notes": [],
                 }
             ],
