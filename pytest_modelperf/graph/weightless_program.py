@@ -89,7 +89,7 @@ def main(seconds: float = 10) -> None:
 
     folder = Path(__file__).resolve().parent
     plan = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    if hasattr(os, "sched_setaffinity"):
+    if sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan["cores"]])
     options = ort.SessionOptions()
     options.intra_op_num_threads = plan["cores"]
