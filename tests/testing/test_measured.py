@@ -775,7 +775,7 @@ def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
             "regressed: p50 latency *",
             "time by layer type, *",
             "layer type * now * change * interval * explains",
-            "* < new",
+            "Erf * new",
             "why: *",
             "how: * duet, *",
         ]
