@@ -36,7 +36,7 @@ from parts import MODELS, Bench
 from results import Expectation, Result, Start, conclude, list_names, markdown
 from why import words_of_change
 
-# What an output more costs is no slowdown that could be shown.
+# An output more costs too little to be shown as a slowdown.
 PLANTED = tuple(change for change in CHANGES if change != "an extra output")
 TOLERANCE = 0.003
 MAX_SECONDS = 60.0
@@ -49,7 +49,7 @@ _RATIO = re.compile(r"ratio ([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What one reduction found.
+    """The result of one reduction.
 
     `is_found` is None where the changed model was not called slower. `repro` is the ratio that the
     program of the folder prints; None where nothing was written.
@@ -103,7 +103,7 @@ def reduce_once(bench: Bench, model: str, change: str) -> None:
 def run_reduce(
     model: str, change: str, before: Path, after: Path, words: frozenset[str]
 ) -> Reduced:
-    """What the command says, and what the program that it wrote prints."""
+    """The result of the command, and the ratio that its `repro.py` prints."""
     told, target = before.with_name("told.json"), before.with_name("reduced")
     started = time.monotonic()
     done = _run(
@@ -131,7 +131,7 @@ def read_reduction(  # noqa: PLR0913, PLR0917  # what was planted, and what was 
     repro: float | None,
     seconds: float,
 ) -> Reduced:
-    """What the document of a reduction says of what was planted."""
+    """The part of a reduction's document that is about the planted change."""
     told = json.loads(json.dumps(document))
     whole, written = told["whole"], told["written"]
     kept = [unit for unit in told["units"] if unit["kept"]]

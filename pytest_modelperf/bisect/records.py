@@ -18,7 +18,7 @@ class RangeKind(str, Enum):
 
 
 class BisectFigure(str, Enum):
-    """What two versions are compared by."""
+    """The figure by which two versions are compared."""
 
     LATENCY = "latency"
     OUTPUTS = "outputs"

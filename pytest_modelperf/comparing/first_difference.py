@@ -47,7 +47,7 @@ def pair_tensors(before: Graph, after: Graph) -> Mapping[str, str]:
 
 
 class Sight(Struct, frozen=True):
-    """What can be seen of two models: the `look`, the tensors that it can see, how many bytes."""
+    """The view of two models: its `look`, the tensors that it can see, and their bytes."""
 
     look: Look
     tensors: Sequence[Tensor]
@@ -127,7 +127,7 @@ class _Search(Struct):
         return sorted(found.values(), key=lambda node: self.places[node.id])
 
     def _cut(self, region: Sequence[Node], high: str) -> tuple[str, ...]:
-        """What crosses the region near its middle, as few bytes as possible; empty if nothing."""
+        """The tensors of fewest bytes that cross the region near its middle; empty if none do."""
         last_use = {name: place for place, node in enumerate(region) for name in _read_by(node)}
         middle = (len(region) - 2) / 2
         live: set[str] = set()
@@ -201,7 +201,7 @@ class _Search(Struct):
         )
 
     def _see(self, names: Sequence[str]) -> Mapping[str, OutputChange]:
-        """What a run shows of these tensors; the others cannot be compared."""
+        """The differences of these tensors in a run; the other tensors cannot be compared."""
         self.runs += 1
         found = self.sight.look(names)
         seen = {

@@ -73,7 +73,7 @@ def _pair(
         [None if kernel.layer is None else mates.get(kernel.layer) for kernel in before],
         [kernel.layer for kernel in after],
     )
-    # What was inserted is known by what feeds it, or else by what reads it.
+    # An inserted kernel is known by the kernel that feeds it, or else by the one that reads it.
     for old_near, new_near in (
         ([kernel.inputs for kernel in before], [kernel.inputs for kernel in after]),
         (_readers(before), _readers(after)),

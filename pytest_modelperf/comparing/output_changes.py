@@ -43,7 +43,7 @@ def compare_with_sketch(
 def _compare_with_sketch(name: str, before: TensorSketch, after: Sent | None) -> OutputChange:
     least = None if after is None else least_difference(before, after)
     if after is None or least is None:
-        # What differs in more than its values is told as of outputs that are there.
+        # Outputs that differ in more than their values are told like those on both sides.
         zeros = np.zeros(before.shape, before.dtype)
         return _compare(name, (zeros.dtype.str, before.shape, zeros.tobytes()), after)
     return OutputChange(name=name, max_absolute=least, largest=before.largest, is_least=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# What services say of the job that runs: GitLab, Jenkins, CircleCI and Buildkite.
+# The addresses of the running job that GitLab, Jenkins, CircleCI and Buildkite tell.
 _ADDRESSES = ("CI_JOB_URL", "BUILD_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_URL")
 # GitHub Actions says it in three parts.
 _GITHUB_PARTS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")

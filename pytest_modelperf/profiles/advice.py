@@ -1,4 +1,4 @@
-"""What kept profiles leave open, and the command that would tell."""
+"""The questions that kept profiles leave open, and the commands that answer them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Deliver: TypeAlias = Callable[[Reduction, PairFiles], None]
 
 
 class ReduceRequest(Struct, frozen=True, kw_only=True):
-    """What to reduce: one case of two models, by which rule, in how many seconds."""
+    """A request to reduce one case of two models by a rule, in so many seconds."""
 
     before: Side
     after: Side

@@ -27,12 +27,12 @@ def write_readme(found: Reduction, machine: MachineFacts) -> str:
     """The README of a reduction whose files were written."""
     blocks = [
         *_head(found),
-        "## What was measured",
+        "## The measurements",
         markdown_table(_measured(found)),
         _how(found),
         "## Which kernels",
         *_kernels(found),
-        "## What these files are",
+        "## The files",
         *_files(found),
         "## Versions and machine",
         *_versions(found, machine),

@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.measurements import EngineFacts
 
 
 class StepAnswer(str, Enum):
-    """What a duet of a reduced pair shows; `failed` means that it could not run by itself."""
+    """The answer of a duet of some kernels; `failed` means that they did not run by themselves."""
 
     SLOWER = "slower"
     NOT_SLOWER = "not slower"

@@ -41,7 +41,7 @@ class UnitJudge(Protocol):
 
 
 class ReduceRule(Struct, frozen=True, kw_only=True):
-    """What counts as slower, the level of the whole search, and how long it may go on.
+    """The change that counts as slower, the level of the whole search, and its longest time.
 
     One of the duets that share the level is left for the files that are written.
     """

@@ -72,7 +72,7 @@ def _change(metric: Metric) -> str:
 
 
 def _answer(found: Reduction, target: str, wording: Wording) -> Iterator[str]:
-    """What could have been seen, or what the files show and what to type."""
+    """The slowdown that could have been seen, or the written files and the next command."""
     whole, written = found.whole, found.written
     if found.verdict is not Verdict.REGRESSED:
         if whole is not None and whole.detectable is not None:

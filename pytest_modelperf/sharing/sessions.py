@@ -15,7 +15,7 @@ _MEMBERS: Mapping[str, int] = {
     "none": 0, "basic": 1, "extended": 2, "layout": 3, "all": 99, "sequential": 0, "parallel": 1,
     "true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0,
 }  # fmt: skip
-# What our engine sets for every session.
+# The options that our engine sets for every session.
 _OPTIONS: Mapping[str, int | str] = {"inter_op_num_threads": 1, "log_severity_level": 3}
 _PROVIDER, _CUSTOM_OPS = "provider", "custom_ops"
 

@@ -1,4 +1,4 @@
-"""What is said of a shared model, on a terminal and in the README of its folder."""
+"""The sentences about a shared model, on a terminal and in the README of its folder."""
 
 from __future__ import annotations
 

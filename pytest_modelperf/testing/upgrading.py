@@ -84,7 +84,7 @@ def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChang
     model = prepare(older)
     pair = Pair(model, model, before.setup, setup)
     gate = bound.check.gate
-    # Those of the model itself are compared.
+    # The outputs of the model itself are compared.
     gate = replace(gate, tolerances=gate.tolerances.without(OUTPUTS))
     return compare_case(PairedCase(pair, before, gate, bound.place), Details.WHEN_WORSE)
 

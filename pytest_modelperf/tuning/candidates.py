@@ -124,7 +124,7 @@ def named_sets(
 
 
 def combined_sets(helped: Sequence[OptionSet]) -> tuple[OptionSet, ...]:
-    """What helped, taken together: all of it, and the best in pairs.
+    """The sets that helped, taken together: all of them, and the best in pairs.
 
     `helped` begins with the fastest. Of sets about the same option the faster one is taken.
     """

@@ -60,7 +60,7 @@ class ConfirmationJson(Struct, frozen=True, kw_only=True):
 
 
 class WinnerJson(Struct, frozen=True, kw_only=True):
-    """What is shown to be better: its options, its costs, and what to paste."""
+    """The set of options that is shown to be better: its costs, and the code to paste."""
 
     options: Mapping[str, str]
     costs: SideCosts | None

@@ -209,7 +209,7 @@ class Duets(Struct):
 
 
 def costs_of(rounds: Sequence[DuetRound], side: int, memory_bytes: int | None) -> SideCosts:
-    """What the first side (0) or the second (1) of these rounds costs."""
+    """The costs of the first side (0) or the second (1) of these rounds."""
     latency = side_latencies(rounds)[side]
     loads = [(each.before, each.after)[side].load_ns for each in rounds]
     return SideCosts(

@@ -1,4 +1,4 @@
-"""What a tuning is made of: its candidates, how each stands, and the winner with its costs."""
+"""The records of a tuning: its candidates, how each stands, and the winner with its costs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 class SideCosts(Struct, frozen=True, kw_only=True):
-    """What the model costs with some options: all that a user may have to weigh.
+    """The costs of the model with some options: all that a user may have to weigh.
 
     `memory_bytes` is what loading it and some inferences add to the resident memory of a process.
     A figure that was not measured is None.
@@ -88,7 +88,7 @@ class Confirmation(Struct, frozen=True, kw_only=True):
 
 
 class TuningLimits(Struct, frozen=True):
-    """What a set of options must keep to be recommended; None: anything."""
+    """The limits that a set of options must keep to be recommended; None: no limit."""
 
     latency_ms: float | None = None
     memory_bytes: int | None = None

@@ -38,8 +38,9 @@ def render_tuning(tuning: Tuning, style: PageStyle) -> str:
             page.line("")
             page.line(printable(case.id), "bold")
         _write_case(page, tuning, case)
-    page.line("")
-    write_fact(page, "how", _method(tuning))
+    if any(case.rounds for case in tuning.cases):
+        page.line("")
+        write_fact(page, "how", _method(tuning))
     return page.text()
 
 
@@ -92,7 +93,7 @@ def reason_lines(case: TunedCase) -> Iterator[str]:
 
 
 def answer_lines(case: TunedCase, confidence: float) -> Iterator[str]:
-    """What is better and how sure that is, or that nothing is shown to help."""
+    """The answer: the better options and how sure that is, or that nothing is shown to help."""
     sure = f"{100 * confidence:.4g} %"
     confirmed = case.confirmed
     if confirmed is not None:

@@ -82,7 +82,7 @@ _LATENCY_LEVEL = 0.01
 
 
 class TuningRequest(Struct, frozen=True):
-    """What to try, and what a set of options must keep to be recommended.
+    """A request to tune: the options to try, and the limits of a recommended set.
 
     `wanted` are values of options that the user named; without any the usual ones are tried.
     """
@@ -168,12 +168,12 @@ class Countdown:
         return self._begun + share * self._seconds - self._clock()
 
     def at_least(self, share: float) -> float:
-        """What is left of all the time, or so much if less is left."""
+        """The time that is left, or at least so much."""
         return max(self(), share * self._seconds)
 
 
 class TuningBench(Protocol):
-    """What takes the rounds of a case, as `Duets` does on real workers."""
+    """The source of rounds for a case; on real workers that is `Duets`."""
 
     setup: Setup
     place: CasePlace
@@ -251,7 +251,7 @@ class _CaseRun(Struct):
         return run_race(sets, self.duets.visit, rule, lambda: self.left(end), self.choose)
 
     def faster(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Those that are shown faster and may be recommended, the fastest first."""
+        """The candidates that are shown faster and may be recommended, the fastest first."""
         found = [
             lane
             for lane in lanes
@@ -280,9 +280,9 @@ class _CaseRun(Struct):
         return Leading(tuple(dict.fromkeys((first, *rest))), tuple(equals))
 
     def _meet(self, lanes: Sequence[Lane], contest: Contest) -> dict[int, Lane]:
-        """Those that are shown faster than the simplest of the fastest ones, beside which they ran.
+        """The candidates that are shown faster than the simplest of the fastest ones.
 
-        Without time for that nobody is.
+        Without time for that there are none.
         """
         if not contest.others or self.left(_CONTEST_END) <= 0.0:
             return {}

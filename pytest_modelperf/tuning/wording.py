@@ -1,4 +1,4 @@
-"""What a tuning says in words beside its figures: refusals, and what options change or need."""
+"""The words of a tuning beside its figures: refusals, and warnings about options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUTS_VARY = (
     "the outputs of the model differ from process to process, so they are not compared: give "
     "inputs with --input-file, or compare them yourself"
 )
-# What else a user has to know of an option that is recommended.
+# The warnings that go with a recommended option.
 _WARNINGS: Mapping[str, str] = {
     "session.set_denormal_as_zero": (
         "session.set_denormal_as_zero makes numbers zero that are too small for full precision. "

@@ -82,7 +82,7 @@ def test_examples_import_public_names(page: Path) -> None:
         for module, name in imports_of(code):
             assert name in PUBLIC[module]
     for module in re.findall(rf"(?<![/\w])({PACKAGE}(?:\.\w+)+)", text):
-        # Those of the docs that tell of the code name internal modules, too.
+        # The pages about the code name internal modules, too.
         is_public = any(f"{module}.".startswith(f"{each}.") for each in (*PUBLIC, *NAMED))
         assert is_public or page.name in ABOUT_THE_CODE, module
 

@@ -60,7 +60,7 @@ def stack(steps: Mapping[int, str] | None = None, *, doc: str = "") -> onnx.Mode
 
 
 class Kept(Struct):
-    """What was delivered: the operators of both models, and whether they hold weights."""
+    """The delivered files: the operators of both models, and whether they hold weights."""
 
     operators: list[list[str]] = field(default_factory=list)
     models: list[onnx.ModelProto] = field(default_factory=list)

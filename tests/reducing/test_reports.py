@@ -120,7 +120,7 @@ python repro.py
 
 The last line that is printed has both times, in milliseconds, and their ratio.
 
-## What was measured
+## The measurements
 
 | what ran | before | after | change | interval | confidence |
 | --- | ---: | ---: | ---: | ---: | ---: |
@@ -140,7 +140,7 @@ All places in which the two models differ, as they were timed in place:
 
 - 1 Relu became 3 kernels (Abs, Add, Mul): +0.590 ms (+0.500 … +0.680 ms)
 
-## What these files are
+## The files
 
 `before.onnx` and `after.onnx` (733 B and 1.688 KiB) are cut out of the optimized graphs that the engine made, so they hold its own kernels, which need not be operators of ONNX. They run with optimizations off, and some only on processors of this kind: the engine lays out tensors by the width of the vector instructions.
 

@@ -1,4 +1,4 @@
-"""What is told of a shared model: the same answer on a terminal, in its README and as JSON."""
+"""A shared model has the same answer on a terminal, in its README and as JSON."""
 
 from __future__ import annotations
 

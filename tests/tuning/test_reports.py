@@ -102,6 +102,13 @@ def test_nothing_helps_and_the_gain_that_would_have_been_seen() -> None:
     assert "a gain of 7.0 % by one of them" in render_tuning(make_tuning(case), TextStyle(100))
 
 
+def test_a_case_that_failed_says_nothing_of_rounds() -> None:
+    failed = make_tuned_case(tried=(), confirmations=(), failure="it has no option 'a'")
+    text = render_tuning(make_tuning(failed), TextStyle(100))
+    assert "it has no option 'a'" in text
+    assert "how:" not in text
+
+
 def test_a_baseline_beyond_the_limits_is_named() -> None:
     limits = TuningLimits(latency_ms=12.0, memory_bytes=1_500_000)
     text = render_tuning(make_tuning(limits=limits), TextStyle(100))

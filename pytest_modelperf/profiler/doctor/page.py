@@ -100,7 +100,7 @@ def _headline(checkups: Sequence[Checkup]) -> str:
 
 
 def _outlook(checkups: Sequence[Checkup]) -> Table:
-    """What could be detected, with the time of each in its cell."""
+    """The detectable slowdowns, with the time of each in its cell."""
     table = outlook_table(checkups)
     pairs = zip(table.rows[::2], table.rows[1::2], strict=True)
     rows = (

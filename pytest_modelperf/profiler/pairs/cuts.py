@@ -1,7 +1,8 @@
 """Kernels cut out of two plans as models of their own, and the two run in turn.
 
-Each side of a pair has a worker that keeps its plan. What is cut out of it runs in other workers:
-both sides in one where they can share one, else each side in fresh ones for each round.
+Each side of a pair has a worker that keeps its plan. The kernels that are cut out of it run in
+other workers: both sides in one where they can share one, else each side in fresh ones for each
+round.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class _Drawing:
         self._shown = _items(self._layout, fold(picture, self._layout))
         self._items = list({id(item): item for item in self._shown}.values())
         figures = [abs(_figure(box) or 0.0) for box in picture.boxes]
-        # What is folded leaves lanes empty: those that are used move together.
+        # Folded boxes leave lanes empty, so the used lanes move together.
         ways = {edge[2] for edge in self._edges() if edge[2] is not None}
         lanes = sorted({*(item.lane for item in self._items), *ways})
         self._x = {lane: place * _LANE for place, lane in enumerate(lanes)}

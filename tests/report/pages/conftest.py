@@ -51,7 +51,7 @@ def without_charts(html: str) -> str:
 
 
 def chart_of(page: Page, part: str) -> dict[str, Any]:
-    """What the chart of a part was given."""
+    """The data and layout that the chart of a part was given."""
     found: dict[str, Any] = page.evaluate(
         "part => { const {data, layout} = document.querySelector(`#${part} .plot`);"
         " return {data, layout}; }",

@@ -109,7 +109,7 @@ SIZES = """
   return [...found];
 }
 """
-# What would stand on every sheet of paper, or be hidden there.
+# The parts that would stand on every sheet of paper, or be hidden there.
 ON_PAPER = """
 () => {
   const style = (e) => getComputedStyle(e);
