@@ -83,7 +83,7 @@ def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:
     if found.older:
         yield f"{OLDER} measured of another model file than the present one"
     if any(value is None for value in _medians(found)):
-        yield f"{UNKNOWN} too few inferences to tell; --max-seconds makes time for more"
+        yield f"{UNKNOWN} too few inferences to tell; a larger max-seconds makes time for more"
     if not has_conditions:
         yield from _condition_lines(found.kept)
 

@@ -254,7 +254,7 @@ def _caption(sweep: Sweep, *, has_tail: bool, has_changes: bool = False) -> str:
     latencies = [p.latency for side in sweep.sides for p in side.points if p.latency is not None]
     percents = (50.0, 95.0) if has_tail else (50.0,)
     if any(latency.percentile(p).value_ns is None for latency in latencies for p in percents):
-        lines.append("(n): it takes n samples to tell; --max-seconds makes time for more")
+        lines.append("(n): it takes n samples to tell; a larger max-seconds makes time for more")
     lines.append("; ".join(_legend(sweep)))
     return "\n".join(line for line in lines if line)
 

@@ -170,7 +170,7 @@ def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[
         named = [f"{i} at {format_ms(_median_ns(side.point(i)))} ms" for i in spot.undecided]
         yield f"  may be within {limit} or beyond: {_listed(named)}", ""
     if spot.equals or any(_gives_more(side, config_id) for config_id in spot.undecided):
-        yield "  --max-seconds makes time to tell more of them apart", ""
+        yield "  a larger max-seconds makes time to tell more of them apart", ""
 
 
 def _gives_more(side: SweepSide, config_id: str) -> bool:

@@ -450,7 +450,10 @@ def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
             f"{name} ran sparse weights at dense speed: no gain. Zeros alone save time only where "
             "kernels skip them"
         )
-    return f"no gain from zeros was shown on {name}; --max-seconds makes time to see a smaller one"
+    return (
+        f"no gain from zeros was shown on {name}; "
+        "a larger max-seconds makes time to see a smaller one"
+    )
 
 
 def _is_none(speedup: Ratio) -> bool:

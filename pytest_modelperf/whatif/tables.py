@@ -155,7 +155,7 @@ def interval_lines(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
     shown = list(levels)
     yield f"interval: {100 * confidence:.4g} %, of the speedup"
     if any(speedup_interval(level) == UNKNOWN for level in shown):
-        yield f"{UNKNOWN} too few rounds to tell; --max-seconds makes time for more"
+        yield f"{UNKNOWN} too few rounds to tell; a larger max-seconds makes time for more"
     if any(verdict_of(level) == _NEITHER for level in shown):
         yield f"{_NEITHER}: not shown to be faster or slower"
 

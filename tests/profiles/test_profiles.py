@@ -799,7 +799,7 @@ def test_a_time_that_too_little_was_measured_for_says_what_its_mark_means() -> N
     short = make_measurement(rounds=make_rounds(5, rounds=1, samples=1))
     few = replace(profile, cases=(replace(profile.cases[0], measured=short),))
     found = ProfileList(model="classifier.onnx", flops=None, kept=(named(few),))
-    mark = "? too few inferences to tell; --max-seconds makes time for more\n"
+    mark = "? too few inferences to tell; a larger max-seconds makes time for more\n"
     lines = render_list(found, TextStyle(100))
     assert next(line for line in lines.splitlines() if line.startswith("baseline")).count("?") > 0
     assert mark in lines

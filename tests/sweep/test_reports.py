@@ -96,7 +96,7 @@ batch  cores  streams          p50 ms  p95 ms          items/s
     8      2        1   5.971 ± 1.2 %   (130)  1.340 k ± 1.2 %  ?
     8      2        2   11.14 ± 1.2 %   (130)  1.436 k ± 1.2 %
 ±: the larger side of the 95 % interval
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 < most items/s within 6 ms; ? may be within 6 ms or beyond
 
 b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine
@@ -104,7 +104,7 @@ b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine
 
 best: b1-c2-s2, 1.166 k items/s at 1.715 ms (within 6 ms)
   may be within 6 ms or beyond: b8-c2 at 5.971 ms
-  --max-seconds makes time to tell more of them apart
+  a larger max-seconds makes time to tell more of them apart
 
 scaling, all else as in the best, b1-c2-s2
 more of     from      to              items/s  efficiency    everywhere
@@ -153,7 +153,7 @@ batch  cores  streams         p50 ms  p95 ms          items/s
     8      2        1  6.676 ± 1.2 %   (130)  1.198 k ± 1.2 %  <
     8      2        2  12.46 ± 1.2 %   (130)  1.284 k ± 1.2 %
 ±: the larger side of the 95 % interval
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 < most items/s within 10.9 ms
 
 B over A
@@ -224,7 +224,7 @@ batch  cores  streams        A p50 ms  p95 ms          items/s          B p50 ms
     8      2        2   11.14 ± 1.2 %   (130)  1.436 k ± 1.2 %     12.46 ± 1.2 %   (130)  1.284 k ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
 ±: the larger side of the 95 % interval
 interval: 95 %, of pairs of rounds
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 < most items/s within 10.9 ms
 
 b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine offers 2. Ask for fewer with --cores.
@@ -275,7 +275,7 @@ def test_what_cannot_be_told_from_the_best_is_named() -> None:
         [
             "best: b8-c2-s2, 1.436 k items/s at 11.14 ms",
             "  cannot be told from it: b8-c2, b1-c2, b1-c2-s2",
-            "  --max-seconds makes time to tell more of them apart",
+            "  a larger max-seconds makes time to tell more of them apart",
         ]
     )
 
@@ -285,7 +285,7 @@ def test_what_may_be_within_or_beyond_is_named() -> None:
         [
             "no configuration is surely within 0.92 ms; the quickest is b1-c2 at 0.9190 ms",
             "  may be within 0.92 ms or beyond: b1-c2 at 0.9190 ms",
-            "  --max-seconds makes time to tell more of them apart",
+            "  a larger max-seconds makes time to tell more of them apart",
         ]
     )
 

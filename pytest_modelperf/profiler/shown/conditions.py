@@ -151,7 +151,7 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
         )
         spent = max(case.measurement.seconds for case in cases if case.id in wide)
         remedy = (
-            f"--max-seconds {rounded_up(seconds)} may narrow it"
+            f"max-seconds {rounded_up(seconds)} may narrow it"
             if seconds < min(MAX_LONGER * spent, MAX_ADVISED_S)
             else "measure when less else runs here"
         )
@@ -159,7 +159,8 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
     single = [case.id for case in cases if case.half_width is None]
     if single:
         lines.append(
-            f"interval: none for {_ids(single)}, too few rounds; --max-seconds makes time for more"
+            f"interval: none for {_ids(single)}, too few rounds; "
+            "a larger max-seconds makes time for more"
         )
     return lines
 

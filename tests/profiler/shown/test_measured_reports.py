@@ -93,7 +93,7 @@ case    samples    p50    p90    p95    p97    p99   p99.9    min    max   mean
 ───────────────────────────────────────────────────────────────────────────────
 b1-c1  240 in 6  6.708  6.790  6.962  7.262  (662)  (6636)  6.614  8.144  6.759
 samples in rounds, each with a fresh session
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 
 batch size               1
 MACs               442.5 k
@@ -152,7 +152,7 @@ case    samples            p50            p90            p95            p97    p
 b1-c1  240 in 6  6.708 ± 0.6 %  6.790 ± 0.6 %  6.962 ± 0.6 %  7.262 ± 0.6 %  (662)  (6636)  6.614  8.144  6.759
 ± is the larger side of the 99 % interval
 samples in rounds, each with a fresh session
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 
 batch size               1
 MACs               442.5 k
@@ -228,10 +228,10 @@ min        0.1217   0.06988    0.9733    0.5590
 max        0.1498   0.08604     1.198    0.6883
 mean       0.1243   0.07141    0.9946    0.5712
 samples in rounds, each with a fresh session
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 
-interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; --max-seconds 6 may
-  narrow it
+interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; max-seconds 6 may narrow
+  it
 """)
 
 
@@ -247,9 +247,9 @@ b8-c1  240 in 6   0.9871 ± 0.6 %   0.9991 ± 0.6 %    1.025 ± 0.6 %    1.069 �
 b8-c2  240 in 6   0.5669 ± 1.2 %   0.5738 ± 1.2 %   0.5884 ± 1.2 %   0.6138 ± 1.2 %  (662)  (6636)   0.5590   0.6883   0.5712
 ± is the larger side of the 99 % interval
 samples in rounds, each with a fresh session
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 
-interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; --max-seconds 6 may narrow it
+interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; max-seconds 6 may narrow it
 """)
 
 
@@ -272,7 +272,7 @@ case    samples              p50              p90              p95              
 b1-c1  240 in 6  0.01050 ± 0.6 %  0.01063 ± 0.6 %  0.01090 ± 0.6 %  0.01137 ± 0.6 %  (662)  (6636)  0.01035  0.01275  0.01058
 ± is the larger side of the 99 % interval
 samples in rounds, each with a fresh session
-(n): it takes n samples to tell; --max-seconds makes time for more
+(n): it takes n samples to tell; a larger max-seconds makes time for more
 """)
 
 
@@ -543,7 +543,7 @@ def test_a_few_interruptions_of_a_short_measurement_are_no_rate() -> None:
 
 def test_an_interval_wider_than_meant_is_told_with_the_time_that_it_takes() -> None:
     assert doubts(make_measurement(half_width=0.03)) == snapshot(
-        ["interval: b1-c1 ± 3.0 %, wider than 1 %; --max-seconds 32 may narrow it"]
+        ["interval: b1-c1 ± 3.0 %, wider than 1 %; max-seconds 32 may narrow it"]
     )
     assert doubts(make_measurement(half_width=0.3)) == snapshot(
         ["interval: b1-c1 ± 30 %, wider than 1 %; measure when less else runs here"]
@@ -554,7 +554,7 @@ def test_an_interval_wider_than_meant_is_told_with_the_time_that_it_takes() -> N
 def test_one_round_has_no_interval_and_says_so() -> None:
     measurement = make_measurement(rounds=make_rounds(5.0, rounds=1), half_width=None)
     assert doubts(measurement) == snapshot(
-        ["interval: none for b1-c1, too few rounds; --max-seconds makes time for more"]
+        ["interval: none for b1-c1, too few rounds; a larger max-seconds makes time for more"]
     )
     assert "±" not in render_profile(one_case(measurement), BY_TIME, PLAIN)
 

@@ -108,7 +108,7 @@ def _latency_table(cases: Sequence[CaseProfile], *, has_intervals: bool) -> Tabl
     lacks = any(p.value_ns is None for case in cases for p in case.latency.percentiles)
     caption = "samples in rounds, each with a fresh session"
     if lacks:
-        caption += "\n(n): it takes n samples to tell; --max-seconds makes time for more"
+        caption += "\n(n): it takes n samples to tell; a larger max-seconds makes time for more"
     return Table("latency in ms", columns, rows, None, caption)
 
 
