@@ -19,6 +19,7 @@ _DRAWINGS = Drawings(
     parts=(Drawing("roofline", "Roofline"),),
     styles=(_FOLDER / "roofline.css",),
     scripts=(_FOLDER / "roofline.js",),
+    of_case=("roofline",),
 )
 
 

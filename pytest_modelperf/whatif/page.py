@@ -52,6 +52,7 @@ _DRAWINGS = Drawings(
         _FOLDER / "whatif_layers.js",
         _FOLDER / "whatif.js",
     ),
+    of_case=("whatif",),
 )
 # Variants whose outputs mean nothing before they are trained again.
 _CUT = frozenset({VariantKind.PRUNED, VariantKind.NARROWED})

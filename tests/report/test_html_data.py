@@ -77,7 +77,7 @@ from tests.support.comparisons import (
 )
 from tests.support.facts import make_model
 from tests.support.light_models import light_model
-from tests.support.markup import EVIL, Markup, unpacked
+from tests.support.markup import EVIL, Markup, unpacked, unpacked_models
 from tests.support.profiles import (
     ENGINE,
     MACHINE,
@@ -247,7 +247,7 @@ def test_what_was_only_counted_has_layers_and_no_point_and_no_time() -> None:
 def test_every_layer_of_a_light_model_is_in_the_data_of_its_profile() -> None:
     result = command("profile", model_path(), "--static", "--html", "-")
     assert result.exit_code == 0
-    (model,) = json.loads(unpacked(result.out, "data"))["models"]
+    (model,) = unpacked_models(result.out)
     (case,) = model["cases"]
     counted = profile_model(model_path()).cases[0].static
     assert sum(entry["macs"][0] for entry in case["types"]) == counted.macs
@@ -257,6 +257,25 @@ def test_every_layer_of_a_light_model_is_in_the_data_of_its_profile() -> None:
     convolutions = [layer for layer in case["layers"] if layer["type"] == "Conv"]
     assert len(convolutions) == 26
     assert all(layer["attributes"][0]["kernel_shape"] for layer in convolutions)
+
+
+def test_what_the_chosen_case_alone_needs_is_packed_case_by_case() -> None:
+    page = render_profile_page(static_classifier((1, 8)))
+    (model,) = json.loads(unpacked(page, "data"))["models"]
+    assert all(case.keys().isdisjoint({"layers", "types", "graph"}) for case in model["cases"])
+    for place, case in enumerate(unpacked_models(page)[0]["cases"]):
+        own = json.loads(unpacked(page, f"data-0-{place}"))
+        assert len(own["layers"]) == len(case["layers"]) > 0
+
+
+@given(st.recursive(st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)))
+def test_a_number_that_json_does_not_have_is_null(value: object) -> None:
+    def plain(value: object) -> object:
+        if isinstance(value, list):
+            return [plain(each) for each in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    assert json.loads(dump_data({"value": value}))["value"] == plain(value)
 
 
 def test_a_function_has_a_latency_and_no_layers() -> None:
@@ -647,7 +666,7 @@ def test_a_name_is_shown_as_it_is() -> None:
     assert Markup(page).text.count(" ".join(printable(EVIL).split())) >= 8
     assert "\x1b" not in page
     assert "\u202e" not in page
-    (model,) = json.loads(unpacked(page, "data"))["models"]
+    (model,) = unpacked_models(page)
     assert model["cases"][0]["layers"][0]["names"] == [EVIL, EVIL]
 
 
@@ -688,7 +707,7 @@ def big(layers: int) -> Comparison:
 
 def test_a_page_of_two_models_with_2000_layers_stays_small() -> None:
     page = render_comparison_page(big(2_000), COMMAND_WORDING)
-    assert len(json.loads(unpacked(page, "data"))["models"][0]["cases"][0]["layers"]) == 2_000
+    assert len(unpacked_models(page)[0]["cases"][0]["layers"]) == 2_000
     assert len(page.encode()) < MAX_BYTES
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 # A name that would become a part of the page, were it not escaped.
 EVIL = "</script><script>alert(1)</script>\u202e\x1b[2J<!-- \"'`{{ 7*7 }} &amp;"
@@ -15,6 +17,15 @@ def unpacked(page: str, name: str) -> str:
     found = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]+)<', page)
     assert found is not None
     return gzip.decompress(base64.b64decode(found[1])).decode("utf-8")
+
+
+def unpacked_models(page: str) -> list[dict[str, Any]]:
+    """The models that a page draws, whose cases have what is packed for each alone."""
+    models: list[dict[str, Any]] = json.loads(unpacked(page, "data"))["models"]
+    for found in re.findall(r'id="data-([0-9]+)-([0-9]+)"', page):
+        model, case = map(int, found)
+        models[model]["cases"][case] |= json.loads(unpacked(page, f"data-{model}-{case}"))
+    return models
 
 
 class Markup(HTMLParser):

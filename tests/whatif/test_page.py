@@ -19,7 +19,7 @@ from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.page_data import whatif_data
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.text import SPEED_ONLY
-from tests.support.markup import EVIL, Markup, unpacked
+from tests.support.markup import EVIL, Markup, unpacked_models
 from tests.support.profiles import measured_cases
 from tests.support.whatifs import (
     FAILURE,
@@ -258,7 +258,7 @@ def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:
     assert EVIL not in page
     assert "\x1b" not in page
     assert "\u202e" not in page
-    (model,) = json.loads(unpacked(page, "data"))["models"]
+    (model,) = unpacked_models(page)
     assert model["cases"][0]["whatif"]["layers"][0]["weight"] == EVIL
 
 

@@ -62,6 +62,7 @@ CASE_DRAWINGS = Drawings(
             "depth",
         )
     ),
+    of_case=("rounds", "types", "layers", "graph"),
 )
 
 

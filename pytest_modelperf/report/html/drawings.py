@@ -30,13 +30,15 @@ class Drawing(Struct, frozen=True):
 class Drawings(Struct, frozen=True):
     """The parts of a page, and the files that draw them: each may use what those before define.
 
-    A page without charts of plotly is smaller and opens sooner.
+    A page without charts of plotly is smaller and opens sooner. `of_case` are the keys of what they
+    read of the chosen case alone: that of other cases stays packed.
     """
 
     parts: tuple[Drawing, ...] = ()
     styles: tuple[Path, ...] = ()
     scripts: tuple[Path, ...] = ()
     needs_plotly: bool = True
+    of_case: tuple[str, ...] = ()
 
     def plus(self, others: Drawings) -> Drawings:
         """These parts and then the others, whose scripts may use what these define."""
@@ -45,4 +47,5 @@ class Drawings(Struct, frozen=True):
             styles=(*self.styles, *others.styles),
             scripts=(*self.scripts, *others.scripts),
             needs_plotly=self.needs_plotly or others.needs_plotly,
+            of_case=(*self.of_case, *others.of_case),
         )

@@ -3,15 +3,21 @@
 // The core of a report page: unpacks the embedded data, keeps the choices, and calls the sections
 // to draw themselves. The scripts after it define these sections and what they share.
 //
-// The page must have: <script type="application/gzip"> with the ids "data" and, for charts, "plotly", a
-// <div id="controls"> for the pickers, a <p id="status"> for what goes wrong, and for each part a
-// <section id="..." class="interactive"> with a heading and a <div class="body">.
+// The page must have: <script type="application/gzip"> with the ids "data" and, for charts, "plotly", and
+// one for each case with what only the chosen case needs, a <div id="controls"> for the pickers, a
+// <p id="status"> for what goes wrong, and for each part a <section id="..." class="interactive"> with
+// a heading and a <div class="body">. While the page is being drawn, its root has no data-state.
 const modelperf = (() => {
   const UNKNOWN = "–";
   const COLORS = ["a", "b", "text", "muted", "grid", "background", "good", "bad"];
   const THEME_KEY = "modelperf-theme";
   const page = document.documentElement;
   const sections = [];
+  // The parts that are still to be drawn for what is chosen.
+  let waiting = new Set();
+  // Whether all is unpacked that these need.
+  let isUnpacked = false;
+  let library = null;
   // Why parts are not there, where a reader would miss them.
   const absent = new Map();
   // What is chosen of a model, and means nothing to another one.
@@ -168,7 +174,7 @@ const modelperf = (() => {
     takeChoices();
     showPickers();
     tell("casechange");
-    drawAll("draw");
+    drawAll();
   }
 
   // For what follows the choices without being a part that is drawn.
@@ -204,14 +210,54 @@ const modelperf = (() => {
     sections.push({ id, ...drawing });
   }
 
-  function drawAll(kind) {
-    for (const item of sections) drawSection(item, kind);
+  // Draws one part after the other, so that the page answers in between. If something else is
+  // chosen meanwhile, that is drawn instead.
+  async function drawAll() {
+    const parts = new Set(sections);
+    waiting = parts;
+    isUnpacked = false;
+    delete page.dataset.state;
+    try {
+      await Promise.all([library, unpackCase(view)]);
+    } catch (error) {
+      return cannotUnpack(error);
+    }
+    if (parts !== waiting) return undefined;
+    isUnpacked = true;
+    document.getElementById("status").textContent = "";
+    for (const item of parts) {
+      drawSection(item, "draw");
+      await otherTasks();
+      if (parts !== waiting) return undefined;
+    }
+    finish();
+    page.dataset.state = "ready";
+    return undefined;
+  }
+
+  // Unlike a timer, a message is not held back where the page is in the background.
+  function otherTasks() {
+    return new Promise((done) => {
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = () => {
+        port1.close();
+        done();
+      };
+      port2.postMessage(null);
+    });
+  }
+
+  // Draws those parts again that need not wait for their turn.
+  function redraw() {
+    for (const item of sections) if (!waiting.has(item)) drawSection(item, "redraw");
     finish();
   }
 
   // Lets a part redraw others that depend on it.
   function drawSections(ids) {
-    for (const item of sections) if (ids.includes(item.id)) drawSection(item, "draw");
+    for (const item of sections) {
+      if (ids.includes(item.id) && !waiting.has(item)) drawSection(item, "draw");
+    }
     finish();
   }
 
@@ -225,6 +271,7 @@ const modelperf = (() => {
   }
 
   function drawSection(item, kind) {
+    waiting.delete(item);
     const root = document.querySelector(`#${item.id} > .body`);
     if (!root) return;
     absent.delete(root.parentElement);
@@ -289,7 +336,7 @@ const modelperf = (() => {
 
   function repaint() {
     page.dispatchEvent(new Event("themechange"));
-    if (view.model) drawAll("redraw");
+    if (view.model) redraw();
   }
 
   // A browser may forbid storage for a file.
@@ -385,9 +432,22 @@ const modelperf = (() => {
     return new Response(stream).text();
   }
 
-  // A page without charts of Plotly does not have it.
-  function unpackLibrary() {
-    return document.getElementById("plotly") ? unpack("plotly") : null;
+  // A page without charts of Plotly does not have it. As a file of its own it is compiled beside
+  // what the page does meanwhile.
+  async function loadLibrary() {
+    if (!document.getElementById("plotly")) return;
+    const file = new Blob([await unpack("plotly")], { type: "text/javascript" });
+    const src = URL.createObjectURL(file);
+    await new Promise((onload, onerror) => {
+      document.head.append(Object.assign(el("script"), { src, onload, onerror }));
+    });
+    URL.revokeObjectURL(src);
+  }
+
+  // Adds to the chosen case what is packed for it alone.
+  async function unpackCase({ data, model, case: shown }) {
+    const id = `data-${data.models.indexOf(model)}-${model.cases.indexOf(shown)}`;
+    if (document.getElementById(id)) Object.assign(shown, JSON.parse(await unpack(id)));
   }
 
   async function start() {
@@ -398,16 +458,20 @@ const modelperf = (() => {
       return fail("This browser is too old to unpack the charts and the layers: any of 2023 can.");
     }
     try {
-      const [library, data] = await Promise.all([unpackLibrary(), unpack("data")]);
-      if (library) document.head.append(el("script", { text: library }));
-      view.data = JSON.parse(data);
+      library = loadLibrary();
+      view.data = JSON.parse(await unpack("data"));
     } catch (error) {
-      console.error(error);
-      return fail("The charts and the layers could not be unpacked: the file may be cut short.");
+      return cannotUnpack(error);
     }
     // A test run without a finished case has no model: the overview above says everything.
     if (view.data.models.length) show();
-    page.dataset.state = "ready";
+    else page.dataset.state = "ready";
+    return undefined;
+  }
+
+  function cannotUnpack(error) {
+    console.error(error);
+    fail("The charts and the layers could not be unpacked: the file may be cut short.");
   }
 
   function show() {
@@ -418,13 +482,13 @@ const modelperf = (() => {
     showPickers();
     page.classList.add("unpacked");
     tell("casechange");
-    drawAll("draw");
     addEventListener("hashchange", () => {
       readChoices();
       change({});
     });
     addEventListener("beforeprint", () => printing(true));
     addEventListener("afterprint", () => printing(false));
+    drawAll();
   }
 
   function fail(text) {
@@ -443,7 +507,8 @@ const modelperf = (() => {
         delete details.dataset.closed;
       }
     }
-    drawAll("redraw");
+    redraw();
+    if (isUnpacked) for (const item of waiting) drawSection(item, "draw");
   }
 
   addEventListener("DOMContentLoaded", start);

@@ -1,7 +1,8 @@
 """Renders data and overview as one HTML file that needs no other file and no network.
 
 plotly and the data are packed (gzip, base64). This shrinks a page to a third, and keeps the names
-of a model out of the markup.
+of a model out of the markup. What is read of a case only while it is chosen is packed case by case,
+so that a page of hundreds of cases opens as soon as one of a few.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    shared, packed_cases = _pack_cases(data, drawings.of_case)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(
         overview=overview,
@@ -57,13 +59,39 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
         styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
         scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly() if drawings.needs_plotly else None,
-        data=pack(dump_data(data)),
+        data=pack(dump_data(shared)),
+        packed_cases=packed_cases,
     )
+
+
+def _pack_cases(
+    data: Mapping[str, Any], keys: Sequence[str]
+) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """The data without these keys of its cases, and these packed, by the id of their script."""
+    packed = {}
+    models = []
+    for model_at, model in enumerate(data["models"]):
+        cases = []
+        for case_at, case in enumerate(model["cases"]):
+            cases.append({key: value for key, value in case.items() if key not in keys})
+            own = {key: case[key] for key in keys if key in case}
+            if own:
+                packed[f"data-{model_at}-{case_at}"] = pack(dump_data(own))
+        models.append({**model, "cases": cases})
+    return {**data, "models": models}, packed
 
 
 def dump_data(data: Mapping[str, Any]) -> str:
     """JSON in ASCII; a browser reads the same text from it, lone surrogates included."""
-    return json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
+    try:
+        return _dumped(data)
+    except ValueError:
+        # Few data have such numbers, and to look for them takes longer than to write the rest.
+        return _dumped(_finite(data))
+
+
+def _dumped(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
 def pack(text: str) -> str:

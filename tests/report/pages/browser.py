@@ -130,7 +130,7 @@ def open_page(tab: Page, browser: Browser, folder: Path) -> Iterator[OpenPage]:
             page.set_viewport_size(viewport)
             page.emulate_media(media="null", color_scheme=color_scheme)
             page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
-            page.wait_for_function("document.documentElement.dataset.state")
+            wait_until_drawn(page)
             return page
 
         yield open_html
@@ -140,6 +140,21 @@ def open_page(tab: Page, browser: Browser, folder: Path) -> Iterator[OpenPage]:
             # The same address with another fragment would be the same page.
             page.goto("about:blank")
     assert troubles == []
+
+
+def wait_until_drawn(page: Page) -> None:
+    page.wait_for_function("document.documentElement.dataset.state")
+
+
+def pick(page: Page, label: str, value: str) -> None:
+    """Choose a value for the whole page, which draws its parts one after the other."""
+    page.get_by_label(label).select_option(value)
+    wait_until_drawn(page)
+
+
+def reload(page: Page) -> None:
+    page.reload()
+    wait_until_drawn(page)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot
 from pytest_modelperf.text.units import format_count, format_ms
 from tests.report.pages import sample_data
-from tests.report.pages.browser import OpenPage
-from tests.report.pages.conftest import OpenData
+from tests.report.pages.browser import OpenPage, pick, reload, wait_until_drawn
+from tests.report.pages.conftest import OpenData, chart_of, without_charts
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def test_a_configuration_that_is_taken_away_is_neither_drawn_nor_compared(
     assert b not in _ends(any_sweep)
     for trace in _traces(any_sweep, "chart"):
         assert b not in [each for _, each in trace.get("customdata", ())]
-    _reload(any_sweep)
+    reload(any_sweep)
     assert b not in _ends(any_sweep)
     any_sweep.get_by_text("Configurations in the chart").click()
     any_sweep.get_by_label(b, exact=True).check()
@@ -240,11 +241,11 @@ def test_the_scales_can_be_logarithmic(drawn_sweep: Page) -> None:
     assert _ends(drawn_sweep)[0] == "b1-c1"
 
 
-def test_what_was_chosen_survives_a_reload(any_sweep: Page) -> None:
+def test_what_was_chosen_survives_areload(any_sweep: Page) -> None:
     any_sweep.fill(THRESHOLD, "9.7")
     any_sweep.locator("#chart select").first.select_option("b1-c1")
     star = _traces(any_sweep, "chart", symbol="star")
-    _reload(any_sweep)
+    reload(any_sweep)
     assert any_sweep.input_value(THRESHOLD) == "9.7"
     assert _ends(any_sweep)[0] == "b1-c1"
     assert _traces(any_sweep, "chart", symbol="star") == star
@@ -305,12 +306,51 @@ def test_throughput_has_a_bar_for_each_case_and_side(open_data: OpenData) -> Non
 def test_another_case_has_other_times(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
     page.get_by_role("button", name="Latency").click()
-    page.get_by_label("Case").select_option("b8-c2")
+    pick(page, "Case", "b8-c2")
     case = _model(PAGES["comparison"])["cases"][1]
     assert _traces(page, "time")[0]["y"][0] == case["latency"][0]["percentiles"][0]["ms"]
     assert _traces(page, "rounds")[1]["q1"] == [each[2] for each in case["rounds"][1]]
-    _reload(page)
+    reload(page)
     assert page.get_by_label("Case").input_value() == "b8-c2"
+
+
+def test_what_is_chosen_while_a_page_is_drawn_is_drawn_in_the_end(open_data: OpenData) -> None:
+    page = open_data(PAGES["comparison"], draws=False)
+    page.evaluate(
+        """() => {
+          const cases = document.querySelector("#controls select");
+          for (const id of ["b8-c2", "b1-c1", "b8-c2"]) {
+            cases.value = id;
+            cases.dispatchEvent(new Event("change"));
+          }
+        }"""
+    )
+    wait_until_drawn(page)
+    rounds = _model(PAGES["comparison"])["cases"][1]["rounds"]
+    assert _traces(page, "rounds")[1]["q1"] == [each[2] for each in rounds[1]]
+
+
+def test_a_case_that_cannot_be_unpacked_is_said_to_be_cut_short(tab: Page, folder: Path) -> None:
+    whole = without_charts(render_case_page(PAGES["comparison"]))
+    path = folder / "cut.html"
+    path.write_text(re.sub(r'(id="data-0-1">).*?<', r"\1H4sIAAAA<", whole), encoding="utf-8")
+    tab.goto(path.as_uri())
+    wait_until_drawn(tab)
+    assert tab.locator("#status").inner_text() == ""
+    pick(tab, "Case", "b8-c2")
+    assert tab.locator("html").get_attribute("data-state") == "failed"
+    assert "cut short" in tab.locator("#status").inner_text()
+
+
+def test_of_many_cases_a_few_are_named_below_the_bars(open_data: OpenData) -> None:
+    data = copy.deepcopy(PAGES["comparison"])
+    model = _model(data)
+    first = model["cases"][0]
+    model["cases"] = [first | {"id": f"b{n}", "name": f"b{n}"} for n in range(100)]
+    page = open_data(data, draws=False)
+    axis = chart_of(page, "time")["layout"]["xaxis"]
+    assert axis["ticktext"] == [f"b{n}" for n in range(0, 100, 5)]
+    assert len(_traces(page, "time")[0]["y"]) == 100
 
 
 def test_a_page_opens_on_the_case_that_its_data_names(open_data: OpenData) -> None:
@@ -318,8 +358,8 @@ def test_a_page_opens_on_the_case_that_its_data_names(open_data: OpenData) -> No
     data["start"], data["models"][0]["start"] = 0, "b1-c2"
     page = open_data(data, draws=False)
     assert page.get_by_label("Case").input_value() == "b1-c2"
-    page.get_by_label("Case").select_option("b1-c1")
-    _reload(page)
+    pick(page, "Case", "b1-c1")
+    reload(page)
     assert page.get_by_label("Case").input_value() == "b1-c1"
     data["start"] = 1
     page = open_data(data, draws=False)
@@ -334,7 +374,7 @@ def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
     path = folder / "barred.html"
     path.write_text(render_case_page(PAGES[name]), encoding="utf-8")
     barred_tab.goto(path.as_uri())
-    barred_tab.wait_for_function("document.documentElement.dataset.state")
+    wait_until_drawn(barred_tab)
     assert barred_tab.evaluate("document.documentElement.scrollWidth") == 700
     wide = barred_tab.evaluate(_WIDE)
     assert any(wide)
@@ -344,10 +384,10 @@ def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
 def test_another_model_has_other_cases(open_data: OpenData) -> None:
     page = open_data(PAGES["run"], fragment="case=b1-c2", draws=False)
     assert page.get_by_label("Case").input_value() == "b1-c2"
-    page.get_by_label("Model").select_option("decoder")
+    pick(page, "Model", "decoder")
     assert page.get_by_label("Case").count() == 0
     assert len(_traces(page, "time")) == 1
-    page.get_by_label("Model").select_option("encoder")
+    pick(page, "Model", "encoder")
     assert page.get_by_label("Case").input_value() == "b1-c1"
 
 
@@ -373,7 +413,7 @@ def test_the_theme_follows_the_system_until_it_is_chosen(open_data: OpenData) ->
     page.click("#controls .theme")
     assert _background(page) == DARK
     assert _ink(page) != ink
-    _reload(page)
+    reload(page)
     assert _background(page) == DARK
 
 
@@ -398,7 +438,7 @@ def test_a_name_that_would_be_markup_is_text(open_data: OpenData) -> None:
     assert page.locator("#chart .legendtext").first.text_content() == f"A: {HOSTILE_NAMES[0]}"
     assert HOSTILE_NAMES[1] in page.locator("#chart .failures").inner_text()
     assert page.get_by_label("Model").locator("option").all_inner_texts() == [*HOSTILE_NAMES[1:3]]
-    page.get_by_label("Model").select_option("1")
+    pick(page, "Model", "1")
     tick = page.locator("#time .xtick").first.text_content() or ""
     assert tick.startswith("</script><script>alert(2)")
     assert page.locator("img, body b:has-text('bold')").count() == 0
@@ -586,11 +626,6 @@ def _ink(page: Page) -> str:
     """The colour of the texts of a chart."""
     colour: str = page.evaluate("document.querySelector('#time .plot').layout.font.color")
     return colour
-
-
-def _reload(page: Page) -> None:
-    page.reload()
-    page.wait_for_function("document.documentElement.dataset.state")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.doctor.records import Checkup, Outlook, SessionTi
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.stats.records import Ratio
 from tests.profiler.doctor.test_document import CHECKUP
-from tests.report.pages.browser import OpenPage
+from tests.report.pages.browser import OpenPage, pick
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
 from tests.support.comparisons import SLOWER
 from tests.support.profiles import MACHINE, make_measurement, make_rounds
@@ -51,7 +51,7 @@ def page(open_page: OpenPage) -> Page:
 def test_the_charts_of_a_checkup_are_those_of_the_chosen_cores(page: Page) -> None:
     (drawn,) = chart_of(page, "duet")["data"]
     assert drawn["y"] == pytest.approx([1.0, -2.0])
-    page.get_by_label("Case").select_option("c2")
+    pick(page, "Case", "c2")
     (drawn,) = chart_of(page, "duet")["data"]
     assert drawn["y"] == pytest.approx([10.0, -10.0])
     lines = chart_of(page, "detectable")["data"]

@@ -9,7 +9,7 @@ import pytest
 from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.testing.page import render_run_page
 from tests.report.pages import sample_data
-from tests.report.pages.browser import OpenPage
+from tests.report.pages.browser import OpenPage, pick, reload
 from tests.report.pages.conftest import OpenData, without_charts
 from tests.support.comparisons import FASTER, SAME, SLOWER
 from tests.support.profiles import measured_cases
@@ -32,8 +32,7 @@ def test_a_row_opens_its_case_for_the_whole_page(run_page: Page) -> None:
     assert "b4-c1" in run_page.get_by_label("Case").input_value()
     assert run_page.locator("tr[aria-current]").get_attribute("data-case") == "1"
     assert run_page.evaluate("location.hash") == "#case=b4-c1"
-    run_page.reload()
-    run_page.wait_for_function("document.documentElement.dataset.state")
+    reload(run_page)
     assert _open_cases(run_page) == ["case-0-1"]
 
 
@@ -55,7 +54,7 @@ def test_a_section_that_is_opened_chooses_its_case_and_closes_no_other(run_page:
 def test_the_figures_are_those_of_the_chosen_case(open_page: OpenPage) -> None:
     page = open_page(without_charts(render_profile_page(measured_cases())))
     assert "0.1234 ms" in page.locator(".tiles:visible").inner_text()
-    page.get_by_label("Case").select_option("b8-c1")
+    pick(page, "Case", "b8-c1")
     assert "0.9871 ms" in page.locator(".tiles:visible").inner_text()
 
 
@@ -64,7 +63,7 @@ def test_the_list_of_parts_has_those_that_are_there(open_data: OpenData) -> None
     for link in page.locator("#parts a").all():
         part = page.locator(link.get_attribute("href") or "")
         assert link.is_visible() == part.is_visible()
-    page.get_by_label("Case").select_option("b8-c2")
+    pick(page, "Case", "b8-c2")
     address = page.evaluate("location.hash")
     page.click("#parts a[href='#kernels']")
     assert page.evaluate("location.hash") == address
@@ -85,7 +84,7 @@ def test_a_part_that_is_missed_is_said_to_be_absent(open_data: OpenData) -> None
     assert "This case is new, so nothing is known of A, before." in told
     assert "Samples by round: there are no samples." in told
     assert not page.locator("#rounds").is_visible()
-    page.get_by_label("Case").select_option("b1-c2")
+    pick(page, "Case", "b1-c2")
     assert page.locator("#absent").inner_text() == ""
     assert page.locator("#rounds").is_visible()
 

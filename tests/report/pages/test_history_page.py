@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.history.records import CaseHistory, History, HistoryPoint, Tag
-from tests.report.pages.browser import OpenPage
+from tests.report.pages.browser import OpenPage, reload
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.histories import FIRST_DAY, REASON, commit_of, make_case, make_history
 
@@ -150,7 +150,7 @@ def test_keys_go_from_run_to_run_and_say_it(open_history: OpenHistory) -> None:
     assert chart.get_attribute("role") == "slider"
 
 
-def test_filters_leave_the_cases_that_fit_and_survive_a_reload(open_history: OpenHistory) -> None:
+def test_filters_leave_the_cases_that_fit_and_survive_areload(open_history: OpenHistory) -> None:
     page = open_history()
     picker(page, "Machine").select_option("linux-aarch64-4c")
     assert page.locator(CARDS).count() == page.locator(ROWS).count() == 1
@@ -161,8 +161,7 @@ def test_filters_leave_the_cases_that_fit_and_survive_a_reload(open_history: Ope
     picker(page, "Model").select_option("detector.onnx")
     assert shown_models(page, f"{CARDS} h3") == ["detector.onnx"]
     assert page.get_by_text("1 of 3 cases").is_visible()
-    page.reload()
-    page.wait_for_function("document.documentElement.dataset.state")
+    reload(page)
     assert shown_models(page, f"{CARDS} h3") == ["detector.onnx"]
     picker(page, "Engine").select_option("openvino")
     assert page.get_by_text("No case fits these choices.").is_visible()

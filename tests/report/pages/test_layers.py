@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from tests.report.pages import sample_data
+from tests.report.pages.browser import pick, reload
 from tests.report.pages.conftest import OpenData
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data, fused_layer
 
@@ -473,7 +474,7 @@ def test_another_case_has_its_own_layers(open_data: OpenData) -> None:
     data = sample_data.comparison()
     page = open_data(data, draws=False)
     page.get_by_label("any field contains").fill("block1")
-    page.locator("#controls select").select_option("b8-c2")
+    pick(page, "Case", "b8-c2")
     layers = data["models"][0]["cases"][1]["layers"]
     expected = in_order(layers, delta, is_descending=True)
     assert shown_depths(page) == [layer["depth"] for layer in expected]
@@ -773,7 +774,7 @@ def cells(page: Page, depth: int) -> dict[str, str]:
     return dict(zip(heads(page), row.all_inner_texts(), strict=True))
 
 
-def test_picked_columns_are_shown_and_stay_after_a_reload(open_data: OpenData) -> None:
+def test_picked_columns_are_shown_and_stay_after_areload(open_data: OpenData) -> None:
     data = sample_data.profile()
     layer = layers_of(data)[0]
     page = open_data(data, draws=False)
@@ -788,8 +789,7 @@ def test_picked_columns_are_shown_and_stay_after_a_reload(open_data: OpenData) -
         assert shown["GMAC/s"] == f"{layer['gmacs'][0]:.2f}"
         total = sum(each["ms"][0] or 0.0 for each in layers_of(data))
         assert shown["share"].strip() == f"{100 * layer['ms'][0] / total:.1f} %"
-        page.reload()
-        page.wait_for_function("document.documentElement.dataset.state")
+        reload(page)
 
 
 def test_a_column_that_nothing_is_known_of_is_not_offered(open_data: OpenData) -> None:

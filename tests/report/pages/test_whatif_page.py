@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.records import Level, WhatIf
-from tests.report.pages.browser import OpenPage
+from tests.report.pages.browser import OpenPage, pick, reload
 from tests.report.pages.conftest import without_charts
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.whatifs import FAILURE, make_case, make_layer, make_layers, make_whatif
@@ -184,9 +184,8 @@ def test_what_is_chosen_survives_a_reload_and_holds_for_every_case(
     page = open_whatif(make_whatif(CASE, make_case(case=Case(8, 2), ms=31.0)))
     choose(page, "Pruned 0.9")
     page.get_by_role("button", name="percent").click()
-    page.get_by_label("Case").select_option("b8-c2")
-    page.reload()
-    page.wait_for_function("document.documentElement.dataset.state")
+    pick(page, "Case", "b8-c2")
+    reload(page)
     assert page.get_by_label("Summary").input_value() == "Pruned 0.9"
     assert page.get_by_label("Case").input_value() == "b8-c2"
     assert heads(page, ".whatif-types")[2:] == ["Baseline %", "Pruned 0.9 %", "speedup"]

@@ -6,6 +6,8 @@
   const { axisEnd, barMarker, errorBars, figure, short, title } = modelperf.sides;
   const { isSweep, sidesOfPair } = modelperf.points;
   const KINDS = [["throughput", "Throughput"], ["latency", "Latency"]];
+  // More names under the bars could not be read; a bar says its own when it is pointed at.
+  const MOST_LABELS = 24;
   let kind = "throughput";
 
   function draw(root, view) {
@@ -90,11 +92,13 @@
         textposition: "none", hovertemplate: "%{text}<extra></extra>",
       };
     });
+    const step = Math.ceil(places.length / MOST_LABELS);
+    const labelled = [...places.keys()].filter((place) => place % step === 0);
     const known = groups.flatMap(({ bars }) => bars).filter(({ value }) => isKnown(value));
     const end = axisEnd(known.map(({ value }) => value), known.map(({ bounds }) => bounds));
     plot(chart, traces, {
       bargap: 0.35, bargroupgap: 0.06, showlegend: true, margin: { l: 56, r: 16, t: 32, b: 30 },
-      xaxis: { tickvals: places.map((_, i) => i), ticktext: places.map((place) => short(place)),
+      xaxis: { tickvals: labelled, ticktext: labelled.map((place) => short(places[place])),
         range: [-0.6, places.length - 0.4], fixedrange: true, showgrid: false, zeroline: false },
       yaxis: {
         title: groups[0].unit === "ms" ? "latency (ms)" : "items a second", range: [0, 1.05 * end],
