@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.files.folders import write_folder
-from pytest_modelperf.graph.weightless import write_run
+from pytest_modelperf.graph.run_plan import write_run
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.reducing.files import PairFiles
 from pytest_modelperf.reducing.readme import write_readme

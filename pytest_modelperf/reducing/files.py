@@ -14,16 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.graph.anonymous import make_anonymous
+from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.weightless import (
-    RunModel,
-    RunPlan,
-    describe_input,
-    draw_inputs,
-    draw_weights,
-    leave_weights_out,
-    write_weightless,
-)
+from pytest_modelperf.graph.run_plan import RunModel, RunPlan, draw_inputs, draw_weights
+from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.pairs.cuts import Cut, CutPair
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_modelperf.files.folders import is_archive, write_folder
 from pytest_modelperf.files.output import cannot_write
-from pytest_modelperf.graph.weightless import WEIGHTS_FILE
+from pytest_modelperf.graph.run_plan import WEIGHTS_FILE
 from pytest_modelperf.sharing.document import DOCUMENT_FILE, dump_share
 from pytest_modelperf.sharing.readme import render_readme
 from pytest_modelperf.sharing.records import Share

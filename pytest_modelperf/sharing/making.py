@@ -12,24 +12,22 @@ from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import ModelSource
-from pytest_modelperf.graph.runnable import as_it_runs
-from pytest_modelperf.graph.stored_tensors import walk_nodes
-from pytest_modelperf.graph.weightless import (
+from pytest_modelperf.graph.run_plan import (
     MODEL_FILE,
     PLAN_FILE,
     PROGRAM_FILE,
     DrawnInput,
     RunModel,
     RunPlan,
-    Weightless,
-    describe_input,
     draw_inputs,
     draw_weights,
-    leave_weights_out,
     write_run,
-    write_weightless,
 )
+from pytest_modelperf.graph.runnable import as_it_runs
+from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.records import Checkup
 from pytest_modelperf.profiler.hookspecs import Extensions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_modelperf.graph.weightless import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
+from pytest_modelperf.graph.run_plan import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
 from pytest_modelperf.profiler.doctor.text import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.markdown import code, escape_markdown, markdown_table

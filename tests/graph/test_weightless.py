@@ -20,23 +20,21 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph import weightless_program
+from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.graph.weightless import (
+from pytest_modelperf.graph.run_plan import (
     MODEL_FILE,
     PROGRAM_FILE,
     WEIGHTS_FILE,
     DrawnInput,
     RunModel,
     RunPlan,
-    Weightless,
-    describe_input,
     draw_inputs,
     draw_weights,
-    leave_weights_out,
     write_run,
-    write_weightless,
 )
+from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
 from tests.support.graph_models import parse, random_floats
 from tests.support.onnx_text import tensor_of
