@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers workflows format bench evidence schemas docs gallery fuzz wheel dist wheel-check clean
+.PHONY: help demo test slow-test lint style types layers workflows format bench evidence schemas docs gallery fuzz wheel dist wheel-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -23,8 +23,11 @@ demo: $(STAMP) ## Show a failing build from start to end
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 # One process more than a small machine has processors: tests wait for what they start.
-test: $(STAMP) ## Run every test
-	@$(BIN)/python -m pytest -n 3 $(ARGS)
+test: $(STAMP) ## Run all tests but the slow ones, in five minutes on two cores
+	@$(BIN)/python -m pytest -n 3 -m "not slow" $(ARGS)
+
+slow-test: $(STAMP) ## Run the slow tests: in a browser, in new environments, with real measurements
+	@$(BIN)/python -m pytest -n 3 -m slow $(ARGS)
 
 lint: style types layers workflows ## Check everything that can be checked without running it
 

@@ -100,7 +100,10 @@ SLOWEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest first."""
+    """Tests that open a browser are slow, and what takes longest is first."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
     ranks = {group: rank for rank, group in enumerate(SLOWEST)}
     items.sort(key=lambda item: ranks.get(_group_of(item.path), len(ranks)))
 

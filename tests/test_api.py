@@ -68,6 +68,7 @@ def test_a_tuning_tries_the_values_that_were_named(model: Path) -> None:
     assert "enable_mem_pattern=0" in (found._repr_html_() or "")
 
 
+@pytest.mark.slow
 def test_a_sweep_and_a_what_if_have_what_was_asked_for(model: Path) -> None:
     swept = api.sweep(model, batch_size=[1, 2], streams=[1], max_seconds=0.2)
     assert [point.configuration.case.batch_size for point in swept.sides[0].points] == [1, 2]

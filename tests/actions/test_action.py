@@ -17,6 +17,8 @@ from tests.support.checkout import ROOT
 from tests.support.project import write_dense
 from tests.support.repository import git, needs_git
 
+pytestmark = pytest.mark.slow
+
 MAIN = {
     "GITHUB_EVENT_NAME": "push",
     "GITHUB_REF": "refs/heads/main",

@@ -142,6 +142,7 @@ _PATHS = st.lists(
 ).map(lambda parts: os.path.normpath("/".join(parts).replace("\0", "")))
 
 
+@pytest.mark.slow
 @given(_PATHS, _PATHS)
 @example("a/m.onnx", "b/m.onnx")
 @example("A.onnx", "a.onnx")
@@ -382,6 +383,7 @@ _MACHINES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(_MODELS)
 def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = write_model(stored)
@@ -984,6 +986,7 @@ def _case_on(baseline: Baseline, key: str, case_id: str) -> StoredLatency | None
     return None if machine is None else machine.cases.get(case_id)
 
 
+@pytest.mark.slow
 @given(_CASE, _CASE)
 def test_no_difference_of_two_cases_goes_without_a_row(one: StoredCase, two: StoredCase) -> None:
     same_id = replace(two, id=one.id, batch_size=one.batch_size, cores=one.cores)
@@ -1161,6 +1164,7 @@ def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None
 # Writing
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_at_any_system_call_leaves_old_or_new_files(tmp_path: Path) -> None:
     child = spawn("kill", str(tmp_path))
     output, _ = child.communicate(timeout=_SECONDS)
@@ -1195,6 +1199,7 @@ def test_a_folder_without_baselines_is_not_made_by_tidying(tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -> None:
     children = [spawn("update", str(tmp_path), str(worker), "8") for worker in range(1, 5)]
     assert [child.communicate(timeout=_SECONDS)[0] for child in children] == [""] * 4
@@ -1269,6 +1274,7 @@ def _planned(root: Path) -> tuple[Baseline, UpdatePlan]:
     return before, plan_update(before, make_recording(("b1-c1",), version=2))
 
 
+@pytest.mark.slow
 def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

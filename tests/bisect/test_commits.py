@@ -140,6 +140,7 @@ def test_the_end_of_a_range_is_head_where_it_is_left_out(repository: Repository)
 # -- what is found
 
 
+@pytest.mark.slow
 def test_the_commit_that_made_the_model_slower_is_found(repository: Repository) -> None:
     repository.change("first", 200)
     git(repository.path, "tag", "v1")
@@ -163,6 +164,7 @@ def test_the_commit_that_made_the_model_slower_is_found(repository: Repository) 
     assert {step["against"] for step in document["steps"][:-1]} == {document["good"]["name"]}
 
 
+@pytest.mark.slow
 def test_two_commits_are_found_one_after_the_other(repository: Repository) -> None:
     repository.change("first", 200)
     for number, (title, time) in enumerate(

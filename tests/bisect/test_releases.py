@@ -74,6 +74,7 @@ def test_a_package_that_is_an_option_of_pip_is_refused() -> None:
         releases_between("--index-url=http://x", "1.0", "2.0", listed=listed)
 
 
+@pytest.mark.slow
 def test_the_index_is_that_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wheels for another system are no versions for this Python."""
     folder = tmp_path / "tiny"
@@ -137,6 +138,7 @@ def bisected(*arguments: str) -> tuple[int, dict[str, Any]]:
     return result.exit_code, document
 
 
+@pytest.mark.slow
 def test_a_release_is_found_in_environments_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_release_is_found_in_environments_of_their_own(
     assert found["pair"]["ratio"] == pytest.approx(1.5, rel=0.02)
 
 
+@pytest.mark.slow
 def test_real_releases_of_the_real_engine_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -328,6 +328,7 @@ def modelperf_register_operators(operators):
 """
 
 
+@pytest.mark.slow
 def test_a_plugin_counts_an_operator_of_its_own() -> None:
     save("blend.onnx", parse("g (float[2,3] x) => (float[2,3] y) { y = my.ops.Blend(x) }"))
     Path("blend_ops.py").write_text(PLUGIN)

@@ -14,6 +14,8 @@ from examples.generating.make_decoder import DecoderShape, make_decoder
 from tests.support.command import run
 from tests.support.small_models import parse
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("--max-seconds", "0.3")
 LENGTHS = ("--prompt", "6", "--generate", "5")
 PREFILL, STEP = "b1-c1-prompt6-prefill", "b1-c1-prompt6-generate5-step"

@@ -46,6 +46,7 @@ def texts(path: str) -> list[str]:
     return [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.slow
 def test_a_profile_writes_its_kernels_with_those_that_only_move_data() -> None:
     files = ("--svg", "g.svg", "--node-data", "n.json", "--annotated", "a.onnx")
     result = run("profile", "old.onnx", *QUICK, *files)
@@ -58,6 +59,7 @@ def test_a_profile_writes_its_kernels_with_those_that_only_move_data() -> None:
     assert float(notes[2]["modelperf.ms"]) == values["second"]["value"]
 
 
+@pytest.mark.slow
 def test_a_comparison_marks_the_kernels_that_are_new() -> None:
     result = run("compare", "old.onnx", "new.onnx", *UNHURRIED, "--svg", "c.svg")
     assert result.exit_code in {0, 1}

@@ -23,6 +23,8 @@ from tests.support.command import environment, run, spawn
 from tests.support.processes import ends, wait_until
 from tests.support.small_models import parse
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
     g (float[N,64] x) => (float[N,32] y) {
         [first] h = MatMul(x, w)

@@ -90,6 +90,7 @@ def keep_copy(project: Path, name: str, place: str) -> None:
     copy.write_text(json.dumps(stored | {"name": name}))
 
 
+@pytest.mark.slow
 def test_the_list_has_what_is_counted_and_a_row_for_each_case() -> None:
     done = profiles()
     assert (done.exit_code, done.err) == (0, "")

@@ -31,6 +31,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_sets_of_options_run_on_a_real_engine_and_what_fails_is_named(squares: str) -> None:
     """Nothing is folded, so that denormals are computed as it runs; four rounds end it soon."""
     setup = Setup(

@@ -14,6 +14,8 @@ from tests.support.command import run
 from tests.support.runtimes import NO_CONV_INTEGER, unless_1_23
 from tests.support.small_models import parse
 
+pytestmark = pytest.mark.slow
+
 NET = """
     g (float[N,4,16,16] x) => (float[N,10] y) {
         [stem] c = Conv<pads=[1,1,1,1]>(x, stem_weight)

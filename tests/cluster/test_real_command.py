@@ -25,6 +25,8 @@ from tests.support.installers import FakeInstaller
 from tests.support.repository import git
 from tests.support.timed_models import store, write_timed
 
+pytestmark = pytest.mark.slow
+
 TIMED = ("--engine", "timed", "--plugin", "tests.support.faulty_plugin", "--max-seconds", "30")
 
 

@@ -20,6 +20,8 @@ from tests.support import cluster_work
 from tests.support.clusters import ClusterProcesses, joined, kill_group
 from tests.support.processes import children, ends, on_linux, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_job_whose_worker_is_killed_runs_once_more(
     own_processes: ClusterProcesses, tmp_path: Path

@@ -34,6 +34,8 @@ from tests.support.processes import LIMIT_S, wait_until
 from tests.support.small_models import parse
 from tests.support.timed_models import write_timed
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = "tests.support.faulty_plugin"
 POLICY = SamplingPolicy(max_seconds=30.0)
 TIMED = Setup(engine=EngineModule("timed", "tests.support.timed"), policy=POLICY)

@@ -10,6 +10,8 @@ import pytest
 from tests.support.clusters import ClusterProcesses
 from tests.support.processes import on_linux, wait_until
 
+pytestmark = pytest.mark.slow
+
 _PORT = re.compile(r" at:? +'?(?:tcp://)?127\.0\.0\.[12]:([0-9]+)")
 
 

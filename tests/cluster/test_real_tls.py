@@ -18,6 +18,8 @@ from tests.support.certificates import as_environment, write_certificates
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_only_who_has_a_certificate_is_let_in(tmp_path: Path) -> None:
     settings = write_certificates(tmp_path / "certificates")

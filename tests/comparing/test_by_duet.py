@@ -162,6 +162,7 @@ def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
     assert "it does not load" in text.out
 
 
+@pytest.mark.slow
 def test_two_interpreters_are_two_workers() -> None:
     result, document = compared("base.onnx", "slow_400us.onnx", "--python-a", sys.executable)
     assert result.exit_code == 1
@@ -174,6 +175,7 @@ def test_the_second_side_can_have_options_of_its_own() -> None:
     assert metric(document, "latency_p50")["ratio"] == pytest.approx(2.0, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_second_side_can_have_an_engine_of_its_own() -> None:
     result, document = compared("base.onnx", "base.onnx", "--engine-b", "onnxruntime", *QUICK)
     assert result.exit_code in {0, 1}
@@ -205,11 +207,13 @@ def test_an_interpreter_that_is_not_there_is_wrong_usage(option: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_same_model_in_two_interpreters_is_not_unchanged() -> None:
     _, document = compared("base.onnx", "base.onnx", "--python-b", sys.executable, *QUICK)
     assert document["rounds"] >= 1
 
 
+@pytest.mark.slow
 def test_outputs_on_the_same_inputs_are_compared() -> None:
     result = run("compare", "base.onnx", "slow_400us.onnx", *QUICK, "--json", "-")
     (output,) = json.loads(result.out)["cases"][0]["outputs"]

@@ -20,6 +20,8 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.small_models import parse
 
+pytestmark = pytest.mark.slow
+
 # Shape inference does not know the output of the Scaler, so a run has to tell it. The products take
 # most of the time, so that the part that changes is small.
 GRAPH = """g (float[128,512] x) => (float[128,512] y) {

@@ -162,6 +162,7 @@ def test_the_weights_on_the_page_are_those_of_the_code() -> None:
     }
 
 
+@pytest.mark.slow
 def test_an_engine_is_written_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +206,7 @@ def test_the_columns_of_layers_on_the_page_are_those_of_the_code() -> None:
     assert sorted(named) == sorted(ALL_COLUMNS)
 
 
+@pytest.mark.slow
 def test_the_sweep_that_the_page_shows_is_laid_out_as_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +230,7 @@ def test_the_sweep_that_the_page_shows_is_laid_out_as_today(
     assert_laid_out(shown, done.out)
 
 
+@pytest.mark.slow
 def test_a_baseline_is_compared_as_the_page_says(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

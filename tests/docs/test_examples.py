@@ -12,6 +12,8 @@ from tests.support.checkout import ROOT
 from tests.support.onnx_text import INSTALLED
 from tests.support.shell import Type, make_shell, options_within
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = ROOT / "examples"
 HEADERS = {
     "no_test": "pyproject.toml",

@@ -160,6 +160,7 @@ def test_the_examples_of_a_page_pass_where_nothing_runs(
     result.assert_outcomes(passed=cases - skipped, skipped=skipped)
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_fixture_pass_with_an_engine(project: pytest.Pytester) -> None:
     add_models(project)
     write_examples(project, "writing-tests")
@@ -224,6 +225,7 @@ def test_the_levels_of_markers_are_merged_as_the_page_says(project: pytest.Pytes
     result.assert_outcomes(failed=3)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_failure_is_laid_out_as_the_page_shows(project: pytest.Pytester) -> None:
     """What noise hides is not there today, so all that is there must be shown."""
     light = Path(onnx.__path__[0]) / "backend/test/data/light/light_squeezenet.onnx"

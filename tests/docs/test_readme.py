@@ -65,6 +65,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 # -- from a first run to a failing build
 
 
+@pytest.mark.slow
 def test_a_first_run_and_a_recording_are_laid_out_as_the_pages_show(
     project: pytest.Pytester,
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_first_run_and_a_recording_are_laid_out_as_the_pages_show(
     recorded.stdout.fnmatch_lines(["wrote the baselines of models--squeezenet"])
 
 
+@pytest.mark.slow
 def test_the_failure_that_readme_shows_is_laid_out_as_today(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
     assert re.search(r"^regressed: p50 latency \+\d", SHOWN, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_command_that_readme_shows_to_accept_is_the_one_that_is_told(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +185,7 @@ def test_the_markers_of_readme_make_their_cases(project: pytest.Pytester) -> Non
     )
 
 
+@pytest.mark.slow
 def test_the_commands_of_readme_work_as_they_are_typed(project: pytest.Pytester) -> None:
     """On a project with settings for its model; what is not measured here is counted."""
     (project.path / MODEL).unlink()

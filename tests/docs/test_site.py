@@ -139,7 +139,7 @@ def test_every_page_is_listed_and_described_by_prose_alone() -> None:
 
 def test_a_page_is_stored_without_its_scripts_and_gets_them_back() -> None:
     overview = Overview(title="A page", headline="", tone=Tone.PLAIN, lines=())
-    page = render_page({"a": [1, 2]}, overview, Drawings())
+    page = render_page({"models": []}, overview, Drawings())
     stored = without_shared(page)
     assert with_shared(stored) == page
     assert len(page) > 1_000_000

@@ -23,6 +23,8 @@ from tests.support.light_models import light_model
 from tests.support.runtimes import unless_1_23
 from tests.tracing.pythons import SEARCH_PATH, environment, hooked
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
 ENTRY = re.compile(
     r"```(?P<language>python|console)\n(?P<code>.*?)```\n"

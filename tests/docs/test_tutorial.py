@@ -14,7 +14,7 @@ from tests.support.repository import git, needs_git
 from tests.support.shell import make_shell
 from tests.support.shown import assert_laid_out, block
 
-pytestmark = needs_git
+pytestmark = [needs_git, pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 REMOTE = "https://github.com/YOU/shop.git"

@@ -63,6 +63,7 @@ def test_a_model_is_profiled_with_another_version(model: Path, tmp_path: Path) -
     assert (case["engine"]["name"], case["engine"]["version"]) == ("onnxruntime", OLD)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_cached")
 def test_two_versions_run_as_a_duet(model: Path) -> None:
     result = run(
@@ -73,6 +74,7 @@ def test_two_versions_run_as_a_duet(model: Path) -> None:
     assert f"on onnxruntime {OLD}, onnxruntime {NEW}" in result.out
 
 
+@pytest.mark.slow
 def test_a_version_that_does_not_exist_is_told_in_the_words_of_the_installer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

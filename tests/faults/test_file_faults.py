@@ -97,6 +97,7 @@ def spawn(*arguments: str) -> str:
 # -- killed as it writes
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path: Path) -> None:
     """Those that read, and that the next one completes, with nothing left of the killed one."""
@@ -118,6 +119,7 @@ def recorded(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
     return run
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_run_killed_at_any_system_call_of_its_writing_leaves_what_the_next_one_can_use(
     recorded: pytest.Pytester,
@@ -150,6 +152,7 @@ def snapshot_names(root: Path) -> list[str]:
 # -- several at once
 
 
+@pytest.mark.slow
 def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_kept(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

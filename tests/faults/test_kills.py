@@ -9,6 +9,8 @@ import pytest
 
 from tests.faults.kills import Campaign, main
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_killed_run_leaves_a_whole_baseline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

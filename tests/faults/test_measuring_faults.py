@@ -157,6 +157,7 @@ def profiled(*arguments: str) -> tuple[Result, list[dict[str, Any]]]:
 # -- workers
 
 
+@pytest.mark.slow
 @on_linux
 def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(folder: Path) -> None:
     """The worker may have 3 GB of addresses, and the first case wants 8 GB for its output."""
@@ -351,6 +352,7 @@ time.time, time.time_ns = jump, lambda: int(jump() * 1e9)
 """
 
 
+@pytest.mark.slow
 def test_jumps_of_the_wall_clock_are_in_no_figure(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +396,7 @@ def noisy(clock: FakeClock, seed: int, asleep_at: int) -> Suspended:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.integers(1, 2000), st.booleans())
 def test_an_hour_within_one_inference_is_no_verdict(asleep_at: int, is_new: bool) -> None:  # noqa: FBT001  # drawn
@@ -517,6 +520,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
     assert run(*arguments, core=core) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("heard_interrupts", "folder")
 @pytest.mark.parametrize(
     ("place", "command"),
@@ -568,6 +572,7 @@ def test_an_interrupt_while_a_worker_starts_ends_it(folder: Path) -> None:
     assert ends(int(note.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "command",
@@ -682,6 +687,7 @@ def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     assert not (models.path / "baselines").exists()
 
 
+@pytest.mark.slow
 def test_a_worker_of_xdist_that_is_killed_takes_only_its_own_test_along(
     models: pytest.Pytester, nothing_is_left: Path
 ) -> None:
@@ -702,6 +708,7 @@ def test_a_worker_of_xdist_that_is_killed_takes_only_its_own_test_along(
     shutil.rmtree(left)
 
 
+@pytest.mark.slow
 def test_a_worker_of_xdist_that_is_killed_leaves_what_was_stored_of_its_case(
     models: pytest.Pytester,
 ) -> None:

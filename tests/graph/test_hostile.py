@@ -121,6 +121,7 @@ def test_what_is_odd_and_yet_valid_is_profiled(
     assert outcomes[name]["refused"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     INSTALLED < (1, 19), reason="some broken models end the process in an older onnx"
 )

@@ -374,6 +374,7 @@ print(made - start, peak_kb() - made)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of one program")
 def test_making_and_rebuilding_take_the_memory_of_pieces_not_of_weights(tmp_path: Path) -> None:
     """Each of the three weights is larger than what is allowed."""

@@ -382,6 +382,7 @@ def test_half_a_state_is_refused(inputs: str, outputs: str, said: str) -> None:
 # -- laws
 
 
+@pytest.mark.slow
 @given(
     layers=st.integers(1, 3),
     heads=st.sampled_from([(1, 1), (4, 2), (4, 4)]),

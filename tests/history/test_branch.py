@@ -147,6 +147,7 @@ class Overtaken(HistoryBranch, frozen=True, kw_only=True):
         super().push(commit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_new", [True, False], ids=["no branch", "a branch"])
 def test_a_push_that_is_overtaken_tries_again(remote: Path, *, is_new: bool) -> None:
     first = Clone(remote, "first")
@@ -163,6 +164,7 @@ def test_a_push_that_is_overtaken_tries_again(remote: Path, *, is_new: bool) -> 
     assert pushed_days(remote) == ([] if is_new else [100]) + expected
 
 
+@pytest.mark.slow
 def test_clones_that_push_at_the_same_time_lose_nothing(remote: Path) -> None:
     clones = [Clone(remote, f"clone{index}") for index in range(4)]
     for index, clone in enumerate(clones):

@@ -13,6 +13,8 @@ from tests.hostile import bounded
 from tests.support.checkout import ROOT
 from tests.support.command import environment
 
+pytestmark = pytest.mark.slow
+
 # One child reads all in some seconds. One that takes so long hangs.
 _SECONDS = 240
 _LINE = 1000

@@ -49,6 +49,7 @@ def told() -> str:
     ).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_input_that_is_kept_breaks_its_reader(target: str, told: str) -> None:
     inputs = committed_inputs(target)

@@ -60,6 +60,7 @@ def write_models(folder: Path, width: int) -> None:
             path.write_bytes(named_model(name, width=width).SerializeToString())
 
 
+@pytest.mark.slow
 def test_a_run_obeys_no_name(project: pytest.Pytester) -> None:
     folder = project.path
     write_models(folder, width=5)

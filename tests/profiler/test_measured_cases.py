@@ -86,6 +86,7 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
     assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, limit_s=50.0)])
 def test_no_outputs_are_read_where_nobody_compares_them(model: PreparedModel, setup: Setup) -> None:
     pair = Pair(model, model, SETUP, setup)

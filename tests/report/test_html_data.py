@@ -646,6 +646,7 @@ def tags_of_pages(name: str) -> tuple[Sequence[object], Sequence[object]]:
     return Markup(comparison).tags, Markup(render_run_page(everything_named(name))).tags
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.text(min_size=1, max_size=30))
 @example(EVIL)
@@ -705,6 +706,7 @@ def big(layers: int) -> Comparison:
     return compared(replace(duet, layers=changes, layer_types=types))
 
 
+@pytest.mark.slow
 def test_a_page_of_two_models_with_2000_layers_stays_small() -> None:
     page = render_comparison_page(big(2_000), COMMAND_WORDING)
     assert len(unpacked_models(page)[0]["cases"][0]["layers"]) == 2_000

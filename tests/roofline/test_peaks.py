@@ -207,6 +207,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_command_shows_a_roofline_and_keeps_the_peaks(model: str, tmp_path: Path) -> None:
     arguments = ("profile", model, "--max-seconds", "0.2", "--json", str(tmp_path / "p.json"))
     result = run(*arguments, "--roofline")

@@ -161,6 +161,7 @@ def test_a_run_refuses_a_wrong_value_of_it(
     assert done.stderr.strip() == f"ERROR: {place} {wrong}"
 
 
+@pytest.mark.slow
 def test_a_marker_takes_it(folder: Path) -> None:
     test = folder / "test_marked.py"
     test.write_text(

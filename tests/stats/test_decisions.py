@@ -109,6 +109,7 @@ def most_by_chance(level: float) -> float:
     return float(scipy.stats.binom.ppf(0.999, COMPARISONS, level)) / COMPARISONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_errors_keep_the_level(setting: str) -> None:
     """A model is hardly ever called slower than itself.
@@ -123,6 +124,7 @@ def test_errors_keep_the_level(setting: str) -> None:
     assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_level_of_passes_is_not_shared_by_the_cases_of_a_run(setting: str) -> None:
     """In a run of twenty an unchanged model passes, and one at its tolerance seldom does."""
@@ -145,6 +147,7 @@ def test_errors_of_a_tail_keep_the_level() -> None:
     assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
 
 
+@pytest.mark.slow
 def test_errors_of_a_figure_of_each_round_keep_the_level() -> None:
     """Times to load, as they are on a busy machine: heavy tails, and the second side is faster.
 
@@ -375,6 +378,7 @@ def test_an_answer_follows_from_its_interval() -> None:
             )
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-0.3, 0.3), min_size=6, max_size=40), rates)
 def test_swapped_sides_have_the_opposite_answer(values: list[float], level: float) -> None:
     rule = DuetRule(level=level)
@@ -401,6 +405,7 @@ def test_an_answer_stands_whatever_comes_after(values: list[float], level: float
         assert judge_duet([*pairs, *duet_with([9.0, -9.0] * 10)], rule, is_last=True) == first
 
 
+@pytest.mark.slow
 @given(
     st.integers(4, 40),
     st.integers(0, 10**6),
@@ -556,6 +561,7 @@ def test_the_agreement_of_a_clock_that_tells_nothing_is_no_evidence(side: Turns)
     assert judge_once_a_round(loads, RULE, 35, is_last=True, tick_ns=100).is_open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["quiet", "autocorrelated"])
 def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
     """At the median of what 300 runs of 13 rounds say they could see."""
@@ -620,6 +626,7 @@ def test_two_kinds_of_sessions_do_not_agree_by_chance_into_an_error() -> None:
     assert judge_duet(agreeing, DuetRule(level=0.0001), is_last=True).is_open
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(2, 200), min_size=1, max_size=8, unique=True).map(sorted), rates)
 def test_looks_together_spend_no_more_than_the_level(planned: list[int], level: float) -> None:
     looks = spend_level(tuple(planned), tuple(planned), level)
@@ -753,6 +760,7 @@ def test_the_tolerance_factor_covers_as_often_as_it_says(share: float, count: in
     assert abs(missed - 200) < 5 * math.sqrt(200)
 
 
+@pytest.mark.slow
 def test_a_limit_that_a_slow_kind_of_rounds_breaks_is_seldom_kept() -> None:
     """A tenth of the rounds is four times as slow: p95 is theirs, and the limit is below it."""
     rng = np.random.default_rng(12)

@@ -116,6 +116,7 @@ def test_both_ways_together_keep_the_level() -> None:
     assert found.decision.confidence == pytest.approx(1 - RULE.pass_level)
 
 
+@pytest.mark.slow
 def test_false_alarms_of_a_change_just_at_the_tolerance_keep_the_level() -> None:
     rule = DuetRule(tolerance=0.03, level=0.05)
     alarms = sum(

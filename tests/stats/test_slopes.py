@@ -40,6 +40,7 @@ def test_without_noise_the_slope_is_that_of_the_steps(
         assert found.ns_per_step == pytest.approx(slope, abs=1.0)
 
 
+@pytest.mark.slow
 def test_the_interval_has_the_true_slope_about_as_often_as_it_says() -> None:
     hits = 0
     for seed in range(400):

@@ -34,6 +34,8 @@ from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 from tests.support.small_models import ones, parse
 
+pytestmark = pytest.mark.slow
+
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
 POLICY = SamplingPolicy(max_seconds=30.0)
 

@@ -18,6 +18,8 @@ if sys.platform != "linux":
 
 from tests.support.other_system import sitecustomize
 
+pytestmark = pytest.mark.slow
+
 TABLE = """
 [tool.modelperf]
 max_seconds = 0.5

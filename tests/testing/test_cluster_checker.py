@@ -36,6 +36,8 @@ from pytest_modelperf.testing.sent_check import CheckOrder
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.timed_models import record_base, store, write_timed
 
+pytestmark = pytest.mark.slow
+
 HERE = describe_machine().key
 SETUP = Setup(
     engine=EngineModule("timed", "tests.support.timed"),

@@ -482,6 +482,7 @@ def test_the_file_of_inputs_of_a_table_lies_below_the_root(run: pytest.Pytester)
     assert collected(run) == ["dense.onnx::b4-c1"]
 
 
+@pytest.mark.slow
 def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pytester) -> None:
     outside = write_linear(run.path.parent / "outside.onnx")
     write_table(run, '[tool.modelperf.models."outside.onnx"]\ndims = {seq = 2}')

@@ -76,6 +76,7 @@ def told(result: pytest.RunResult) -> str:
     return " ".join(" ".join(result.outlines).split())
 
 
+@pytest.mark.slow
 def test_a_case_that_drifted_is_over_its_budget_and_told_since_when(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:

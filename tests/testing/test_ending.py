@@ -151,6 +151,7 @@ def test_a_folder_of_baselines_that_is_none_is_told_before_anything_runs(
     assert_says_no_internals(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [(), ("-p", "xdist", "-n1")], ids=["one process", "pytest-xdist"]
 )

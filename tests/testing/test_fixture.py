@@ -28,6 +28,7 @@ def blend(run: pytest.Pytester) -> pytest.Pytester:
 # -- the fixture
 
 
+@pytest.mark.slow
 def test_a_profile_is_a_value_to_assert_on(run: pytest.Pytester) -> None:
     run.makepyfile(
         """
@@ -309,6 +310,7 @@ def test_without_a_conftest_the_operator_is_listed(blend: pytest.Pytester) -> No
     blend.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_an_installed_package_registers_operators(
     blend: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def other_python(run: pytest.Pytester, version: str) -> str:
     return f"popen//python={python}"
 
 
+@pytest.mark.slow
 def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) -> None:
     write_table(models, TABLE)
     gateway = "--modelperf-gateway=board"
@@ -71,6 +72,7 @@ def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) 
     second.stdout.fnmatch_lines(["*--modelperf-gateway=board*"])
 
 
+@pytest.mark.slow
 def test_the_nearest_setting_says_where_a_case_runs(models: pytest.Pytester) -> None:
     pythons = {name: other_python(models, name) for name in ("7", "8", "9")}
     write_table(

@@ -258,6 +258,7 @@ def test_an_unused_phase_is_pruned(decoder: pytest.Pytester) -> None:
 # -- what runs
 
 
+@pytest.mark.slow
 def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester) -> None:
     """The limits are so wide that no machine is too slow for them, or no machine quick enough."""
     wide = ", ".join(f"{word} = '900 %'" for word in ("ttft", "token", "load", "first", "memory"))
@@ -292,6 +293,7 @@ def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester
     assert step["generation"]["macs"]["first"] < step["generation"]["macs"]["last"]
 
 
+@pytest.mark.slow
 def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> None:
     decoder.makepyfile(
         """

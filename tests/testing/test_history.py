@@ -200,6 +200,7 @@ def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
     assert line.baseline == recording.cases[0].model_sha256 != line.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [(), ("-p", "xdist", "-n2")], ids=["one process", "pytest-xdist"]
 )

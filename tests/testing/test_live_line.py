@@ -15,6 +15,8 @@ import pytest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from tests.support.timed_models import TIMED, test_of, write_timed_models
 
+pytestmark = pytest.mark.slow
+
 pty = pytest.importorskip("pty", reason="needs a terminal as Unix has them")
 
 # The cursor is kept, the rest of the line written anew and cleared, and the cursor put back.

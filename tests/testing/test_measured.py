@@ -152,6 +152,7 @@ def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.P
     assert (case["verdict"], case["latency"] is None) == ("passed", False)
 
 
+@pytest.mark.slow
 def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("slow_400us.onnx"), UPDATE, "--modelperf-strict")
     result.assert_outcomes(passed=1)
@@ -159,6 +160,7 @@ def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) 
     result.stdout.no_fnmatch_line("* new*")
 
 
+@pytest.mark.slow
 def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
     result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=new")
@@ -194,6 +196,7 @@ def test_a_model_that_only_loads_more_slowly_regressed(recorded: pytest.Pytester
     assert "latency_p50" in names_of(metrics, "passed")
 
 
+@pytest.mark.slow
 def test_memory_is_measured_where_it_is_named_or_the_model_changed(
     recorded: pytest.Pytester,
 ) -> None:
@@ -232,6 +235,7 @@ def test_the_growth_of_memory_has_a_budget(recorded: pytest.Pytester) -> None:
     assert low <= growth["after"] <= high < 100_000
 
 
+@pytest.mark.slow
 def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester) -> None:
     tolerance = {"p50": 9.0, "outputs": 0.01}
     shares = {name: f"{100 * share:g} %" for name, share in tolerance.items()}
@@ -276,6 +280,7 @@ def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
     assert_says_no_internals(result)
 
 
+@pytest.mark.slow
 def test_the_accept_line_makes_it_pass(recorded: pytest.Pytester) -> None:
     measured(recorded, test_of("slow_400us.onnx")).assert_outcomes(failed=1)
     test = "test_the_accept_line_makes_it_pass.py::test_model[b1-c1]"
@@ -631,6 +636,7 @@ def test_what_is_held_against_a_path_needs_no_baseline_and_records_none(
     assert not (models.path / "baselines").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
     recorded: pytest.Pytester,
@@ -665,6 +671,7 @@ def older_engine(run: pytest.Pytester) -> str:
     return f"--modelperf-baseline-python={python}"
 
 
+@pytest.mark.slow
 def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it(
     recorded: pytest.Pytester,
 ) -> None:
@@ -681,6 +688,7 @@ def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it
     result.stdout.no_fnmatch_line("*--modelperf-update-baseline*")
 
 
+@pytest.mark.slow
 def test_more_work_on_another_engine_is_accepted_by_recording_it(
     recorded: pytest.Pytester,
 ) -> None:
@@ -731,6 +739,7 @@ def test_an_error_of_a_run_stands_at_the_line_that_asked_for_it(models: pytest.P
     assert_says_no_internals(result)
 
 
+@pytest.mark.slow
 def test_layers_have_their_share_of_the_time(models: pytest.Pytester) -> None:
     """With the real engine, which tells the times of layers in whole microseconds."""
     text = """g (float[N,256] x) => (float[N,256] y) {
@@ -756,6 +765,7 @@ assert ops == ["MatMul", "Tanh"]
     models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
     models: pytest.Pytester,
 ) -> None:
@@ -793,6 +803,7 @@ INDICES = """g (float[16] x) => (float[N,16] y) {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "shape", "macs"), [(BRANCHES, (16, 16), 256), (INDICES, (1, 16), None)]
 )
@@ -898,6 +909,7 @@ FUNCTIONS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     ["spin", "lambda: spin()", "'shapes:spin', engine='callable'"],
@@ -930,6 +942,7 @@ def test_the_growth_of_a_function_is_refused(models: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*growth_kb_per_inference is for models*leave it out*"])
 
 
+@pytest.mark.slow
 def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
     models: pytest.Pytester,
 ) -> None:

@@ -24,6 +24,8 @@ from pytest_modelperf.stats.looks import share_level
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, write_timed_models
 
+pytestmark = pytest.mark.slow
+
 # A run inside of this process forgets the modules that it loads.
 import_module("pytest_modelperf.testing.on_cluster")
 PLUGIN = ("-p", "tests.support.faulty_plugin")

@@ -76,6 +76,7 @@ def test_there_is_a_sample_of_every_option() -> None:
     assert list(SAMPLES) == [option.key for option in IN_FILES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", IN_FILES, ids=lambda option: option.key)
 def test_an_option_an_ini_key_and_a_key_of_the_table_say_the_same(
     run: pytest.Pytester, option: Setting

@@ -17,6 +17,8 @@ import pytest
 
 from tests.support.small_models import parse
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 6
 WIDTH = 192
 # So much more is allowed that no change of these models leaves a case open.

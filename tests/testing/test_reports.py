@@ -912,6 +912,7 @@ def test_a_failed_regression_in_markdown_has_the_command_to_copy() -> None:
     assert [token.content for token in fences] == ["pytest `x` ```` @me http://a.b\n"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(NAMES)
 @example(EVIL)
@@ -938,6 +939,7 @@ def test_of_many_cases_markdown_folds_those_that_are_well() -> None:
     assert "<details><summary>60 cases that passed or are unchanged</summary>" in shown
 
 
+@pytest.mark.slow
 def test_markdown_stays_below_what_a_summary_may_have_and_says_what_it_left_out() -> None:
     named = [replace(SLOWER, case=Case(n, 2)) for n in range(1, 700)]
     shown = render_run_markdown(run(*many(3_000), *map(outcome, named)))
@@ -1389,6 +1391,7 @@ def test_outliers_are_counted_as_pytest_benchmark_does() -> None:
     assert found["stats"]["outliers"] == stats.outliers == "2;2"
 
 
+@pytest.mark.slow
 def test_pytest_benchmark_compares_two_of_our_files(tmp_path: Path) -> None:
     pytest.importorskip("pytest_benchmark")
     slower = tuple(tuple(2 * time for time in made) for made in TIMES)

@@ -141,6 +141,7 @@ def assert_no_growth(calls: Sequence[int]) -> None:
 # -- many models
 
 
+@pytest.mark.slow
 def test_to_collect_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
     def collect(count: int) -> None:
         write_models(project, count)
@@ -160,6 +161,7 @@ def test_what_is_named_is_not_gone_through_for_each_model(project: pytest.Pytest
     assert_no_growth(calls_at_sizes(FEW, collect, only="named_tests"))
 
 
+@pytest.mark.slow
 def test_to_record_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
     record_few(project)
 
@@ -170,6 +172,7 @@ def test_to_record_a_model_takes_no_more_where_there_are_more(project: pytest.Py
     assert_no_growth(calls_at_sizes(FEW, record))
 
 
+@pytest.mark.slow
 def test_to_check_and_report_a_model_takes_no_more_where_there_are_more(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -482,6 +482,7 @@ def test_reports_fit_the_terminal(
     assert max(len(line) for line in ours if "pytest --modelperf" not in line) <= columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n1")], ids=["one process", "xdist"])
 def test_a_terminal_of_ascii_has_the_lines_of_any_other(
     mixed: pytest.Pytester, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,7 @@ def test_with_the_option_the_same_list_is_not_empty(run: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(["heavy: [[]*'numpy', 'onnx'*[]]"])
 
 
+@pytest.mark.slow
 def test_the_plugin_can_be_taken_away(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_plugin_can_be_taken_away(
     refused.stderr.fnmatch_lines(["*unrecognized arguments: --modelperf*"])
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_is_found_by_its_entry_point(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

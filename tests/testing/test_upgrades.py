@@ -35,6 +35,8 @@ from tests.support.timed_models import (
     write_timed_models,
 )
 
+pytestmark = pytest.mark.slow
+
 JUDGE = "--modelperf-judge-upgrades"
 REQUIREMENT = "--modelperf-baseline-requirement"
 OLD = FakeInstaller(

@@ -17,6 +17,8 @@ from tests.support.timed_models import (
     write_timed_models,
 )
 
+pytestmark = pytest.mark.slow
+
 SHORT = "--modelperf-max-seconds=0.2"
 WROTE = "wrote the baselines of base"
 

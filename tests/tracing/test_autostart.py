@@ -125,6 +125,7 @@ def test_without_the_hook_and_the_package_nothing_is_recorded(
     assert not (model.parent / "trace.json").exists()
 
 
+@pytest.mark.slow
 def test_without_the_hook_a_run_of_pytest_is_recorded(plain_python: Python, model: Path) -> None:
     body = PROGRAM.partition("os.chdir")[0].replace("\n", "\n    ")
     (model.parent / "test_model.py").write_text(f"def test_it():\n    {body}\n")

@@ -11,6 +11,8 @@ from tests.tracing.pythons import SEARCH_PATH, Python
 from tests.tracing.test_autostart import run
 from tests.tracing.validity import Trace, read_valid_trace
 
+pytestmark = pytest.mark.slow
+
 # Each process that runs the model tells its number, and how often it does.
 PROGRAM = """\
 import gc, multiprocessing, os, signal, sys, warnings

@@ -427,6 +427,7 @@ def test_a_layer_has_its_time_in_one_inference() -> None:
     assert Frames(spans).layers(sort="time")["layer"].tolist()[0] == "c"
 
 
+@pytest.mark.slow
 @FEW
 @given(trees())
 def test_layers_add_up_to_what_operators_take_of_an_inference(events: list[Event]) -> None:
@@ -504,6 +505,7 @@ def test_operators_that_run_at_once_count_once_and_no_wait_is_less_than_nothing(
     assert (found["total"], found["run"], found["wait"]) == (60, 50, 10)
 
 
+@pytest.mark.slow
 @FEW
 @given(trees())
 def test_run_and_wait_are_the_whole_of_an_execution(events: list[Event]) -> None:

@@ -32,6 +32,7 @@ def hook(python: Python, folder: Path, action: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_hook_is_installed_used_and_removed(python: Python, model: Path) -> None:
     folder, file = model.parent, python.site_folder / HOOK_NAME
     (folder / "program.py").write_text(PROGRAM)

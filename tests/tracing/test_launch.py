@@ -17,6 +17,8 @@ from tests.support.processes import wait_until
 from tests.tracing.pythons import Python, environment
 from tests.tracing.validity import read_valid_trace
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """\
 import sys
 import numpy as np

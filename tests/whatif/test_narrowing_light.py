@@ -15,6 +15,8 @@ from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.whatif.narrowing import write_narrowed
 from tests.support.light_models import LIGHT_MODELS, light_model
 
+pytestmark = pytest.mark.slow
+
 # MACs of some layers at half the width, by the shape of their output and of their window.
 _BY_HAND = {
     # The stem, the last 3x3, and the classifier; nothing is pinned between.

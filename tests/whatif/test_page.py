@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -244,6 +245,7 @@ def named(name: str) -> WhatIf:
     return make_whatif(replace(case, levels=tuple(levels), notes=(name,)), name=name)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.text(min_size=1, max_size=30))
 @example(EVIL)

@@ -12,6 +12,8 @@ from tests.support.command import run
 from tests.support.releases import RELEASES, release
 from tests.support.small_models import ones, parse
 
+pytestmark = pytest.mark.slow
+
 # Surely not the one in use.
 OTHER = RELEASES[1]
 # The versions differ by what they differ, in time and in memory.

@@ -489,6 +489,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow
 @given(files=st.dictionaries(st.sampled_from(NAMES), CONTENT))
 def test_no_content_of_any_file_raises_or_makes_a_0(files: dict[str, bytes]) -> None:
     with TemporaryDirectory() as folder:

@@ -89,6 +89,7 @@ def test_a_machine_that_never_agrees_with_itself_is_left_after_the_most_rounds()
     assert len(run(bench, replace(POLICY, max_rounds=30))) == 30
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     turn_ns=st.integers(500 * US, 300 * MS),
@@ -773,6 +774,7 @@ def test_all_take_no_longer_than_they_have_together() -> None:
     assert all(rounds.values())
 
 
+@pytest.mark.slow
 def test_a_failure_costs_the_others_no_time() -> None:
     class Hanging(FakeBench):
         def open(self) -> Load:

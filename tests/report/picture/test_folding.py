@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from pytest_modelperf.report.picture.folding import Stretch, fold
@@ -51,6 +52,7 @@ def test_a_small_model_alone_is_shown_whole() -> None:
     assert folds(chain(*[box()] * 150, sides=("",))) == ()
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 10), min_size=151, max_size=400, unique=True))
 def test_of_a_large_model_the_largest_kernels_stay_in_sight(times: list[float]) -> None:
     picture = chain(*(box(ms=ms) for ms in times), sides=("",))
