@@ -246,7 +246,7 @@ def _write_comparison(
     if outputs.html_file is not None:
         write(outputs.html_file, _render_page(result, wording, is_here=is_here))
     if outputs.svg_file is not None:
-        from pytest_modelperf.comparing.svg import render_comparison_svg
+        from pytest_modelperf.comparing.page_graph import render_comparison_svg
 
         write(outputs.svg_file, render_comparison_svg(result))
     if outputs.markdown_file is not None:

@@ -80,7 +80,7 @@ def init(  # noqa: PLR0913  # each is an answer
     from pytest_modelperf.init.planning import plan_setup
     from pytest_modelperf.init.project import find_project, untracked_files
     from pytest_modelperf.init.records import SetupPart, inner_path
-    from pytest_modelperf.init.settling import settle_changes
+    from pytest_modelperf.init.settling import settle_changes, write_changes
     from pytest_modelperf.init.text import (
         nothing_found,
         render_change,
@@ -88,7 +88,6 @@ def init(  # noqa: PLR0913  # each is an answer
         render_notes,
         render_survey,
     )
-    from pytest_modelperf.init.writing import write_changes
 
     style, here = terminal_style(), Path.cwd()
     project = find_project(here)

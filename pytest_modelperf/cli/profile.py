@@ -347,7 +347,7 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
         now = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_profile_page(result, made=now, addition=addition))
     if outputs.svg_file is not None:
-        from pytest_modelperf.profiler.shown.svg import render_profile_svg
+        from pytest_modelperf.profiler.shown.page_graph import render_profile_svg
 
         write(outputs.svg_file, render_profile_svg(result))
     if outputs.node_data_file is not None:

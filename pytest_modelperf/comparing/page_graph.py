@@ -1,4 +1,7 @@
-"""The graph of two sides as one picture, coloured by the measured difference of each kernel."""
+"""The graph of two sides as one picture, coloured by the measured difference of each kernel.
+
+A page draws it for every case, and an SVG file for the worst that knows it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from collections.abc import Sequence
 from pytest_modelperf.comparing.page_layers import ordered_layers
 from pytest_modelperf.comparing.records import (
     CaseComparison,
+    Comparison,
     How,
     KernelChange,
     LayerChange,
     TimeChange,
 )
+from pytest_modelperf.comparing.verdict_lines import describe_verdict, rank_case, verdict_word
 from pytest_modelperf.profiler.fusion import is_layout
+from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import LABELS
 from pytest_modelperf.profiler.shown.page_graph import (
     UNKNOWN_EDGES,
@@ -22,8 +28,21 @@ from pytest_modelperf.profiler.shown.page_graph import (
     row_key,
 )
 from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture
+from pytest_modelperf.report.picture.svg import render_svg
 
 _NS_PER_MS = 1e6
+
+
+def render_comparison_svg(comparison: Comparison) -> str:
+    """The picture; if no case has one, the reason of the worst in its place."""
+    cases = sorted(
+        comparison.cases,
+        key=lambda case: (not case.kernels, rank_case(verdict_word(case), case)),
+    )
+    title = " → ".join(name_models((comparison.before, comparison.after)))
+    worst = cases[0]
+    sentence = f"{worst.id} {describe_verdict(worst, comparison.confidence)}"
+    return render_svg(comparison_picture(worst), title, sentence)
 
 
 def comparison_picture(case: CaseComparison) -> Picture:

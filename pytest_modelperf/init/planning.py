@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.init.attributes import NAME, add_twins_line
 from pytest_modelperf.init.ci_files import ci_file, runs_in_ci
 from pytest_modelperf.init.project import PYPROJECT
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart, inner_path
 from pytest_modelperf.init.tables import add_tables
 from pytest_modelperf.text.escaping import printable
+
+_ATTRIBUTES = ".gitattributes"
+_TWINS = "**/twin.onnx"
+# Models in Git LFS would take the twins along, which are small and need to be there at once.
+_LFS = re.compile(r"^\*[\w.]*onnx\s.*\bfilter=lfs\b|^\*\*/\*\.onnx\s.*\bfilter=lfs\b", re.MULTILINE)
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -58,11 +63,25 @@ def plan_setup(
         if there is not None:
             notes.append(f"{printable(there)} is there already: it is left as it is")
     if wishes.gitattributes and baselines.is_relative_to(project.root):
-        path = project.root / NAME
+        path = project.root / _ATTRIBUTES
         before = read_text(path)
         after = add_twins_line(before or "", inner_path(baselines, project.root))
         changes += _changed(project, SetupPart.GITATTRIBUTES, path, before, after)
     return Plan(tuple(changes), tuple(notes))
+
+
+def add_twins_line(text: str, baselines: str) -> str:
+    """The attributes with a line for the twins in this folder; unchanged if they have one.
+
+    git then does not merge twins by lines.
+    """
+    pattern = f"{baselines}/{_TWINS}".replace(" ", "[[:space:]]")
+    if any(line.split()[:1] == [pattern] for line in text.splitlines()):
+        return text
+    end = "" if not text or text.endswith("\n") else "\n"
+    lfs = " -filter" if _LFS.search(text) else ""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    return f"{text}{end}{pattern} binary{lfs}{newline}"
 
 
 def _changed(

@@ -1,4 +1,4 @@
-"""Which changes are to be made: each is shown, and answered by an option or by the user."""
+"""Which changes are made: each is shown, and answered by an option or by the user; then written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from pytest_modelperf.errors import OutputError
+from pytest_modelperf.files.output import cannot_write, check_output, written_text
+from pytest_modelperf.init.planning import read_text
 from pytest_modelperf.init.records import FileChange, SetupPart
+from pytest_modelperf.text.escaping import printable
 
 
 class Settled(Struct, frozen=True):
@@ -35,3 +39,24 @@ def settle_changes(
         if answer:
             accepted.append(change)
     return Settled(tuple(accepted), tuple(unanswered))
+
+
+def write_changes(changes: Sequence[FileChange]) -> None:
+    """Writes each file in one step, and none if one of them cannot be.
+
+    OutputError if one cannot be written, or was changed since it was read.
+    """
+    for change in changes:
+        try:
+            change.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(str(change.path), error) from error
+        check_output(change.path)
+        if read_text(change.path) != change.before:
+            raise OutputError(
+                f"{printable(str(change.path))} was changed by another program meanwhile: run "
+                "modelperf init again."
+            )
+    for change in changes:
+        with written_text(change.path) as file:
+            file.write(change.after)

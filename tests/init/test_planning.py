@@ -11,13 +11,11 @@ import pytest
 import yaml
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.init.attributes import add_twins_line
 from pytest_modelperf.init.ci_files import GITHUB_FILE, GITLAB_FILE, GITLAB_PART, usual_service
-from pytest_modelperf.init.planning import Wishes, plan_setup
+from pytest_modelperf.init.planning import Wishes, add_twins_line, plan_setup
 from pytest_modelperf.init.project import find_project, untracked_files
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart
-from pytest_modelperf.init.settling import settle_changes
-from pytest_modelperf.init.writing import write_changes
+from pytest_modelperf.init.settling import settle_changes, write_changes
 from tests.support.checkout import ROOT
 from tests.support.repository import git, needs_git
 

@@ -448,8 +448,14 @@ def zeros_level(value: float, half_width: float | None = 0.02, share: float = 0.
     ("levels", "start"),
     [
         ([zeros_level(1.01)], "onnxruntime 1.31.1 ran sparse weights at dense speed: no gain. "),
-        ([zeros_level(1.5, None)], "no gain from zeros was shown on onnxruntime 1.31.1; a larger max"),
-        ([zeros_level(1.0, 0.2)], "no gain from zeros was shown on onnxruntime 1.31.1; a larger max"),
+        (
+            [zeros_level(1.5, None)],
+            "no gain from zeros was shown on onnxruntime 1.31.1; a larger max",
+        ),
+        (
+            [zeros_level(1.0, 0.2)],
+            "no gain from zeros was shown on onnxruntime 1.31.1; a larger max",
+        ),
         ([zeros_level(0.8), zeros_level(1.0)], "no gain from zeros was shown on onnxruntime"),
         ([zeros_level(1.0), zeros_level(1.5)], None),
         ([zeros_level(1.0, share=0.0)], None),

@@ -1,4 +1,7 @@
-"""The graph of a case as a picture: its kernels, coloured by their times or, without, by MACs."""
+"""The graph of a case as a picture: its kernels, coloured by their times or, without, by MACs.
+
+A page draws it for every case, and an SVG file for the first that knows it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,27 @@ from collections.abc import Mapping, Sequence
 from pytest_modelperf.profiler.fusion import is_layout
 from pytest_modelperf.profiler.kernel_graph import kernels_of_case
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile
+from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.picture.records import Box, Picture
+from pytest_modelperf.report.picture.svg import render_svg
 
 _NS_PER_MS = 1e6
 UNKNOWN_EDGES = "How the kernels of this case are connected is not known: it was kept without that."
 
 # A row of layers by its layer, or by its kind and the operator of its kernels.
 RowKey = int | tuple[RowKind, str]
+
+
+def render_profile_svg(profile: Profile) -> str:
+    """The picture; if no case has one, the reason of the first in its place."""
+    pictures = [(case, case_picture(case)) for case in profile.cases]
+    case, picture = next((each for each in pictures if each[1].boxes), pictures[0])
+    facts = [case.case.id]
+    if case.measured is not None:
+        facts.append(f"median {case.measured.latency.median_ns / _NS_PER_MS:.4g} ms")
+        facts.append(engine_name(case.measured.engine))
+    return render_svg(picture, profile.model.name, ", ".join(facts))
 
 
 def case_picture(case: CaseProfile) -> Picture:
