@@ -330,6 +330,23 @@ def svg_option(command: Command) -> Command:
     return _output_option("svg", "Write the graph of the kernels as an SVG picture")(command)
 
 
+def folder_options(default: str) -> Option:
+    """The place of a folder that a command writes, and whether one that exists may be replaced."""
+    return lambda command: with_options(
+        command,
+        click.option(
+            "-o",
+            "--output",
+            metavar="PLACE",
+            help="The folder to write, or an archive whose name ends in .zip.  "
+            f"[default: {default}]",
+        ),
+        click.option(
+            "--force", is_flag=True, help="Replace the files of a folder or archive that exists."
+        ),
+    )
+
+
 def _output_option(kind: str, of_file: str) -> Option:
     return click.option(f"--{kind}", f"{kind}_file", metavar="F", help=f"{of_file}; - for stdout.")
 

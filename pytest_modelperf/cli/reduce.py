@@ -14,6 +14,7 @@ import click
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
+    folder_options,
     is_given,
     json_option,
     load_extensions,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.reducing.records import Reduction
 
+# Where a reduced pair is written if no other place is named.
+_FOLDER = "reduced"
 _WORSE = 1
 _UPGRADE_SECONDS = 300.0
 
@@ -43,15 +46,7 @@ _UPGRADE_SECONDS = 300.0
 @click.command(short_help="Reduce a slowdown to the kernels that show it.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="[B]", type=click.Path(), required=False)
-@click.option(
-    "--output",
-    "-o",
-    metavar="PLACE",
-    default="reduced",
-    show_default=True,
-    help="The folder to write, or an archive whose name ends in .zip.",
-)
-@click.option("--force", is_flag=True, help="Replace the files of a folder or archive that exists.")
+@folder_options(_FOLDER)
 @click.option(
     "--anonymous", is_flag=True, help="Number tensors and nodes, so that no name is left."
 )
@@ -81,7 +76,7 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     *,
     before: str,
     after: str | None,
-    output: str,
+    output: str | None,
     force: bool,
     anonymous: bool,
     tolerance: str,
@@ -111,7 +106,8 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.reducing.bundle import deliver
     from pytest_modelperf.reducing.by_duet import ReduceRequest, require_one_size, run_reduce
 
-    check_folder(output, may_replace=force)
+    target = output or _FOLDER
+    check_folder(target, may_replace=force)
     share = read_share(tolerance, "--tolerance")
     extensions, request = load_extensions(plugins), request_of(cases)
     require_one_size(request)
@@ -132,9 +128,9 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
         is_anonymous=anonymous,
     )
     with shown_progress() as progress:
-        put = partial(deliver, target=output, machine=describe_machine())
+        put = partial(deliver, target=target, machine=describe_machine())
         result = (run or run_reduce)(asked, put, progress)
-    _show(result, outputs, output, is_shown=is_shown)
+    _show(result, outputs, target, is_shown=is_shown)
 
 
 def _seconds(setup_a: Setup, setup_b: Setup) -> float:

@@ -13,6 +13,7 @@ import click
 
 from pytest_modelperf.cli.options import (
     OutputOptions,
+    folder_options,
     json_option,
     load_extensions,
     model_setup,
@@ -35,17 +36,12 @@ _UNLIKE, _UNDECIDED = 1, 3
 
 @click.command(short_help="Share a model without its weights.")
 @click.argument("model", type=click.Path())
-@click.option(
-    "--output",
-    metavar="F",
-    help="The folder to write, or an archive that ends in .zip.  [default: MODEL-shared]",
-)
+@folder_options("MODEL-shared")
 @click.option(
     "--anonymous",
     is_flag=True,
     help="Replace the names of the model, its tensors, nodes, dimensions and functions.",
 )
-@click.option("--force", is_flag=True, help="Write into a folder, or over an archive, of before.")
 @setting_option(BATCH_SIZE, metavar="N", help="batch size")
 @setting_option(CORES, metavar="N", help="core count")
 @one_size_options
