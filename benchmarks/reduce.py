@@ -43,6 +43,8 @@ MAX_SECONDS = 60.0
 # A model counts for the time that a reduction may take up to this latency.
 MOST_MS, MOST_SECONDS = 40.0, 60.0
 MOST_BYTES = 100_000
+# The kernels into which ONNX Runtime fuses a product with its bias or its scales.
+_FUSED = {"MatMul": ("Gemm",), "MatMulInteger": ("DynamicQuantizeMatMul",)}
 _ROOT = Path(__file__).resolve().parent.parent
 _RATIO = re.compile(r"ratio ([\d.]+)")
 
@@ -136,7 +138,9 @@ def read_reduction(  # noqa: PLR0913, PLR0917  # what was planted, and what was 
     whole, written = told["whole"], told["written"]
     kept = [unit for unit in told["units"] if unit["kept"]]
     operators = {op for unit in kept for op in (*unit["before"], *unit["after"])}
-    # The engine may have fused a planted operator into another, whose name begins or ends with it.
+    # The engine may have fused a planted operator into another, whose name begins or ends with it,
+    # or has the product in it.
+    words |= {name for word in words for name in _FUSED.get(word, ())}
     names_it = any(word in op for word in words for op in operators)
     is_slower = told["verdict"] == "regressed"
     return Reduced(

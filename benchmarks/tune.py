@@ -1,21 +1,26 @@
 """How often `modelperf tune` is right: about options that do nothing, and about planted bad ones.
 
-    python benchmarks/tune.py [--nothing 100] [--planted 20] [--seconds 20] [--cores 2]
+    python benchmarks/tune.py                           160 tunings, an hour and a half
+    python benchmarks/tune.py --nothing 8 --planted 3   a few
+    python benchmarks/tune.py --folder f                keep what is found, and go on from it
 
 The model is the chain of convolutions of `upgrade.py`. Options that do nothing are entries of the
 configuration that ONNX Runtime does not know, which it ignores: none of them may be called better.
-A planted option makes the baseline slower, and the winner has to set it otherwise.
+A planted option makes the baseline slower, and the winner has to set it otherwise: it is one of
+some fifteen sets that share the time, of which `modelperf tune` takes 120 s unless it is told.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import results
+from kept_rows import keep_row, read_rows
 from results import Expectation, Result, Start, conclude, markdown
 from upgrade import write_chain
 
@@ -32,6 +37,8 @@ PLANTED: Mapping[str, Mapping[str, str]] = {
     "no spinning": {"session.intra_op.allow_spinning": "0"},
 }
 _AA = "options that do nothing"
+ARMS: Mapping[str, Mapping[str, str]] = {_AA: {}, **PLANTED}
+_ROWS = "tunings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,16 @@ class Tuned:
     is_right: bool
 
 
-def tune_often(model: str, arguments: Mapping[str, int], seconds: float) -> Iterator[Tuned]:
-    for _ in range(arguments["nothing"]):
-        yield tune_once(model, _AA, {}, arguments["cores"], seconds)
-    for arm, options in PLANTED.items():
-        for _ in range(arguments["planted"]):
-            yield tune_once(model, arm, options, arguments["cores"], seconds)
+def tune_often(model: Path, asked: argparse.Namespace, folder: Path) -> None:
+    """Adds the tunings that a folder lacks to those that it has."""
+    for arm, options in ARMS.items():
+        known = sum(row["arm"] == arm for row in read_rows(folder, _ROWS))
+        count = asked.planted if options else asked.nothing
+        seconds = asked.planted_seconds if options else asked.seconds
+        for _ in range(known, count):
+            found = tune_once(str(model), arm, options, asked.cores, seconds)
+            keep_row(folder, _ROWS, asdict(found))
+            print(f"{arm}: {found.winner}, {found.speedup}, {found.seconds:.0f} s", flush=True)
 
 
 def tune_once(
@@ -114,28 +125,33 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 
 def _arms(result: Result) -> dict[str, list[Tuned]]:
     found: dict[str, list[Tuned]] = {}
-    for row in result.rows["tunings"]:
+    for row in result.rows[_ROWS]:
         found.setdefault(row["arm"], []).append(Tuned(**row))
     return found
 
 
 def main() -> int:
+    asked = _options()
+    start = Start.now("tune")
+    with tempfile.TemporaryDirectory() as name:
+        model = Path(name, "chain.onnx")
+        write_chain(model)
+        folder = (asked.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        tune_often(model, asked, folder)
+        rows = read_rows(folder, _ROWS)
+    return conclude(start.finish({_ROWS: rows}), tables, expectations, asked.json)
+
+
+def _options() -> argparse.Namespace:
     parser = results.parser(__doc__)
     parser.add_argument("--nothing", type=int, default=100, help="tunings of options without use")
     parser.add_argument("--planted", type=int, default=20, help="tunings of each planted option")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each tuning")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a tuning without use")
+    parser.add_argument("--planted-seconds", type=float, default=60.0, help="of each other")
     parser.add_argument("--cores", type=int, default=2)
-    arguments = parser.parse_args()
-    start = Start.now("tune")
-    counts = {name: getattr(arguments, name) for name in ("nothing", "planted", "cores")}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "chain.onnx")
-        write_chain(path)
-        rows = []
-        for each in tune_often(str(path), counts, arguments.seconds):
-            print(f"{each.arm}: {each.winner}, {each.speedup}, {each.seconds:.0f} s", flush=True)
-            rows.append(asdict(each))
-    return conclude(start.finish({"tunings": rows}), tables, expectations, arguments.json)
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
