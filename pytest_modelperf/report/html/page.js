@@ -15,7 +15,7 @@ const modelperf = (() => {
   const sections = [];
   // The parts that are still to be drawn for what is chosen.
   let waiting = new Set();
-  // Whether all is unpacked that these need.
+  // Whether everything that these parts need is unpacked.
   let isUnpacked = false;
   let library = null;
   // Why parts are not there, where a reader would miss them.
@@ -220,7 +220,7 @@ const modelperf = (() => {
     try {
       await Promise.all([library, unpackCase(view)]);
     } catch (error) {
-      return cannotUnpack(error);
+      return parts === waiting ? cannotUnpack(error) : undefined;
     }
     if (parts !== waiting) return undefined;
     isUnpacked = true;
@@ -247,7 +247,7 @@ const modelperf = (() => {
     });
   }
 
-  // Draws those parts again that need not wait for their turn.
+  // Draws the parts again whose turn is not still to come.
   function redraw() {
     for (const item of sections) if (!waiting.has(item)) drawSection(item, "redraw");
     finish();
@@ -432,8 +432,8 @@ const modelperf = (() => {
     return new Response(stream).text();
   }
 
-  // A page without charts of Plotly does not have it. As a file of its own it is compiled beside
-  // what the page does meanwhile.
+  // A page without charts of Plotly has no library. The browser compiles a file of its own while the
+  // page does other things.
   async function loadLibrary() {
     if (!document.getElementById("plotly")) return;
     const file = new Blob([await unpack("plotly")], { type: "text/javascript" });
