@@ -149,7 +149,7 @@ def expectations(result: Result) -> Sequence[Expectation]:
 
 
 def _by_cases(result: Result) -> list[list[results.Row]]:
-    """What was opened, the smallest page first."""
+    """The rows of each page, those of the smallest page first."""
     rows = result.rows["opened"]
     counts = sorted({row["cases"] for row in rows})
     return [[row for row in rows if row["cases"] == count] for count in counts]

@@ -36,8 +36,9 @@ _EXACT = 2**53
 _NORMAL_RANGE = 2.0
 # A float of this size or more hides an element from a softmax.
 _FILLER = 1e4
-# So many floats that sizes are computed from are kept: the scales of the axes of an image.
-FEW = 16
+# So many integers of an input are kept, and so many floats of a model that sizes are computed from:
+# the scales of the axes of an image.
+FEW_NUMBERS = 16
 
 
 def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what it is
@@ -64,7 +65,7 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
         )
     codes = codes_of(array, number)
     numbers = DrawnNumbers(type=dtype, stream=stream, count=array.size)
-    is_short = array.dtype.kind in "iub" and array.size <= FEW
+    is_short = array.dtype.kind in "iub" and array.size <= FEW_NUMBERS
     if not array.size:
         numbers = replace(numbers, codes=(0,))
     elif is_short or array.size == 1:
@@ -76,7 +77,7 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
 
 
 def note_for_program(note: Note, number: NumberType, count: int, stream: int) -> DrawnNumbers:
-    """The note for the program, of a note for a twin."""
+    """The note for the program, made of the note for a twin."""
     note = without_values(note, number)
     width = max(number.bits, 8) // 8
     packed = count if number.bits >= 8 else -(-count * number.bits // 8)

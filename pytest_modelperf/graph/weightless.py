@@ -4,7 +4,8 @@
     write_weightless(shared, folder, "model.onnx")
 
 `shared.proto` runs once the weights stand in the file that it names. `weightless_program` draws
-them from `shared.weights`, and needs numpy only; `run_plan` puts both into a folder.
+them from `shared.weights`, and needs numpy only. `run_plan` writes that program, and what it reads,
+into a folder.
 
 A twin keeps small weights, because it stays with the people who have the model. Here none stays: a
 model is shared with everybody. What stays are single numbers, small integers, which are shapes and
@@ -25,7 +26,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.drawing import Drawer
-from pytest_modelperf.graph.drawn_numbers import FEW, note_for_program, without_values
+from pytest_modelperf.graph.drawn_numbers import FEW_NUMBERS, note_for_program, without_values
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
 from pytest_modelperf.graph.run_plan import WEIGHTS_FILE, DrawnNumbers, write_bytes
 from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes
@@ -131,7 +132,7 @@ def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_deciding: bool) -> int:
     """The bytes up to which a tensor stays as it is."""
     tensor = stored.tensor
     elements = math.prod(tensor.dims)
-    if elements <= 1 or (is_deciding and elements <= FEW):
+    if elements <= 1 or (is_deciding and elements <= FEW_NUMBERS):
         return stored_bytes(tensor)
     is_bias = bool(uses) and uses <= _BIASES
     is_kept = tensor.data_type in _INTEGERS and not is_bias

@@ -30,8 +30,8 @@ class Drawing(Struct, frozen=True):
 class Drawings(Struct, frozen=True):
     """The parts of a page, and the files that draw them: each may use what those before define.
 
-    A page without charts of plotly is smaller and opens sooner. `of_case` are the keys of what they
-    read of the chosen case alone: that of other cases stays packed.
+    A page without charts of plotly is smaller and opens sooner. `of_case` has the keys that they
+    read of the chosen case alone: these stay packed for other cases.
     """
 
     parts: tuple[Drawing, ...] = ()

@@ -1,8 +1,8 @@
 """Renders data and overview as one HTML file that needs no other file and no network.
 
 plotly and the data are packed (gzip, base64). This shrinks a page to a third, and keeps the names
-of a model out of the markup. What is read of a case only while it is chosen is packed case by case,
-so that a page of hundreds of cases opens as soon as one of a few.
+of a model out of the markup. The layers of a case are read only while that case is chosen. They are
+packed case by case, so that a browser need not unpack hundreds of cases to show one.
 """
 
 from __future__ import annotations
