@@ -4,7 +4,8 @@
 (() => {
   "use strict";
 
-  const { chartText, colors, el, isKnown, plot } = modelperf;
+  const { colors, el, isKnown } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { short } = modelperf.sides;
   const ANSWERS = [
     ["good", "circle", "good"], ["bad", "diamond", "bad"],

@@ -36,7 +36,9 @@ modelperf.figures = (() => {
   // Of a time that nobody knows how sure it is, nothing is said.
   const halfWidthText = (value) => (isKnown(value) ? shareText(value) : "");
   const ratioText = (value) => (isKnown(value) ? `${value.toFixed(3)}x` : UNKNOWN);
-  const wholeText = (value) => (isKnown(value) ? value.toLocaleString("en") : UNKNOWN);
+  // Made once: to make it takes longer than to use it.
+  const whole = new Intl.NumberFormat("en");
+  const wholeText = (value) => (isKnown(value) ? whole.format(value) : UNKNOWN);
 
   // As in the tables of a terminal: `97.49 MiB`, `512 B`.
   function bytesText(value) {

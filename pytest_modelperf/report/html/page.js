@@ -6,7 +6,7 @@
 // The page must have: <script type="application/gzip"> with the ids "data" and, for charts, "plotly", and
 // one for each case with what only the chosen case needs, a <div id="controls"> for the pickers, a
 // <p id="status"> for what goes wrong, and for each part a <section id="..." class="interactive"> with
-// a heading and a <div class="body">. While the page is being drawn, its root has no data-state.
+// a heading and a <div class="body">. While the parts are being drawn, its root has no data-state.
 const modelperf = (() => {
   const UNKNOWN = "–";
   const COLORS = ["a", "b", "text", "muted", "grid", "background", "good", "bad"];
@@ -17,7 +17,6 @@ const modelperf = (() => {
   let waiting = new Set();
   // Whether everything that these parts need is unpacked.
   let isUnpacked = false;
-  let library = null;
   // Why parts are not there, where a reader would miss them.
   const absent = new Map();
   // What is chosen of a model, and means nothing to another one.
@@ -217,21 +216,21 @@ const modelperf = (() => {
     waiting = parts;
     isUnpacked = false;
     delete page.dataset.state;
+    document.getElementById("status").textContent = "";
     try {
-      await Promise.all([library, unpackCase(view)]);
+      await unpackCase(view);
     } catch (error) {
       return parts === waiting ? cannotUnpack(error) : undefined;
     }
     if (parts !== waiting) return undefined;
     isUnpacked = true;
-    document.getElementById("status").textContent = "";
     for (const item of parts) {
       drawSection(item, "draw");
       await otherTasks();
       if (parts !== waiting) return undefined;
     }
     finish();
-    page.dataset.state = "ready";
+    page.dataset.state ??= "ready";
     return undefined;
   }
 
@@ -356,73 +355,6 @@ const modelperf = (() => {
     }
   }
 
-  // Plotly itself follows the width too late for paper.
-  const widths = new ResizeObserver((entries) => {
-    for (const { target } of entries) {
-      const width = target.clientWidth;
-      if (width && target.layout && target.layout.width !== width) {
-        Plotly.relayout(target, { width }).then(() => skipButtons(target));
-      }
-    }
-  });
-
-  // The buttons of a chart are for a mouse alone: Tab would stop at ten of them for each chart.
-  function skipButtons(div) {
-    for (const button of div.querySelectorAll(".modebar-btn")) button.tabIndex = -1;
-    return div;
-  }
-
-  // Draws or updates a chart in the colours of the theme and the width of its place.
-  function plot(div, traces, layout = {}, config = {}) {
-    const isTouched = matchMedia("(pointer: coarse)").matches;
-    widths.observe(div);
-    return Plotly.react(div, traces, { width: div.clientWidth, ...themed(layout, isTouched) }, {
-      displaylogo: false,
-      // A page sends nothing anywhere; without these options Plotly shows a button that would.
-      showSendToCloud: false,
-      plotlyServerURL: "",
-      displayModeBar: isTouched ? false : "hover",
-      modeBarButtonsToRemove: ["lasso2d", "select2d"],
-      ...config,
-    }).then(skipButtons);
-  }
-
-  function themed(layout, isTouched) {
-    const { text, muted, grid, background } = colors();
-    const axis = {
-      gridcolor: grid, linecolor: grid, zerolinecolor: grid, automargin: true,
-      tickfont: { color: muted }, title: { font: { color: muted } },
-    };
-    const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
-    return {
-      height: 360,
-      margin: { l: 56, r: 16, t: 32, b: 48 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: text },
-      hoverlabel: {
-        bgcolor: background, bordercolor: muted, align: "left", font: { color: text, size: 13 },
-      },
-      legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom" },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: text },
-      // A finger that moves over a chart scrolls the page.
-      dragmode: isTouched ? false : "zoom",
-      ...layout,
-      ...Object.fromEntries(
-        ["xaxis", "yaxis", ...axes].map((key) => [key, withAxis(axis, layout[key])])),
-    };
-  }
-
-  function withAxis(defaults, axis = {}) {
-    const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
-    return { ...defaults, ...axis, title: { ...defaults.title, ...title } };
-  }
-
-  // Plotly reads the texts of a chart as markup: this returns markup that shows `text`.
-  function chartText(text) {
-    return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  }
-
   async function unpack(id) {
     const packed = document.getElementById(id).textContent;
     const text = atob(packed.trim());
@@ -430,18 +362,6 @@ const modelperf = (() => {
     for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
-  }
-
-  // A page without charts of Plotly has no library. The browser compiles a file of its own while the
-  // page does other things.
-  async function loadLibrary() {
-    if (!document.getElementById("plotly")) return;
-    const file = new Blob([await unpack("plotly")], { type: "text/javascript" });
-    const src = URL.createObjectURL(file);
-    await new Promise((onload, onerror) => {
-      document.head.append(Object.assign(el("script"), { src, onload, onerror }));
-    });
-    URL.revokeObjectURL(src);
   }
 
   // Adds to the chosen case what is packed for it alone.
@@ -458,7 +378,6 @@ const modelperf = (() => {
       return fail("This browser is too old to unpack the charts and the layers: any of 2023 can.");
     }
     try {
-      library = loadLibrary();
       view.data = JSON.parse(await unpack("data"));
     } catch (error) {
       return cannotUnpack(error);
@@ -509,13 +428,14 @@ const modelperf = (() => {
     }
     redraw();
     if (isUnpacked) for (const item of waiting) drawSection(item, "draw");
+    if (isOn) tell("paper");
   }
 
   addEventListener("DOMContentLoaded", start);
 
   return {
     section, drawSections, say, hide, el, picker, refill, toggle, chosen, choose, chooseCase, caseOf,
-    plot, colors, chartText, isKnown, UNKNOWN,
+    colors, isKnown, unpack, cannotUnpack, UNKNOWN,
     format: { ms: number, number, count, percent, interval },
   };
 })();

@@ -2,7 +2,8 @@
 modelperf.sides = (() => {
   "use strict";
 
-  const { chartText, colors, el, format } = modelperf;
+  const { colors, el, format } = modelperf;
+  const { chartText } = modelperf.charts;
   // The two sides differ without colour too.
   const SYMBOLS = ["circle", "diamond"];
   const DASHES = ["solid", "dot"];

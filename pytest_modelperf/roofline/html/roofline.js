@@ -3,7 +3,8 @@
 (() => {
   "use strict";
 
-  const { chartText, colors, el, format, hide, plot } = modelperf;
+  const { colors, el, format, hide } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { decimalsFor, isKnown, msText, shareText, sum, timeText } = modelperf.figures;
   const { kindColor, kindMark, kindOf, legend } = modelperf.kinds;
   const { nameText, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;
@@ -165,12 +166,10 @@
       hovermode: "closest",
       xaxis: { type: "log", title: "MACs for each byte moved", dtick: 1, exponentformat: "power" },
       yaxis: { type: "log", title: "GMAC/s", dtick: 1, exponentformat: "power" },
-    });
-    chart.removeAllListeners("plotly_click");
-    chart.on("plotly_click", ({ points: [{ customdata }] }) => {
+    }, { onClick: ([{ customdata }]) => {
       const layer = rows[customdata]?.layer;
       if (layer) modelperf.kernels.open(layer);
-    });
+    } });
   }
 
   let repaint = () => {};

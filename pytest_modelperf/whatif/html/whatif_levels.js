@@ -2,7 +2,8 @@
 modelperf.whatifLevels = (() => {
   "use strict";
 
-  const { UNKNOWN, chartText, chosen, colors, el, isKnown, plot } = modelperf;
+  const { UNKNOWN, chosen, colors, el, isKnown } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { known, msText, shareText, sum } = modelperf.figures;
   const { errorBars, short } = modelperf.sides;
   const { numberCell } = modelperf.tables;

@@ -2,7 +2,8 @@
 modelperf.whatifTypes = (() => {
   "use strict";
 
-  const { chartText, el, isKnown, plot } = modelperf;
+  const { el, isKnown } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { decimalsFor, known, largest, timeText, wholeText } = modelperf.figures;
   const { short } = modelperf.sides;
   const { nameText, note, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;

@@ -10,7 +10,15 @@ import pytest
 
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.report.html.render import pack
-from tests.report.pages.browser import OpenPage, barred_tab, browser, folder, open_page, tab
+from tests.report.pages.browser import (
+    OpenPage,
+    barred_tab,
+    browser,
+    folder,
+    open_page,
+    show_charts,
+    tab,
+)
 from tests.report.pages.sample_data import Data
 
 if TYPE_CHECKING:
@@ -52,6 +60,7 @@ def without_charts(html: str) -> str:
 
 def chart_of(page: Page, part: str) -> dict[str, Any]:
     """The data and layout that the chart of a part was given."""
+    show_charts(page)
     found: dict[str, Any] = page.evaluate(
         "part => { const {data, layout} = document.querySelector(`#${part} .plot`);"
         " return {data, layout}; }",

@@ -286,7 +286,7 @@ def test_a_percentile_that_is_not_known_has_no_bar_and_is_named(open_data: OpenD
     for trace, latency in zip(_traces(page, "time"), case["latency"], strict=True):
         known = [p["ms"] for p in latency["percentiles"] if p["ms"] is not None]
         assert trace["y"] == pytest.approx(known)
-    ticks = page.evaluate("document.querySelector('#time .plot').layout.xaxis.ticktext")
+    ticks = chart_of(page, "time")["layout"]["xaxis"]["ticktext"]
     assert ticks == ["p50", "p90", "p95", "p97", "p99"]
     note = page.locator("#time .hint").inner_text()
     assert "A: resnet50: p99, p99.9 need more than the 240 samples" in note
@@ -340,6 +340,47 @@ def test_a_case_that_cannot_be_unpacked_is_said_to_be_cut_short(tab: Page, folde
     pick(tab, "Case", "b8-c2")
     assert tab.locator("html").get_attribute("data-state") == "failed"
     assert "cut short" in tab.locator("#status").inner_text()
+
+
+@pytest.fixture
+def scrolled_tab(tab: Page, folder: Path) -> Page:
+    """A page in a low window, with the charts in sight alone."""
+    path = folder / "scrolled.html"
+    path.write_text(without_charts(render_case_page(PAGES["comparison"])), encoding="utf-8")
+    tab.set_viewport_size({"width": 1200, "height": 400})
+    tab.goto(path.as_uri())
+    tab.wait_for_function("document.documentElement.dataset.state")
+    return tab
+
+
+def test_a_chart_is_drawn_when_it_is_scrolled_to(scrolled_tab: Page) -> None:
+    chart = scrolled_tab.locator("#depth .plot")
+    assert chart.evaluate("chart => chart.layout === undefined")
+    # What is below it stays where it is.
+    assert chart.bounding_box()["height"] == 340  # type: ignore[index]  # it is there
+    chart.scroll_into_view_if_needed()
+    scrolled_tab.wait_for_function("document.querySelector('#depth .plot').layout")
+
+
+def test_on_paper_are_the_charts_that_nobody_scrolled_to(scrolled_tab: Page) -> None:
+    scrolled_tab.evaluate("modelperf.charts.load()")
+    scrolled_tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    drawn = "[...document.querySelectorAll('.plot')].map(chart => Boolean(chart.layout))"
+    assert set(scrolled_tab.evaluate(drawn)) == {True}
+    scrolled_tab.evaluate("dispatchEvent(new Event('afterprint'))")
+
+
+def test_charts_that_cannot_be_unpacked_are_said_to_be_cut_short(tab: Page, folder: Path) -> None:
+    whole = without_charts(render_case_page(PAGES["comparison"]))
+    path = folder / "cut.html"
+    path.write_text(re.sub(r'(id="plotly">).*?<', r"\1H4sIAAAA<", whole), encoding="utf-8")
+    tab.goto(path.as_uri())
+    tab.wait_for_function("document.documentElement.dataset.state === 'failed'")
+    assert "cut short" in tab.locator("#status").inner_text()
+    assert tab.locator("#kernels tbody tr").count() > 0
+    pick(tab, "Case", "b8-c2")
+    tab.locator("#depth .plot").scroll_into_view_if_needed()
+    tab.get_by_text("This chart could not be drawn.").first.wait_for()
 
 
 def test_of_many_cases_a_few_are_named_below_the_bars(open_data: OpenData) -> None:
@@ -487,7 +528,7 @@ def test_a_long_error_bar_leaves_half_of_the_axis_to_the_values(
     percentiles[0]["high"] = times * longest
     page = open_data(data, draws=False)
     page.get_by_role("button", name="Latency").click()
-    axis = page.evaluate("document.querySelector('#time .plot').layout.yaxis.range")
+    axis = chart_of(page, "time")["layout"]["yaxis"]["range"]
     assert axis == pytest.approx([0, 1.05 * most * longest])
 
 
@@ -559,9 +600,7 @@ def _record(point: Data) -> SweepPoint:
 
 
 def _traces(page: Page, section: str, symbol: str | None = None) -> Sequence[Data]:
-    found: list[Data] = page.evaluate(
-        "id => JSON.parse(JSON.stringify(document.querySelector(`#${id} .plot`).data))", section
-    )
+    found: list[Data] = chart_of(page, section)["data"]
     return [t for t in found if symbol is None or t.get("marker", {}).get("symbol") == symbol]
 
 
@@ -624,7 +663,7 @@ def _background(page: Page) -> str:
 
 def _ink(page: Page) -> str:
     """The colour of the texts of a chart."""
-    colour: str = page.evaluate("document.querySelector('#time .plot').layout.font.color")
+    colour: str = chart_of(page, "time")["layout"]["font"]["color"]
     return colour
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.report.pages import sample_data
 from tests.report.pages.browser import pick, reload
-from tests.report.pages.conftest import OpenData
+from tests.report.pages.conftest import OpenData, chart_of
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data, fused_layer
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ READ_ROWS = """
   return [...found].sort((one, other) => one[0] - other[0]).map(([, depth]) => depth);
 }
 """
-CHART = "selector => document.querySelector(selector).data"
 
 
 def mixed() -> Data:
@@ -156,7 +155,7 @@ def shown_types(page: Page) -> list[str | None]:
 
 def chart(page: Page, section: str) -> list[Any]:
     """What Plotly was given to draw."""
-    traces: list[Any] = page.evaluate(CHART, f"#{section} .plot")
+    traces: list[Any] = chart_of(page, section)["data"]
     return traces
 
 
@@ -694,8 +693,7 @@ def test_depth_can_be_a_share_logarithmic_and_lines(open_data: OpenData) -> None
     after = chart(page, "depth")[1]
     assert after["y"] == pytest.approx([ms / total for ms in before["y"]])
     depth.get_by_role("button", name="log").click()
-    read_axis = "document.querySelector('#depth .plot').layout.yaxis.type"
-    assert page.evaluate(read_axis) == "log"
+    assert chart_of(page, "depth")["layout"]["yaxis"]["type"] == "log"
     depth.get_by_role("button", name="lines").click()
     assert [trace["type"] for trace in chart(page, "depth")] == ["scatter"] * 4
 

@@ -12,7 +12,7 @@ from pytest_modelperf.profiles.records import NamedProfile
 from pytest_modelperf.roofline.page import roofline_addition
 from pytest_modelperf.roofline.records import Roofline, place_layers, theoretical_roofs
 from tests.report.pages.browser import OpenPage
-from tests.report.pages.conftest import assert_fits, without_charts
+from tests.report.pages.conftest import assert_fits, chart_of, without_charts
 from tests.support.peaks import make_peaks
 from tests.support.profiles import measured_classifier, static_classifier
 
@@ -33,7 +33,7 @@ def page(open_page: OpenPage, roofline: Roofline) -> Page:
 
 
 def traces(page: Page) -> list[Any]:
-    found: list[Any] = page.evaluate("document.querySelector('#roofline .plot').data")
+    found: list[Any] = chart_of(page, "roofline")["data"]
     return found
 
 

@@ -3,7 +3,8 @@
 (() => {
   "use strict";
 
-  const { colors, el, format, hide, isKnown, plot } = modelperf;
+  const { colors, el, format, hide, isKnown } = modelperf;
+  const { plot } = modelperf.charts;
   const { look } = modelperf.sides;
   const PERCENT = 100;
   const percentText = (share) => `${(PERCENT * share).toFixed(1)} %`;

@@ -2,8 +2,8 @@
 (() => {
   "use strict";
 
-  const { UNKNOWN, chartText, choose, chooseCase, colors, drawSections, el, format, picker, plot } =
-    modelperf;
+  const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { axisEnd, errorBars, figure, look, short, table, title } = modelperf.sides;
   const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, shownPoints, threshold, without } =
     modelperf.points;
@@ -29,6 +29,7 @@
       "Latency and throughput of every configuration; the same figures are in the table below." });
     const parts = {
       chart,
+      onClick: ([{ customdata }]) => customdata && choosePoint(view, customdata),
       choice: el("div", { class: "toolbar" }),
       spots: el("div", { class: "spots", "aria-live": "polite" }),
       pair: el("div"),
@@ -41,9 +42,6 @@
       isSweep(model) ? configurations(model) : "",
       el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model));
     update();
-    chart.on("plotly_click", ({ points: [clicked] }) => {
-      if (clicked.customdata) choosePoint(view, clicked.customdata);
-    });
   }
 
   function pointsChanged() {
@@ -55,7 +53,7 @@
     const limit = threshold(model);
     const both = pair(model);
     const shown = shownPoints(model);
-    drawChart(parts.chart, { ...model, points: shown }, limit, both);
+    drawChart(parts, { ...model, points: shown }, limit, both);
     const spots = shown.map((points) => findSweetSpot(points, limit));
     parts.spots.replaceChildren(...spots.map((spot, side) =>
       el("p", { text: describeSpot(spot, model.sides[side], limit) })));
@@ -141,7 +139,7 @@
     return `${click} A star is a sweet spot; lines join what differs in ${what} only.`;
   }
 
-  function drawChart(chart, model, limit, both) {
+  function drawChart({ chart, onClick }, model, limit, both) {
     const sides = model.points.flatMap((points, side) => [
       lineTrace(points, side), pointTrace(points, side, model.sides[side])]);
     const spots = model.points.map((points, side) =>
@@ -150,7 +148,7 @@
     const flags = [...flag(both.a, "A"), ...flag(both.b, "B")];
     const traces = [...sides, ...spots, endTrace(both.a, 0), endTrace(both.b, last)];
     // Two quick clicks are a double click to Plotly, which must not change the scale.
-    plot(chart, traces, layout(model, limit, flags), { doubleClick: "reset" });
+    plot(chart, traces, layout(model, limit, flags), { onClick, doubleClick: "reset" });
   }
 
   function lineTrace(points, side) {

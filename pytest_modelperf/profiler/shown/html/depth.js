@@ -2,7 +2,8 @@
 (() => {
   "use strict";
 
-  const { chartText, el } = modelperf;
+  const { el } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { barMarker, hasTwo, sideIndexes, sideLabel } = modelperf.sides;
   const { decimalsFor, isKnown, known, largest, shareText, sum, timeText } = modelperf.figures;
   const { sortedBy } = modelperf.tables;
@@ -45,14 +46,14 @@
       this.repaint();
     }
 
-    async repaint() {
+    repaint() {
       const sides = sideIndexes(this.#view);
       const traces = [
         ...sides.map((side) => this.#trace(side)),
         ...sides.map((side) => this.#hiddenTrace(side)).filter(({ x }) => x.length > 0),
       ];
       const isApart = this.#isApart();
-      await modelperf.plot(this.#plot, traces, {
+      plot(this.#plot, traces, {
         height: isApart ? 440 : 340,
         barmode: "group",
         bargap: 0.15,
@@ -67,9 +68,7 @@
         ...(isApart ? { yaxis2: this.#axis({ domain: [0, 0.47], matches: "y" }) } : {}),
         showlegend: traces.length > 1,
         legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
-      });
-      this.#plot.removeAllListeners("plotly_click");
-      this.#plot.on("plotly_click", ({ points }) => this.#open(points[0]));
+      }, { onClick: ([point]) => this.#open(point) });
     }
 
     #isApart() {

@@ -2,7 +2,8 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, plot } = modelperf;
+  const { el, format, hide } = modelperf;
+  const { plot } = modelperf.charts;
   const { look, short, title } = modelperf.sides;
   const { isSweep, sidesOfPair } = modelperf.points;
   const LEGEND = "A box is from the first to the third quartile, with the median; its whiskers " +

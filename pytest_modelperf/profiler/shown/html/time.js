@@ -2,7 +2,8 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, isKnown, plot, toggle } = modelperf;
+  const { el, format, hide, isKnown, toggle } = modelperf;
+  const { plot } = modelperf.charts;
   const { axisEnd, barMarker, errorBars, figure, short, title } = modelperf.sides;
   const { isSweep, sidesOfPair } = modelperf.points;
   const KINDS = [["throughput", "Throughput"], ["latency", "Latency"]];

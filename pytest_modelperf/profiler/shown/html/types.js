@@ -2,7 +2,8 @@
 (() => {
   "use strict";
 
-  const { UNKNOWN, chartText, el, format } = modelperf;
+  const { UNKNOWN, el, format } = modelperf;
+  const { chartText, plot } = modelperf.charts;
   const { barMarker, hasTwo, short, sideIndexes, sideLabel, sideTag } = modelperf.sides;
   const { decimalsFor, isKnown, known, largest, latest, msText } = modelperf.figures;
   const { shareText, sum, timeText, wholeText } = modelperf.figures;
@@ -205,7 +206,7 @@
       // The figures are beside the bars.
       const widest = 1.5 * largest(traces.flatMap(({ x }) => x));
       const lines = order.length * (hasTwo(this.#view) ? 34 : 24);
-      modelperf.plot(this.#chart, traces, {
+      plot(this.#chart, traces, {
         height: lines + 90,
         barmode: "group",
         bargap: 0.3,

@@ -1,0 +1,142 @@
+// The charts of Plotly, which takes a second to load and a moment for each chart: a chart is drawn
+// when it comes near what is seen, and takes only its room until then.
+modelperf.charts = (() => {
+  "use strict";
+
+  const { cannotUnpack, colors, el, unpack } = modelperf;
+  const page = document.documentElement;
+  const HEIGHT = 360;
+  // How far above and below what is seen.
+  const NEAR = "400px 0px";
+  // How each chart is drawn that was never near.
+  const unseen = new WeakMap();
+  let library = null;
+
+  const nearby = new IntersectionObserver((found) => {
+    for (const { target, isIntersecting } of found) {
+      if (isIntersecting) load().then(() => show(target));
+    }
+  }, { rootMargin: NEAR });
+
+  // Plotly itself follows the width too late for paper.
+  const widths = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const width = target.clientWidth;
+      if (width && target.layout && target.layout.width !== width) {
+        Plotly.relayout(target, { width }).then(() => skipButtons(target));
+      }
+    }
+  });
+
+  // The buttons of a chart are for a mouse alone: Tab would stop at ten of them for each chart.
+  function skipButtons(div) {
+    for (const button of div.querySelectorAll(".modebar-btn")) button.tabIndex = -1;
+  }
+
+  // Draws or updates a chart in the colours of the theme and the width of its place, as soon as it is
+  // near. `onClick` is called with the points of a click.
+  function plot(div, traces, layout = {}, options = {}) {
+    const draw = () => drawChart(div, traces, layout, options);
+    if (div.layout) return draw();
+    unseen.set(div, draw);
+    div.style.minHeight = `${layout.height ?? HEIGHT}px`;
+    nearby.observe(div);
+    return undefined;
+  }
+
+  function show(div) {
+    const draw = unseen.get(div);
+    if (!draw) return;
+    unseen.delete(div);
+    nearby.unobserve(div);
+    div.style.minHeight = "";
+    try {
+      draw();
+      widths.observe(div);
+    } catch (error) {
+      console.error(error);
+      div.replaceChildren(el("p", { class: "muted", text: "This chart could not be drawn." }));
+    }
+  }
+
+  // Paper is never scrolled.
+  function showAll() {
+    if (!window.Plotly) return;
+    for (const div of document.querySelectorAll(".plot")) show(div);
+  }
+
+  function drawChart(div, traces, layout, { onClick, ...config }) {
+    const isTouched = matchMedia("(pointer: coarse)").matches;
+    Plotly.react(div, traces, { width: div.clientWidth, ...themed(layout, isTouched) }, {
+      displaylogo: false,
+      // A page sends nothing anywhere; without these options Plotly shows a button that would.
+      showSendToCloud: false,
+      plotlyServerURL: "",
+      displayModeBar: isTouched ? false : "hover",
+      modeBarButtonsToRemove: ["lasso2d", "select2d"],
+      ...config,
+    }).then(skipButtons);
+    div.removeAllListeners("plotly_click");
+    if (onClick) div.on("plotly_click", ({ points }) => onClick(points));
+  }
+
+  function themed(layout, isTouched) {
+    const { text, muted, grid, background } = colors();
+    const axis = {
+      gridcolor: grid, linecolor: grid, zerolinecolor: grid, automargin: true,
+      tickfont: { color: muted }, title: { font: { color: muted } },
+    };
+    const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+    return {
+      height: HEIGHT,
+      margin: { l: 56, r: 16, t: 32, b: 48 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: text },
+      hoverlabel: {
+        bgcolor: background, bordercolor: muted, align: "left", font: { color: text, size: 13 },
+      },
+      legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: text },
+      // A finger that moves over a chart scrolls the page.
+      dragmode: isTouched ? false : "zoom",
+      ...layout,
+      ...Object.fromEntries(
+        ["xaxis", "yaxis", ...axes].map((key) => [key, withAxis(axis, layout[key])])),
+    };
+  }
+
+  function withAxis(defaults, axis = {}) {
+    const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
+    return { ...defaults, ...axis, title: { ...defaults.title, ...title } };
+  }
+
+  // Plotly reads the texts of a chart as markup: this returns markup that shows `text`.
+  function chartText(text) {
+    return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  }
+
+  // Loads Plotly once; a page that is cut short says so.
+  function load() {
+    library ??= loadLibrary().catch(cannotUnpack);
+    return library;
+  }
+
+  // The browser compiles a file of its own while the page does other things.
+  async function loadLibrary() {
+    if (!document.getElementById("plotly")) return;
+    const file = new Blob([await unpack("plotly")], { type: "text/javascript" });
+    const src = URL.createObjectURL(file);
+    await new Promise((onload, onerror) => {
+      document.head.append(Object.assign(el("script"), { src, onload, onerror }));
+    });
+    URL.revokeObjectURL(src);
+  }
+
+  // By the time that a reader has scrolled to a chart, the library is there.
+  const whenIdle = window.requestIdleCallback ?? setTimeout;
+  page.addEventListener("drawn", () => whenIdle(() => load()), { once: true });
+  page.addEventListener("paper", showAll);
+
+  return { chartText, load, plot, showAll };
+})();
