@@ -56,12 +56,24 @@ modelperf.look = (() => {
     return texts;
   }
 
-  addEventListener("DOMContentLoaded", () => {
-    for (const table of document.querySelectorAll("main .scroll > table")) {
+  // A table that a closed case hides is looked after when it is opened.
+  const unseen = new Set();
+
+  function show(tables) {
+    for (const table of tables) {
+      if (!unseen.delete(table)) continue;
       alignFigures(table);
       breakNames(table);
     }
+  }
+
+  addEventListener("DOMContentLoaded", () => {
+    for (const table of document.querySelectorAll("main .scroll > table")) unseen.add(table);
+    show([...unseen].filter((table) => !table.closest("details:not([open])")));
   });
+  // A toggle does not bubble.
+  addEventListener("toggle", ({ target }) => show(target.querySelectorAll("table")), true);
+  document.documentElement.addEventListener("paper", () => show(unseen));
 
   return { alignFigures };
 })();

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.report.html.overview import Overview
+from pytest_modelperf.report.html.overview import CaseSection, Overview
 from pytest_modelperf.report.tables import Column, Table
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import without_charts
@@ -29,14 +29,21 @@ POINT = """
 """
 
 
-def opened(open_page: OpenPage, *cells: str, width: int = 1200) -> Page:
-    table = Table(
+# What is added to each figure of a table.
+PADS = "all => all.map((cell) => cell.style.getPropertyValue('--missing'))"
+
+
+def table_of(*cells: str) -> Table:
+    return Table(
         "",
         (Column("case", is_text=True, is_name=True), Column("figure")),
         tuple((NAME, cell) for cell in cells),
         caption="One note.\nAnother note.",
     )
-    html = render_case_page({"models": []}, Overview(tables=(table,)))
+
+
+def opened(open_page: OpenPage, *cells: str, width: int = 1200) -> Page:
+    html = render_case_page({"models": []}, Overview(tables=(table_of(*cells),)))
     return open_page(without_charts(html), viewport={"width": width, "height": 900})
 
 
@@ -54,10 +61,20 @@ def test_decimal_points_of_a_column_stand_below_one_another(
 
 def test_a_column_of_several_units_is_left_as_it_is(open_page: OpenPage) -> None:
     page = opened(open_page, "6.708 k", "61.3 M")
-    pads = page.locator("#overview td.number").evaluate_all(
-        "all => all.map((cell) => cell.style.getPropertyValue('--missing'))"
+    assert page.locator("#overview td.number").evaluate_all(PADS) == ["", ""]
+
+
+def test_a_table_of_a_closed_case_is_aligned_when_it_is_opened(open_page: OpenPage) -> None:
+    section = CaseSection(
+        name="b1-c1", sentence="1 ms", tables=(table_of("1.25 ms", "9.5 ms"),), is_open=False
     )
-    assert pads == ["", ""]
+    overview = Overview(sections=(section,))
+    page = open_page(without_charts(render_case_page({"models": []}, overview)))
+    figures = page.locator("#overview td.number")
+    assert figures.evaluate_all(PADS) == ["", ""]
+    page.locator("summary").click()
+    page.wait_for_function("document.querySelector('#overview wbr')")
+    assert figures.evaluate_all(PADS) == ["", "1ch"]
 
 
 def test_a_name_breaks_after_what_joins_its_words_alone(open_page: OpenPage) -> None:
