@@ -7,8 +7,9 @@ Two models that differ in an activation are compared once, for real. The page ha
 times, each with another batch size. Both pages are opened in turn, each time in a new tab:
 
 - answers: until the overview stands there and a case can be chosen;
-- drawn: until every chart, table and picture of the case is drawn;
-- processor: the time that the page ran on a processor until then.
+- drawn: until every part of the case is drawn, with the charts that are in sight;
+- processor: the time that the page ran on a processor until then;
+- all charts: until those are drawn, too, to which a reader would have to scroll.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ LIMIT_MS = 600_000.0
 # What a page of the usual form may take.
 MOST_MS = 2_000.0
 CASES = 300
+# Whether the parts are drawn, and of the charts those in sight.
+DRAWN = """() => document.documentElement.dataset.state
+    && [...document.querySelectorAll(".plot")].every((chart) => {
+        const { top, bottom, height } = chart.getBoundingClientRect();
+        return chart.layout || !height || bottom < 0 || top > innerHeight;
+    })"""
+ALL_CHARTS = "modelperf.charts.load().then(modelperf.charts.showAll)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Opened:
     answers_ms: float
     drawn_ms: float
     processor_ms: float
+    all_charts_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +113,12 @@ def open_page(browser: Browser, page: Page) -> Opened:
         tab.goto(page.path.as_uri(), wait_until="commit")
         tab.wait_for_function("document.documentElement?.classList.contains('unpacked')")
         answers = time.monotonic()
-        tab.wait_for_function("document.documentElement.dataset.state")
+        tab.wait_for_function(DRAWN)
         drawn = time.monotonic()
         metrics = tools.send("Performance.getMetrics")["metrics"]
         (seconds,) = (each["value"] for each in metrics if each["name"] == "TaskDuration")
+        tab.evaluate(ALL_CHARTS)
+        all_charts = time.monotonic()
         return Opened(
             cases=page.cases,
             layers=page.layers,
@@ -116,6 +127,7 @@ def open_page(browser: Browser, page: Page) -> Opened:
             answers_ms=round(1e3 * (answers - started), 1),
             drawn_ms=round(1e3 * (drawn - started), 1),
             processor_ms=round(1e3 * seconds, 1),
+            all_charts_ms=round(1e3 * (all_charts - started), 1),
         )
 
 
@@ -125,14 +137,15 @@ def tables(result: Result) -> Mapping[str, str]:
         first = rows[0]
         times = [
             f"{_median(rows, name) / 1e3:.1f} s"
-            for name in ("answers_ms", "drawn_ms", "processor_ms")
+            for name in ("answers_ms", "drawn_ms", "processor_ms", "all_charts_ms")
         ]
         size = f"{first['bytes'] / 1e6:.1f} MB"
         lines.append(
             (str(first["cases"]), str(first["layers"]), size, f"{first['written_s']:.1f} s", *times)
         )
-    header = ("cases", "layers of each", "size", "written in", "answers", "drawn", "processor")
-    return {"large_page": markdown(header, lines, "rrrrrrr")}
+    what = ("cases", "layers of each", "size")
+    header = (*what, "written in", "answers", "drawn", "processor", "all charts")
+    return {"large_page": markdown(header, lines, "rrrrrrrr")}
 
 
 def expectations(result: Result) -> Sequence[Expectation]:
@@ -143,7 +156,7 @@ def expectations(result: Result) -> Sequence[Expectation]:
         Expectation(f"{what}: {done}", limit, f"{found / 1e3:.1f} s", found <= MOST_MS)
         for done, found in (
             ("answers", _median(rows, "answers_ms")),
-            ("all of it drawn", _median(rows, "drawn_ms")),
+            ("drawn", _median(rows, "drawn_ms")),
         )
     )
 
