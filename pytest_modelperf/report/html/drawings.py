@@ -12,7 +12,17 @@ _OWN = Path(__file__).parent
 SHARED_STYLES = (_OWN / "page.css",)
 SHARED_SCRIPTS = tuple(
     _OWN / f"{name}.js"
-    for name in ("page", "charts", "cases", "parts", "look", "sides", "figures", "tables", "row_window")
+    for name in (
+        "page",
+        "charts",
+        "cases",
+        "parts",
+        "look",
+        "sides",
+        "figures",
+        "tables",
+        "row_window",
+    )
 )
 
 
