@@ -120,21 +120,19 @@ def _culprit(found: Regression) -> str:
 
 def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
     """A regression: where it is, how large, and how sure that is."""
-    good = short_name(found.after.against)
     before = (
         f"{short_name(found.last_good)} is the good end"
         if found.before is None
-        else f"{short_name(found.last_good)}: {describe_change(found.before)} against {good}"
+        else _describe_step(found.before, bisect)
     )
-    yield f"{before}; {short_name(found.first_bad)}: {describe_change(found.after)} against {good}"
+    yield f"{before}; {_describe_step(found.after, bisect)}"
     if found.first_bad.title:
         yield f"commit {short_name(found.first_bad)}: {printable(found.first_bad.title)}"
     if found.between:
         names = shorten_list([short_name(each) for each in found.between], _LISTED)
         yield f"between them nothing could be told of {names}: the step may be there, too"
     if found.pair is not None:
-        names = f"{short_name(found.first_bad)} against {short_name(found.last_good)}"
-        told = f"{names}: {describe_change(found.pair)}"
+        told = _describe_step(found.pair, bisect)
         if found.is_gradual and _is_of_outputs(bisect):
             told += (
                 f"; that is not more than {_percent(bisect.tolerance)}, so the outputs changed in "
@@ -146,6 +144,15 @@ def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
                 "grew in several versions"
             )
         yield told
+
+
+def _describe_step(step: BisectStep, bisect: Bisect) -> str:
+    """How a version differs from the one that it was compared with."""
+    new, old = short_name(step.version), short_name(step.against)
+    change = describe_change(step)
+    if _is_of_outputs(bisect) and not step.is_same_model:
+        return f"the outputs of {new} and {old} {change}"
+    return f"{new}: {change} against {old}"
 
 
 def describe_change(step: BisectStep) -> str:

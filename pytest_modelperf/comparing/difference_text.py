@@ -59,8 +59,11 @@ def describe_first_difference(found: FirstDifference) -> str:
     if known:
         largest = max(known, key=lambda each: each.values.share or 0.0)
         others = "" if len(known) == 1 else f" and {count_of(len(known) - 1, 'other input')}"
-        text += f", and {_quoted(largest.name)}{others} before it {_by(largest)}"
-        text += " at most" if len(known) > 1 else ""
+        text += f", and {_quoted(largest.name)}{others} before it "
+        if largest.values.share:
+            text += _by(largest) + (" at most" if others else "")
+        else:
+            text += "are equal" if others else "is equal"
     elif not found.others:
         text += ", and nothing before it"
     if found.others:

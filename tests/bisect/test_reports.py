@@ -62,7 +62,7 @@ def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
 models/encoder.onnx b1-c1 on engine: slower since engine 1.5 or a version before it
 1.3: 0 % (99.82 % interval -0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
 between them nothing could be told of 1.4: the step may be there, too
-1.5 against 1.3: +10.0 % (99.82 % interval +9.5 … +10.5 %)
+1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.3
 
 step  version  answer  against       p50   change        interval   limit  rounds  time
 ───────────────────────────────────────────────────────────────────────────────────────
@@ -85,9 +85,9 @@ def test_several_regressions_are_all_named() -> None:
         [
             "models/encoder.onnx b1-c1 on engine: slower since engine 1.2, engine 1.5",
             "1.1: 0 % (99.97 % interval -0.5 … +0.5 %) against 1.0; 1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.0",
-            "1.2 against 1.1: +10.0 % (99.97 % interval +9.5 … +10.5 %)",
+            "1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.1",
             "1.4: +10.0 % (99.89 % interval +9.5 … +10.5 %) against 1.0; 1.5: +25.0 % (99.89 % interval +24.4 … +25.6 %) against 1.0",
-            "1.5 against 1.4: +13.6 % (99.89 % interval +13.1 … +14.2 %)",
+            "1.5: +13.6 % (99.89 % interval +13.1 … +14.2 %) against 1.4",
         ]
     )
 
@@ -130,7 +130,7 @@ def test_small_steps_are_said_to_be_several() -> None:
     assert shown(bisected([2.0 * 1.02**n for n in range(6)])).splitlines()[1:3] == snapshot(
         [
             "1.2: +4.0 % (99.82 % interval +3.5 … +4.6 %) against 1.0; 1.3: +6.1 % (99.82 % interval +5.6 … +6.7 %) against 1.0",
-            "1.3 against 1.2: +2.0 % (99.82 % interval +1.5 … +2.5 %); that is not shown to be more than +3 %, so the time grew in several versions",
+            "1.3: +2.0 % (99.82 % interval +1.5 … +2.5 %) against 1.2; that is not shown to be more than +3 %, so the time grew in several versions",
         ]
     )
 
@@ -219,8 +219,8 @@ def bisected_by_outputs(shares: list[float | None]) -> Bisect:
 def test_a_bisect_by_outputs_says_how_far_they_differ() -> None:
     assert shown(bisected_by_outputs([0.0, 0.0, 0.00002, 0.031, 0.031])) == snapshot("""\
 models/encoder.onnx b1-c1 on engine: other outputs since engine 1.3
-1.2: differ by 0.002 % against 1.0; 1.3: differ by 3.1 % against 1.0
-1.3 against 1.2: differ by 3.1 %
+the outputs of 1.2 and 1.0 differ by 0.002 %; the outputs of 1.3 and 1.0 differ by 3.1 %
+the outputs of 1.3 and 1.2 differ by 3.1 %
 
 step  version  answer  against  outputs  limit  time
 ────────────────────────────────────────────────────

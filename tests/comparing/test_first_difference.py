@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.difference_text import describe_first_difference
 from pytest_modelperf.comparing.first_difference import (
@@ -183,6 +184,17 @@ def test_the_first_difference_is_told_with_what_is_before_it() -> None:
     assert describe_first_difference(found) == (
         "t3 differs first at n2 (Op): its 't2' differs by 50 %, and 't1' before it by 0.01 %"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(1, "'t1' before it is equal"), (2, "'t1' and 1 other input before it are equal")],
+)
+def test_what_does_not_differ_at_all_is_said_to_be_equal(count: int, told: str) -> None:
+    found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2))
+    (before,) = found.inputs
+    equal = replace(before, values=replace(before.values, max_absolute=0.0))
+    assert describe_first_difference(replace(found, inputs=(equal,) * count)).endswith(told)
 
 
 def test_a_difference_of_the_first_layer_has_nothing_before_it() -> None:
