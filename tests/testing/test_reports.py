@@ -23,10 +23,12 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.commands import fold_command
@@ -90,90 +92,20 @@ def summary(*cases: CaseComparison, width: int | None = 80, verbosity: int = 0) 
 # -- the failure of one test
 
 
-def test_a_regression_at_80_columns() -> None:
-    assert failure(SLOWER) == snapshot("""\
-regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
-  also p95 latency
-
-metric          before        now   change         interval  allowed
-───────────────────────────────────────────────────────────────────────────────
-p50 latency   26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
-p95 latency   27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
-p90 latency   26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
-MACs           4.089 G    4.089 G      0 %                       0 %  passed
-params         25.61 M    25.61 M      0 %                       0 %  passed
-peak activ.  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type   count  before    now  change       interval  explains
-───────────────────────────────────────────────────────────────────────────────
-Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
-Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
-layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
-
-total                26.10  29.18   +3.08
-
-layers that explain most, in ms
-layer             before   now  change       interval  explains
-──────────────────────────────────────────────────────────────────────────
-layer1.0/conv2      1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
-layer1.0/relu          -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
-layer4/Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
-
-why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
-     difference (+2.80 ms)
-why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the
-     difference (+0.31 ms)
-why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
-how: 9 rounds as a duet, 2.1 s
-outputs: the output is equal on the same inputs
-accept: pytest --modelperf --modelperf-update-baseline \\
-   "models/encoder.onnx::b8-c2"
-""")
-
-
-def test_a_regression_at_160_columns() -> None:
-    assert failure(SLOWER, width=160) == snapshot("""\
-regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
-
-metric               before        now   change         interval  allowed
-────────────────────────────────────────────────────────────────────────────────────
-p50 latency        26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
-p95 latency        27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
-p90 latency        26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
-MACs                4.089 G    4.089 G      0 %                       0 %  passed
-params              25.61 M    25.61 M      0 %                       0 %  passed
-peak activations  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type   count  before    now  change       interval  explains
-───────────────────────────────────────────────────────────────────────────────
-Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
-Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
-layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
-
-total                26.10  29.18   +3.08
-
-layers that explain most, in ms
-layer             type       before   now  change       interval  explains
-─────────────────────────────────────────────────────────────────────────────────────
-layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
-layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
-layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
-
-why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
-why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
-why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
-how: 9 rounds as a duet, 2.1 s
-outputs: the output is equal on the same inputs
-accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"
-""")
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_regression_has_the_figures_of_a_comparison_and_says_how_to_accept_it(width: int) -> None:
+    compared_text = render_comparison(compared(SLOWER), TextStyle(width), COMMAND_WORDING)
+    _, figures = compared_text.split("\n\n", 1)
+    head, body = failure(SLOWER, width=width).split("\n\n", 1)
+    assert " ".join(head.split()) == (
+        "regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; "
+        "also p95 latency"
+    )
+    shown, accept = body.split("accept: ")
+    assert shown == figures
+    assert shlex.split(accept.replace("\\\n", "")) == [
+        "pytest", "--modelperf", "--modelperf-update-baseline", "models/encoder.onnx::b8-c2",
+    ]  # fmt: skip
 
 
 def test_over_budget_names_the_limit_and_says_where_it_is_changed() -> None:
