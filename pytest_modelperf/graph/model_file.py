@@ -60,6 +60,11 @@ _OTHER_FORMATS: Mapping[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer, not the model: run `git lfs pull`",
     b"<?xml": "an XML file, perhaps OpenVINO IR: give the ONNX model that it was made from",
 }
+# A FlatBuffer names its format behind the place of its root.
+_FLATBUFFERS: Mapping[bytes, str] = {
+    b"ORTM": "a model in ONNX Runtime's own format: give the ONNX model that it was made from",
+    b"TFL3": "a TensorFlow Lite model: convert it to ONNX first",
+}
 
 
 def dtype_name(data_type: int) -> str | None:
@@ -296,6 +301,9 @@ def _parse(data: Buffer, name: str, path: Path | None, seen: SeenFile | None = N
             raise ModelError(
                 f"{name} is not an ONNX model but a text. Give the path of an ONNX model."
             ) from None
+        other = _FLATBUFFERS.get(data[4:8])
+        if other is not None:
+            raise ModelError(f"{name} is not an ONNX model but {other}.") from None
         raise
     return ModelFile(printable(path.name) if path else name, path, proto, data, seen)
 

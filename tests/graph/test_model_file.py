@@ -154,6 +154,8 @@ def test_a_path_with_a_zero_byte_is_an_error_of_ours() -> None:
         (b"\x1f\x8b\x08" + b"\0" * 60, "unpack it first"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
         (b"<?xml version='1.0'?><net/>", "OpenVINO"),
+        (b"\x18\0\0\0ORTM" + b"\0" * 60, "ONNX Runtime's own format"),
+        (b"\x1c\0\0\0TFL3" + b"\0" * 60, "TensorFlow Lite"),
         (b"this is a text, and no model\n", "not a complete ONNX model|not an ONNX model"),
         (b"# model\nprint('hello')\n", "not a complete ONNX model|not an ONNX model"),
     ],
@@ -177,6 +179,15 @@ def test_a_model_may_have_no_byte_that_texts_lack() -> None:
     assert min(data) >= ord("\t")
 
     assert open_model(data).proto.graph.node[0].op_type == "R" * 32
+
+
+def test_a_model_may_begin_as_another_format_names_itself() -> None:
+    model = onnx.ModelProto(ir_version=8, producer_name="ORTM")
+    model.graph.node.add().op_type = "Relu"
+    data = model.SerializeToString()
+    assert data[4:8] == b"ORTM"
+
+    assert open_model(data).producer == "ORTM"
 
 
 def test_a_model_without_a_graph_is_refused() -> None:
