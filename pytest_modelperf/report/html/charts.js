@@ -6,17 +6,17 @@ modelperf.charts = (() => {
   const { cannotUnpack, colors, el, unpack } = modelperf;
   const page = document.documentElement;
   const HEIGHT = 360;
-  // How far above and below what is seen.
-  const NEAR = "400px 0px";
+  // How many pixels above and below what is seen.
+  const NEAR = 400;
   // How each chart is drawn that was never near.
   const unseen = new WeakMap();
   let library = null;
 
   const nearby = new IntersectionObserver((found) => {
     for (const { target, isIntersecting } of found) {
-      if (isIntersecting) load().then(() => show(target));
+      if (isIntersecting) loadAndShow(target);
     }
-  }, { rootMargin: NEAR });
+  }, { rootMargin: `${NEAR}px 0px` });
 
   // Plotly itself follows the width too late for paper.
   const widths = new ResizeObserver((entries) => {
@@ -40,8 +40,25 @@ modelperf.charts = (() => {
     if (div.layout) return draw();
     unseen.set(div, draw);
     div.style.minHeight = `${layout.height ?? HEIGHT}px`;
-    nearby.observe(div);
+    // While parts are drawn above it, its place is not known.
+    if (page.dataset.state) watch(div);
     return undefined;
+  }
+
+  // The observer is told of a chart with the next frame alone, which a program that takes a picture of
+  // the page may not wait for.
+  function watch(div) {
+    if (isNear(div)) loadAndShow(div);
+    else nearby.observe(div);
+  }
+
+  function isNear(div) {
+    const { top, bottom, height } = div.getBoundingClientRect();
+    return height > 0 && bottom > -NEAR && top < innerHeight + NEAR;
+  }
+
+  function loadAndShow(div) {
+    load().then(() => show(div));
   }
 
   function show(div) {
@@ -133,9 +150,12 @@ modelperf.charts = (() => {
     URL.revokeObjectURL(src);
   }
 
-  // By the time that a reader has scrolled to a chart, the library is there.
   const whenIdle = window.requestIdleCallback ?? setTimeout;
-  page.addEventListener("drawn", () => whenIdle(() => load()), { once: true });
+  page.addEventListener("drawn", () => {
+    for (const div of document.querySelectorAll(".plot")) if (unseen.has(div)) watch(div);
+    // By the time that a reader has scrolled to a chart, the library is there.
+    whenIdle(() => load());
+  });
   page.addEventListener("paper", showAll);
 
   return { chartText, load, plot, showAll };
