@@ -10,6 +10,10 @@ operators that were added, removed or widened. `modelperf reduce` gets a model a
 Where it calls the changed one slower, the kernels that it keeps have to be kernels that changed,
 and one of them has to be of such an operator. Its `repro.py` then runs beside it, and has to call
 the second model slower as well.
+
+The last change, "an upgrade", is none of the model: two releases run the same file. It has a mean
+of windows, for which ONNX Runtime 1.29.0 takes some ten times as long as 1.28.0. Environments are
+made where they are not kept yet, which needs a package index.
 """
 
 from __future__ import annotations
@@ -30,14 +34,20 @@ from pathlib import Path
 
 import onnx
 import results
-from changes import CHANGES
+from changes import CHANGES, average_windows
 from kept_rows import keep_row, read_rows
 from parts import MODELS, Bench
 from results import Expectation, Result, Start, conclude, list_names, markdown
 from why import words_of_change
 
+from pytest_modelperf.environments.making import make_environment
+
+UPGRADE = "an upgrade"
 # An output more costs too little to be shown as a slowdown.
-PLANTED = tuple(change for change in CHANGES if change != "an extra output")
+PLANTED = (*(change for change in CHANGES if change != "an extra output"), UPGRADE)
+# The releases before and since which a mean of windows is slower.
+RELEASES = ("onnxruntime==1.28.0", "onnxruntime==1.29.0")
+SLOWER_KERNELS = frozenset({"AveragePool"})
 TOLERANCE = 0.003
 MAX_SECONDS = 60.0
 # A model counts for the time that a reduction may take up to this latency.
@@ -93,32 +103,62 @@ def reduce_once(bench: Bench, model: str, change: str) -> None:
     known = {(row["model"], row["change"]) for row in read_rows(bench.folder, "reductions")}
     if (model, change) in known:
         return
+    found = reduce_upgrade(bench, model) if change == UPGRADE else reduce_pair(bench, model, change)
+    if found is not None:
+        keep_row(bench.folder, "reductions", asdict(found))
+        print(f"{model}, {change}: {found}", file=sys.stderr)
+
+
+def reduce_pair(bench: Bench, model: str, change: str) -> Reduced | None:
+    """Reduces a model and the changed one; None if it has no place for the change."""
     with bench.sides(model, change, None) as sides:
         if sides is None:
-            return
+            return None
         words = words_of_change(*map(onnx.load, sides))
-        found = run_reduce(model, change, *sides, words)
-    keep_row(bench.folder, "reductions", asdict(found))
-    print(f"{model}, {change}: {found}", file=sys.stderr)
+        return run_reduce(model, change, *sides, words)
 
 
-def run_reduce(
-    model: str, change: str, before: Path, after: Path, words: frozenset[str]
+def reduce_upgrade(bench: Bench, model: str) -> Reduced | None:
+    """Reduces what two releases make of one model; None if it has no map to take a mean of."""
+    changed = average_windows(bench.model(model))
+    if changed is None:
+        return None
+    with tempfile.TemporaryDirectory(dir=bench.folder) as place:
+        path = Path(place, "model.onnx")
+        onnx.save(changed, path)
+        return run_reduce(model, UPGRADE, path, path, SLOWER_KERNELS, RELEASES)
+
+
+def run_reduce(  # noqa: PLR0913, PLR0917  # what was planted, and where it is looked for
+    model: str,
+    change: str,
+    before: Path,
+    after: Path,
+    words: frozenset[str],
+    releases: tuple[str, str] | None = None,
 ) -> Reduced:
-    """The result of the command, and the ratio that its `repro.py` prints."""
+    """The result of the command, and the ratio that its `repro.py` prints.
+
+    With two releases, each side runs on its own.
+    """
     told, target = before.with_name("told.json"), before.with_name("reduced")
+    where, pythons = [], [sys.executable]
+    if releases is not None:
+        where = [f"--requirement-{side}={each}" for side, each in zip("ab", releases, strict=True)]
+        pythons = [str(make_environment([each]).python) for each in releases]
     started = time.monotonic()
     done = _run(
-        "-m", "pytest_modelperf", "reduce", str(before), str(after), "--batch=1",
+        sys.executable, "-m", "pytest_modelperf", "reduce", str(before), str(after), "--batch=1",
         f"--tolerance={TOLERANCE:g}", f"--max-seconds={MAX_SECONDS:g}", f"--output={target}",
-        f"--json={told}",
+        f"--json={told}", *where,
     )  # fmt: skip
     seconds = round(time.monotonic() - started, 2)
     if not told.exists():
         raise RuntimeError(done.stderr.strip()[-500:])
     repro = None
     if target.exists():
-        printed = _run(str(target / "repro.py")).stdout
+        *older, newer = pythons
+        printed = _run(newer, str(target / "repro.py"), *older).stdout
         repro = float(_RATIO.findall(printed)[-1])
         shutil.rmtree(target)
     document = json.loads(told.read_text(encoding="utf-8"))
@@ -232,7 +272,7 @@ def _median(rows: Sequence[results.Row], name: str) -> str:
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments],
+        arguments,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
         capture_output=True,
         text=True,
