@@ -147,7 +147,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--nothing", type=int, default=100, help="tunings of options without use")
     parser.add_argument("--planted", type=int, default=20, help="tunings of each planted option")
     parser.add_argument("--seconds", type=float, default=15.0, help="of a tuning without use")
-    parser.add_argument("--planted-seconds", type=float, default=60.0, help="of each other")
+    parser.add_argument("--planted-seconds", type=float, default=120.0, help="of each other")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
     return parser.parse_args()
