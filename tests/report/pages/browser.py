@@ -145,11 +145,6 @@ def open_page(tab: Page, browser: Browser, folder: Path) -> Iterator[OpenPage]:
 def wait_until_drawn(page: Page) -> None:
     """Wait until every part is drawn, with the charts that were not scrolled to."""
     page.wait_for_function("document.documentElement.dataset.state")
-    show_charts(page)
-
-
-def show_charts(page: Page) -> None:
-    """Show the charts that are out of sight, of which some may have been made anew."""
     if page.locator("html").get_attribute("data-state") == "ready":
         page.evaluate("modelperf.charts.load().then(modelperf.charts.showAll)")
 

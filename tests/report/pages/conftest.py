@@ -16,8 +16,8 @@ from tests.report.pages.browser import (
     browser,
     folder,
     open_page,
-    show_charts,
     tab,
+    wait_until_drawn,
 )
 from tests.report.pages.sample_data import Data
 
@@ -60,7 +60,7 @@ def without_charts(html: str) -> str:
 
 def chart_of(page: Page, part: str) -> dict[str, Any]:
     """The data and layout that the chart of a part was given."""
-    show_charts(page)
+    wait_until_drawn(page)
     found: dict[str, Any] = page.evaluate(
         "part => { const {data, layout} = document.querySelector(`#${part} .plot`);"
         " return {data, layout}; }",

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.records import Level, WhatIf
-from tests.report.pages.browser import OpenPage, pick, reload, show_charts
+from tests.report.pages.browser import OpenPage, pick, reload, wait_until_drawn
 from tests.report.pages.conftest import without_charts
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.whatifs import FAILURE, make_case, make_layer, make_layers, make_whatif
@@ -54,7 +54,7 @@ def choose(page: Page, summary: str) -> None:
 
 def chart(page: Page, index: int, what: str = "data") -> Any:  # noqa: ANN401  # of Plotly
     """What Plotly was given to draw."""
-    show_charts(page)
+    wait_until_drawn(page)
     return page.evaluate(
         "([index, what]) => document.querySelectorAll('#whatif .plot')[index][what]", [index, what]
     )
