@@ -11,9 +11,9 @@ Where it calls the changed one slower, the kernels that it keeps have to be kern
 and one of them has to be of such an operator. Its `repro.py` then runs beside it, and has to call
 the second model slower as well.
 
-The last change, "an upgrade", is none of the model: two releases run the same file. It has a mean
-of windows, for which ONNX Runtime 1.29.0 takes some ten times as long as 1.28.0. Environments are
-made where they are not kept yet, which needs a package index.
+In the last change, "an upgrade", the model stays as it is, and two releases run it. It has a mean
+of windows, for which ONNX Runtime 1.29.0 takes some ten times as long as 1.28.0. This program makes
+the environments that are not kept yet, which needs a package index.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pytest_modelperf.environments.making import make_environment
 UPGRADE = "an upgrade"
 # An output more costs too little to be shown as a slowdown.
 PLANTED = (*(change for change in CHANGES if change != "an extra output"), UPGRADE)
-# The releases before and since which a mean of windows is slower.
+# The last release before a mean of windows became slower, and the first since then.
 RELEASES = ("onnxruntime==1.28.0", "onnxruntime==1.29.0")
 SLOWER_KERNELS = frozenset({"AveragePool"})
 TOLERANCE = 0.003

@@ -1,7 +1,7 @@
 """Makes the gallery: every kind of page, and a comment, of real runs on this machine.
 
 The model is SqueezeNet, as in the README. From version to version other activations of it become
-Elu, which is slower; the last version fails its test. It takes some five minutes when it is quiet.
+Elu, which is slower; the last version fails its test. A quiet machine takes some five minutes.
 
     make gallery
 """

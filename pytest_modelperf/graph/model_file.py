@@ -60,7 +60,7 @@ _OTHER_FORMATS: Mapping[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer, not the model: run `git lfs pull`",
     b"<?xml": "an XML file, perhaps OpenVINO IR: give the ONNX model that it was made from",
 }
-# A FlatBuffer names its format behind the place of its root.
+# A FlatBuffer begins with four bytes that say where its root is, and then names its format.
 _FLATBUFFERS: Mapping[bytes, str] = {
     b"ORTM": "a model in ONNX Runtime's own format: give the ONNX model that it was made from",
     b"TFL3": "a TensorFlow Lite model: convert it to ONNX first",

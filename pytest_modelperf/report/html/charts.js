@@ -8,7 +8,7 @@ modelperf.charts = (() => {
   const HEIGHT = 360;
   // How many pixels above and below what is seen.
   const NEAR = 400;
-  // How each chart is drawn that was never near.
+  // The functions that draw those charts that were never near.
   const unseen = new WeakMap();
   let library = null;
 
@@ -40,13 +40,13 @@ modelperf.charts = (() => {
     if (div.layout) return draw();
     unseen.set(div, draw);
     div.style.minHeight = `${layout.height ?? HEIGHT}px`;
-    // While parts are drawn above it, its place is not known.
+    // Until all parts are drawn, its place is not known: "drawn" is told then.
     if (page.dataset.state) watch(div);
     return undefined;
   }
 
-  // The observer is told of a chart with the next frame alone, which a program that takes a picture of
-  // the page may not wait for.
+  // The observer hears of a chart in the next frame, and a program that takes a picture of the page may
+  // not wait for that. So the charts that are near already are drawn at once.
   function watch(div) {
     if (isNear(div)) loadAndShow(div);
     else nearby.observe(div);
@@ -76,7 +76,7 @@ modelperf.charts = (() => {
     }
   }
 
-  // Paper is never scrolled.
+  // Draws the charts that nobody scrolled to, for paper has all of them.
   function showAll() {
     if (!window.Plotly) return;
     for (const div of document.querySelectorAll(".plot")) show(div);

@@ -356,7 +356,7 @@ def scrolled_tab(tab: Page, folder: Path) -> Page:
 def test_a_chart_is_drawn_when_it_is_scrolled_to(scrolled_tab: Page) -> None:
     chart = scrolled_tab.locator("#depth .plot")
     assert chart.evaluate("chart => chart.layout === undefined")
-    # What is below it stays where it is.
+    # It has its room already, so the parts below it do not move when it is drawn.
     assert chart.bounding_box()["height"] == 340  # type: ignore[index]  # it is there
     chart.scroll_into_view_if_needed()
     scrolled_tab.wait_for_function("document.querySelector('#depth .plot').layout")

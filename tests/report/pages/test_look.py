@@ -29,7 +29,7 @@ POINT = """
 """
 
 
-# What is added to each figure of a table.
+# The widths by which the figures of a table are moved so that their decimal points meet.
 PADS = "all => all.map((cell) => cell.style.getPropertyValue('--missing'))"
 
 
