@@ -222,15 +222,22 @@ class RunHooks:
         # pytest shows any other error with the frames of the plugin.
         raise pytest.Collector.CollectError(message)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    # Around all others, because a conftest may drop tests without a word.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        collected = set(items)
+        result = yield
         for item in items:
             _check_kind(item)
             if isinstance(item, UnreadableItem):
                 # Nobody knows which cases it stands for.
                 self.known.deselected += 1
+        self.known.deselected += len(collected.difference(items))
         self.known.add(self.run, items)
         self.run.count(items)
+        return result
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self.known.deselected += len(items)

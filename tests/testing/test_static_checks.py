@@ -301,6 +301,27 @@ def test_a_run_that_did_not_see_all_tests_prunes_nothing(
         result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
 
 
+@pytest.mark.parametrize("order", ["", "(tryfirst=True)", "(trylast=True)"])
+def test_a_test_that_a_conftest_drops_may_use_its_baseline_another_time(
+    recorded: pytest.Pytester, order: str
+) -> None:
+    """Nobody calls `pytest_deselected` for it."""
+    recorded.makeconftest(
+        f"""
+        import pytest
+
+        @pytest.hookimpl{order}
+        def pytest_collection_modifyitems(items):
+            items[:] = [item for item in items if "dense" not in item.nodeid]
+        """
+    )
+    recorded.makepyfile("def test_it(): pass")
+    result = check(recorded, "--modelperf-prune")
+    result.assert_outcomes(passed=1)
+    assert (recorded.path / MODEL).is_file()
+    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+
+
 def test_a_run_that_stopped_early_prunes_only_where_no_test_may_name_more(
     recorded: pytest.Pytester,
 ) -> None:
