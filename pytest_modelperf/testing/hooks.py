@@ -139,6 +139,8 @@ class RunHooks:
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
         self.has_words = True
+        # Whether the loop over the tests began, and nothing interrupted the session.
+        self.is_whole = False
         # While the tests run.
         self.cluster: ClusterRun | None = None
         self.junit = JunitEntries(config)
@@ -257,6 +259,7 @@ class RunHooks:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        self.is_whole = True
         with ExitStack() as stack:
             stack.enter_context(lost_interrupts_raised())
             if runs_tests(session):
@@ -384,6 +387,10 @@ class RunHooks:
             *describe_engine_changes(changes, are_judged=are_judged),
         ]
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """Also called for `pytest.exit`, which may give any exit code."""
+        self.is_whole = False
+
     # Around all others: junit writes its XML in this hook, and pytest its summary.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
@@ -406,7 +413,8 @@ class RunHooks:
         if self.config.getoption("collectonly"):
             return
         outcomes = [outcome for of_test in self.outcomes.values() for outcome in of_test]
-        self.ending.finish(outcomes, self.known, int(exitstatus), self.started)
+        exit_code = int(exitstatus if self.is_whole else pytest.ExitCode.INTERRUPTED)
+        self.ending.finish(outcomes, self.known, exit_code, self.started)
         if self.ending.unstored:
             from pytest_modelperf.comparing.verdict_lines import FAILED
             from pytest_modelperf.testing.junit import VERDICT_PROPERTY

@@ -73,6 +73,38 @@ def test_a_run_that_is_interrupted_reports_what_had_ended(models: pytest.Pyteste
     assert [case["id"] for case in cases_of(models)] == ["b1-c1"]
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_exit_with_any_code_is_an_interruption(models: pytest.Pytester, code: int) -> None:
+    source = f"{test_of('base.onnx')}\n        def test_stop(): pytest.exit('stop', {code})\n"
+    models.makepyfile(source)
+    result = models.runpytest_inprocess(*COUNTS, JSON, UPDATE)
+    assert result.ret == code
+    assert [case["recorded"] for case in cases_of(models)] == [False]
+    assert not (models.path / "baselines").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--cache-show",)], ids=["exit", "no-tests"])
+def test_a_run_that_did_not_collect_its_tests_knows_no_unused_baselines(
+    models: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    recording: BaselineRecording,
+    options: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
+    store(recording, models.path / "baselines")
+    models.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection():
+            pytest.exit("nothing to do", 0)
+        """
+    )
+    result = models.runpytest_inprocess(*COUNTS, "--modelperf-prune", *options)
+    assert result.ret == pytest.ExitCode.OK
+    assert (models.path / "baselines/base/model.json").exists()
+
+
 @pytest.mark.parametrize("moment", ["writing", "summary"])
 def test_an_interrupt_while_a_run_ends_loses_nothing(
     models: pytest.Pytester,
