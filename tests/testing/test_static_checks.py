@@ -27,6 +27,9 @@ from tests.support.small_models import ones, parse
 
 UPDATE = "--modelperf-update-baseline"
 MODEL = "baselines/dense/model.json"
+needs_subtests = pytest.mark.skipif(
+    pytest.version_tuple < (9,), reason="pytest has subtests since version 9"
+)
 HOSTILE = "a::error file=x,line=1::b%0A.onnx"
 
 
@@ -346,6 +349,25 @@ def test_a_test_that_failed_may_have_named_more_cases_than_it_did(
             modelperf.check("dense.onnx")
         """
     )
+    result = check(recorded, "--modelperf-prune")
+    assert (recorded.path / MODEL).is_file()
+    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+
+
+@needs_subtests
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("with subtests.test():", "    assert 1 == 2", "    modelperf.check('dense.onnx')"),
+        ("with subtests.test(): pass", "assert 1 == 2", "modelperf.check('dense.onnx')"),
+    ],
+    ids=["inside", "after"],
+)
+def test_a_subtest_that_passed_is_not_a_test_that_came_to_its_end(
+    recorded: pytest.Pytester, lines: tuple[str, ...]
+) -> None:
+    write_table(recorded, "")
+    recorded.makepyfile("\n    ".join(("def test_it(modelperf, subtests):", *lines)))
     result = check(recorded, "--modelperf-prune")
     assert (recorded.path / MODEL).is_file()
     result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
