@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -61,6 +61,9 @@ from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable
 if TYPE_CHECKING:
     from pytest_modelperf.testing.on_cluster import ClusterRun
 
+    # The category of a test, its letter, and its word, perhaps with colours.
+    _TestStatus: TypeAlias = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
+
 # Keys of the messages to and from a worker of pytest-xdist.
 _WIDTH = "modelperf_width"
 _ENCODING = "modelperf_encoding"
@@ -68,7 +71,10 @@ _KNOWN = "modelperf_known"
 # The attribute of a test's report that holds the outcomes. They are text, because other plugins
 # pass reports on to other processes, each in its own way.
 _ATTACHED = "modelperf_outcomes"
+# The attribute that holds the word behind a test, after the outcome that it belongs to.
 _WORD = "modelperf_word"
+# The words of pytest itself.
+_PLAIN_WORDS = ("PASSED", "FAILED", "ERROR")
 _INTERRUPTED = "interrupted while the run ended: all that it writes is written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 
@@ -337,7 +343,7 @@ class RunHooks:
             worst = min(outcomes, key=_severity)
             # The rest of the test may fail it, or expect the failure.
             if report.failed is any(map(self.run.is_failure, outcomes)):
-                setattr(report, _WORD, worst.word)
+                setattr(report, _WORD, f"{report.outcome} {worst.word}")
                 _shorten(report, worst)
         return report
 
@@ -354,15 +360,17 @@ class RunHooks:
         if report.when == "setup" and report.skipped:
             self.known.skipped.add(report.nodeid)
 
-    @pytest.hookimpl(tryfirst=True)
+    # A wrapper, because pytest itself fails a test here whose subtests failed.
+    @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
-    ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
+    ) -> Generator[None, _TestStatus | None, _TestStatus | None]:
         """The verdict as the word behind a test, unless another plugin has a word for it."""
-        word = getattr(report, _WORD, None)
-        is_plain = report.outcome in {"passed", "failed"} and not hasattr(report, "wasxfail")
-        if word is None or word == Verdict.PASSED.value or not (is_plain and self.has_words):
-            return None
+        status = yield
+        outcome, _, word = getattr(report, _WORD, "").partition(" ")
+        is_plain = status is not None and status[2] in _PLAIN_WORDS and outcome == report.outcome
+        if not (is_plain and self.has_words) or word == Verdict.PASSED.value:
+            return status
         if report.failed:
             return "failed", "F", (word.upper(), {"red": True})
         color = "yellow" if word in _DOUBTFUL else "green"

@@ -490,6 +490,29 @@ def test_verbose_has_the_verdict_of_each_test(mixed: pytest.Pytester) -> None:
     )
 
 
+@needs_subtests
+def test_subtests_keep_the_words_of_pytest(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_it(modelperf, subtests):
+            with subtests.test("new"):
+                modelperf.check("dense.onnx")
+            with subtests.test("wrong"):
+                assert 1 == 2
+        """
+    )
+    result = check(run, "-v")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_it SUBPASSED[[]new] *",
+            "*::test_it SUBFAILED[[]wrong] *",
+            "*::test_it FAILED *",
+            "1 new.",
+        ]
+    )
+
+
 @pytest.mark.parametrize("style", ["short", "line", "no", "long", "native", "auto"])
 def test_every_style_of_tracebacks_shows_the_verdict_and_none_our_frames(
     mixed: pytest.Pytester, style: str
