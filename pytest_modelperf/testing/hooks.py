@@ -37,7 +37,15 @@ from pytest_modelperf.testing.markers import (
     read_cases,
     read_mark_budgets,
 )
-from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, SUFFIX, named_tests
+from pytest_modelperf.testing.names import (
+    BUDGET,
+    CASE,
+    CASE_ARGUMENT,
+    FIXTURE,
+    SUFFIX,
+    has_markers,
+    named_tests,
+)
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
@@ -559,14 +567,12 @@ def _severity(outcome: CaseOutcome) -> int:
 
 def _check_kind(item: pytest.Item) -> None:
     """pytest.UsageError for a marker at a kind of test that cannot have it."""
-    if case_of(item) is not None or uses_fixture(item):
-        return
-    for name in (CASE, BUDGET):
-        if item.get_closest_marker(name) is not None:
-            raise pytest.UsageError(
-                f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
-                "classes; a unittest.TestCase cannot be run once per case."
-            )
+    if has_markers(item) and case_of(item) is None and not uses_fixture(item):
+        name = BUDGET if item.get_closest_marker(CASE) is None else CASE
+        raise pytest.UsageError(
+            f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
+            "classes; a unittest.TestCase cannot be run once per case."
+        )
 
 
 def _width(config: pytest.Config) -> int:

@@ -42,4 +42,6 @@ def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
 
 
 def has_markers(node: pytest.Item) -> bool:
-    return any(node.get_closest_marker(name) is not None for name in (CASE, BUDGET))
+    """Whether markers make it a test of a model; those of a module do not concern its doctests."""
+    is_function = isinstance(node, pytest.Function)
+    return is_function and any(node.get_closest_marker(name) for name in (CASE, BUDGET))

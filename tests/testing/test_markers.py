@@ -336,6 +336,26 @@ def test_without_the_option_a_test_case_is_skipped(run: pytest.Pytester) -> None
     run.runpytest_inprocess().assert_outcomes(skipped=1)
 
 
+@pytest.mark.parametrize("options", [(), STATIC])
+def test_markers_of_a_module_do_not_concern_its_doctests(
+    run: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    run.makepyfile(
+        '''
+        """
+        >>> 1 + 1
+        2
+        """
+
+        import pytest
+
+        pytestmark = pytest.mark.perf_case(model="dense.onnx")
+        '''
+    )
+    result = run.runpytest_inprocess("--doctest-modules", *options)
+    result.assert_outcomes(passed=1)
+
+
 SKIPPED = """
 @pytest.mark.skipif(True, reason="only on the large machine")
 @pytest.mark.perf_case(model="dense.onnx")
