@@ -14,7 +14,7 @@ from pytest_modelperf.init.records import Project
 PYPROJECT = "pyproject.toml"
 _MAIN = "main"
 # The files that are settings of pytest, whatever they hold, and the sections of other files.
-_OWN_FILES = ("pytest.ini", ".pytest.ini")
+_OWN_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
 _SECTIONS = {"tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
 

@@ -21,6 +21,9 @@ from tests.support.repository import git, needs_git
 
 TABLES = {"models/a.onnx": "dims = {seq = 64}\n"}
 LINE = "baselines/**/twin.onnx binary\n"
+needs_toml_of_pytest = pytest.mark.skipif(
+    pytest.version_tuple < (9,), reason="pytest has a TOML file of its own since version 9"
+)
 
 
 def project_at(root: Path, **more: Any) -> Project:  # noqa: ANN401  # the fields of a record
@@ -227,6 +230,8 @@ def test_each_change_is_shown_and_answered_once(tmp_path: Path) -> None:
     ("name", "text"),
     [
         ("pytest.ini", ""),
+        pytest.param("pytest.toml", "", marks=needs_toml_of_pytest),
+        pytest.param(".pytest.toml", "[pytest]\n", marks=needs_toml_of_pytest),
         ("pyproject.toml", "[tool.pytest.ini_options]\n"),
         ("tox.ini", "[tox]\n[pytest]\n"),
         ("setup.cfg", "[metadata]\n[tool:pytest]\naddopts = -q\n"),
