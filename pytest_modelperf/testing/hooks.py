@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -172,7 +172,10 @@ class RunHooks:
             return
         named = {path for path, _ in named_tests(self.config)}
         skipped = self.config.getini("norecursedirs")
+        is_ignored = self._ignored_by_pytest(skipped)
         for path in find_models(self.settings, skipped):
+            if is_ignored(path):
+                continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
                 self.config.args.append(str(path))
@@ -180,9 +183,26 @@ class RunHooks:
         self.opened = {
             path
             for path in self.reached
-            if self.settings.root in path.parents
-            and any(fnmatchcase(path.name, each) for each in skipped)
+            if self.settings.root in path.parents and _has_name_of(path, skipped)
         }
+
+    def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
+        """The function that tells whether pytest ignores a path, for more than a folder's name.
+
+        `--ignore` is one reason, an environment another. pytest does not ask about its arguments.
+        """
+        hook, root = self.config.hook.pytest_ignore_collect, self.settings.root
+
+        @cache
+        def is_ignored(path: Path) -> bool:
+            if root not in path.parents:
+                return False
+            if is_ignored(path.parent):
+                return True
+            is_skipped = _has_name_of(path, skipped)
+            return not is_skipped and bool(hook(collection_path=path, config=self.config))
+
+        return is_ignored
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Open a folder that pytest skips only for the models of tables."""
@@ -513,8 +533,12 @@ def _is_left_out(path: Path, pattern: str, settings: RunSettings, skipped: Seque
     if path.is_relative_to(settings.baseline_dir):
         return True
     named = pattern.split("/")
-    folders = [name for name in inner.parts[:-1] if name not in named]
-    return any(fnmatchcase(name, each) for name in folders for each in skipped)
+    folders = [each for each in inner.parents if each.name and each.name not in named]
+    return any(_has_name_of(each, skipped) for each in folders)
+
+
+def _has_name_of(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path.name, each) for each in patterns)
 
 
 def describe_settings(settings: RunSettings) -> str:

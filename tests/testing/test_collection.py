@@ -337,6 +337,18 @@ def test_a_glob_finds_nothing_in_folders_that_pytest_skips_unless_it_names_them(
     assert collected(run) == found
 
 
+@pytest.mark.parametrize("settings", ["", "[tool.pytest.ini_options]\ntestpaths = 'tests'\n"])
+def test_a_glob_finds_nothing_that_pytest_ignores(models: pytest.Pytester, settings: str) -> None:
+    (models.path / "linear.onnx").unlink()
+    write_dense(models.path / "models/old.onnx")
+    write_dense(models.path / "env/lib/onnx/dense.onnx")
+    (models.path / "env/pyvenv.cfg").touch()
+    models.mkdir("tests")
+    write_table(models, f'{settings}[tool.modelperf.models."**/*.onnx"]')
+    found = collected(models, "--ignore=models/old.onnx", "--ignore-glob=*/decoder*")
+    assert found == ["dense.onnx::b1-c1", "models/encoder.onnx::b1-c1"]
+
+
 def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
     """Workers of pytest-xdist must agree on it."""
     write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbatch_size = [8, 1]')
