@@ -52,13 +52,14 @@ class LiveLine:
 
     def draw(self, text: Callable[[int], str]) -> None:
         """Draw the text for so many columns, if there is a terminal with room for it."""
+        if not self._is_drawing:
+            return
         # Without room behind the text it would wrap, and could not be taken back.
         writer = self._config.get_terminal_writer()
         room = writer.fullwidth - writer.width_of_current_line - 2
-        if not self._is_drawing or room < _LEAST_WIDTH:
-            return
-        self._write(f" {text(room)}")
-        self._is_drawn = True
+        if room >= _LEAST_WIDTH:
+            self._write(f" {text(room)}")
+            self._is_drawn = True
 
     def clear(self) -> None:
         if self._is_drawn:
@@ -89,7 +90,7 @@ def _is_wanted(reporter: pytest.TerminalReporter | None, config: pytest.Config) 
         reporter is not None
         and bool(reporter.isatty)
         and reporter.verbosity >= 0
-        and config.getoption("capture") != "no"
+        and config.getoption("capture", "no") != "no"
         and os.environ.get("TERM") != "dumb"
         and not hasattr(config, "workerinput")
     )

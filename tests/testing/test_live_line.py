@@ -125,7 +125,7 @@ def test_an_interrupt_takes_it_back(models: pytest.Pytester) -> None:
     assert drawn[-1] == ""
 
 
-@pytest.mark.parametrize("options", [("-q",), ("-s",)])
+@pytest.mark.parametrize("options", [("-q",), ("-s",), ("-p", "no:capture")])
 def test_nothing_is_drawn_where_a_run_is_to_be_quiet_or_tests_write_too(
     models: pytest.Pytester, options: tuple[str, ...]
 ) -> None:
@@ -182,3 +182,17 @@ def test_nothing_is_drawn_where_there_is_no_terminal(models: pytest.Pytester) ->
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_subprocess(*TIMED, "--modelperf-max-seconds=0.3")
     assert "\x1b7" not in result.stdout.str()
+
+
+def test_nothing_is_drawn_without_the_plugin_of_the_terminal(run: pytest.Pytester) -> None:
+    """A cluster draws on it without asking."""
+    run.makeconftest(
+        """
+        from pytest_modelperf.testing.terminal import LiveLine
+
+        def pytest_runtest_call(item):
+            LiveLine(None, item.config).draw(str)
+        """
+    )
+    run.makepyfile("def test_it(): pass")
+    assert run.runpytest_inprocess("-p", "no:terminal").ret == pytest.ExitCode.OK
