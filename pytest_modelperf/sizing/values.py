@@ -41,8 +41,13 @@ def _is_scalar(tensor: Tensor) -> bool:
 
 def _text(tensor: Tensor, value: float) -> str:
     size = format_shape(tensor.shape) if tensor.shape else ""
-    return f"{tensor.name}:{tensor.dtype}:{size}:{value:g}"
+    return f"{tensor.name}:{tensor.dtype}:{size}:{_exact(value)}"
 
 
 def _reason(decides: str, value: float) -> str:
-    return f"decides {decides}; the graph compares it with {value:g}"
+    return f"decides {decides}; the graph compares it with {_exact(value)}"
+
+
+def _exact(value: float) -> str:
+    """All digits of a whole number, and as many of another one as a float32 has."""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"

@@ -45,8 +45,9 @@ CACHE = """g (float[1,P,4] past, float[1,S,4] x, float[1,T,1] mask) => (float[1,
 }"""
 
 
-def _branches() -> onnx.ModelProto:
-    return parse(TWO_BRANCHES, {"wide": zeros(512, 4), "narrow": zeros(256, 4)})
+def _branches(rate: int = 16000) -> onnx.ModelProto:
+    text = TWO_BRANCHES.replace("16000", f"{rate}")
+    return parse(text, {"wide": zeros(512, 4), "narrow": zeros(256, 4)})
 
 
 def _lstm() -> onnx.ModelProto:
@@ -89,6 +90,12 @@ def test_a_scalar_is_tried_with_the_constant_that_it_is_compared_with() -> None:
     assert found.input_texts == ("rate:int64::16000",)
     assert found.sizes == {"S": 512}
     assert "compares it with 16000" in found.inputs[0].reason
+
+
+def test_a_large_constant_keeps_all_of_its_digits() -> None:
+    found = _by_shapes(_branches(123_456_789))
+    assert found.input_texts == ("rate:int64::123456789",)
+    assert found.sizes == {"S": 512}
 
 
 def test_a_size_that_the_user_gave_chooses_the_value() -> None:
