@@ -494,6 +494,9 @@ class RunHooks:
         message = getattr(node, "workeroutput", {}).get(_KNOWN)
         if message is not None:
             self.known.add_message(message)
+        else:
+            # Perhaps no other worker tells which tests there are.
+            self.known.deselected += 1
 
 
 def find_models(settings: RunSettings, skipped: Sequence[str] = ()) -> Iterator[Path]:

@@ -153,6 +153,19 @@ def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(
     assert len(cases_of(models)) == 4
 
 
+def test_where_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(FOUR)
+    run_with(models, "xdist", "-n", "0", UPDATE, "--modelperf-static-only")
+    models.makepyfile(f"{FOUR}\n    def test_third():\n        import os\n        os._exit(3)\n")
+    crash = ("-n", "1", "--max-worker-restart=0", "--modelperf-prune")
+    result = run_with(models, "xdist", *crash, "--modelperf-static-only")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+    assert (models.path / "baselines/base/model.json").exists()
+
+
 # -- pytest-randomly
 
 
