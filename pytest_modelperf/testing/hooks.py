@@ -153,6 +153,8 @@ class RunHooks:
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
         self.has_words = True
+        # Why a worker of pytest-xdist runs no test.
+        self.refusal: str | None = None
         # Whether the loop over the tests began, and nothing interrupted the session.
         self.is_whole = False
         # While the tests run.
@@ -265,15 +267,30 @@ class RunHooks:
     ) -> Generator[None, object, object]:
         collected = set(items)
         result = yield
-        for item in items:
-            _check_kind(item)
-            if isinstance(item, UnreadableItem):
-                # Nobody knows which cases it stands for.
-                self.known.deselected += 1
         self.known.deselected += len(collected.difference(items))
-        self.known.add(self.run, items)
-        self.run.count(items)
+        try:
+            for item in items:
+                _check_kind(item)
+                if isinstance(item, UnreadableItem):
+                    # Nobody knows which cases it stands for.
+                    self.known.deselected += 1
+            self.known.add(self.run, items)
+        except pytest.UsageError as error:
+            message = str(error)
+        else:
+            self.run.count(items)
+            return result
+        self._refuse(message)
         return result
+
+    def _refuse(self, message: str) -> None:
+        """Raise pytest.UsageError; a worker of pytest-xdist tells it by its first test.
+
+        The process that reports learns of no such error, and fails over the tests that are left.
+        """
+        if not hasattr(self.config, "workerinput"):
+            raise pytest.UsageError(message)
+        self.refusal = message
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self.known.deselected += len(items)
@@ -304,7 +321,7 @@ class RunHooks:
                 else:
                     return (yield)
                 # Outside of the except block, or pytest would show both errors.
-                raise pytest.UsageError(message)
+                self._refuse(message)
             return (yield)
 
     def _find_machines(self, items: Sequence[pytest.Item], stack: ExitStack) -> None:
@@ -327,6 +344,9 @@ class RunHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self.refusal is not None:
+            item.session.shouldfail = self.refusal
+            pytest.fail(self.refusal, pytrace=False)
         # A test may run several times.
         item.stash[OUTCOMES] = []
         self.run.begin(item)

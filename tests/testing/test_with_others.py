@@ -153,6 +153,42 @@ def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(
     assert len(cases_of(models)) == 4
 
 
+OLD_KIND = """
+    import unittest
+    import pytest
+
+    class TestOfTheOldKind(unittest.TestCase):
+        @pytest.mark.perf_case(model="base.onnx")
+        def test_it(self): pass
+
+        def test_other(self): pass
+"""
+OTHER_MACHINE = """
+    import pytest
+
+    @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2, 4, 8], machine="no-such-machine")
+    def test_it(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (OLD_KIND, "*@pytest.mark.perf_case is for test functions and their classes*"),
+        (OTHER_MACHINE, "*this machine is *, and not no-such-machine: *"),
+    ],
+    ids=["kind", "machine"],
+)
+def test_under_xdist_an_error_that_ends_the_run_is_told(
+    models: pytest.Pytester, source: str, told: str
+) -> None:
+    models.makepyfile(source)
+    result = run_with(models, "xdist", "-n", "2")
+    result.stdout.fnmatch_lines([told])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
+
+
 def test_where_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
     models: pytest.Pytester,
 ) -> None:
