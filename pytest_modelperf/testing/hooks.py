@@ -59,6 +59,7 @@ from pytest_modelperf.testing.run import (
     PerfFailure,
     Run,
     case_of,
+    read_late_budgets,
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import read_run_settings
@@ -271,12 +272,15 @@ class RunHooks:
         try:
             for item in items:
                 _check_kind(item)
+                read_late_budgets(item)
                 if isinstance(item, UnreadableItem):
                     # Nobody knows which cases it stands for.
                     self.known.deselected += 1
             self.known.add(self.run, items)
         except pytest.UsageError as error:
             message = str(error)
+        except ModelPerfError as error:
+            message = in_python(error)
         else:
             self.run.count(items)
             return result

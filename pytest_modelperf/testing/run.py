@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
@@ -331,11 +331,26 @@ class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so
 def case_of(item: pytest.Item) -> SizedCase | None:
     """The case that a test is about, by its markers or as a collected model."""
     own = getattr(item, "case", None)
-    if isinstance(own, SizedCase):
-        return own
-    callspec = getattr(item, "callspec", None)
-    found = None if callspec is None else callspec.params.get(CASE_ARGUMENT)
-    return found if isinstance(found, SizedCase) else None
+    return own if isinstance(own, SizedCase) else _parameters(item).get(CASE_ARGUMENT)
+
+
+def read_late_budgets(item: pytest.Item) -> None:
+    """Give the case of a test the budgets of markers that came after the case was made.
+
+    Those of parameters do, and those that a conftest adds.
+    """
+    case: SizedCase | None = _parameters(item).get(CASE_ARGUMENT)
+    if case is not None:
+        budgets = read_mark_budgets(item)
+        if budgets != case.spec.budgets:
+            spec = replace(case.spec, budgets=budgets)
+            _parameters(item)[CASE_ARGUMENT] = replace(case, spec=spec)
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    """The parameters of a test by their names."""
+    found: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    return found
 
 
 def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:

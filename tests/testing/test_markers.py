@@ -429,6 +429,36 @@ def test_budgets_of_outer_levels_hold_and_inner_ones_override_them(run: pytest.P
     result.stdout.no_fnmatch_line("*MACs 15, limit*")
 
 
+def test_budgets_of_a_parameter_or_a_conftest_hold_too(run: pytest.Pytester) -> None:
+    run.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                if "late" in item.name:
+                    item.add_marker(pytest.mark.perf_budget(params=14))
+        """
+    )
+    source = """
+        budget = pytest.mark.perf_budget
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.parametrize("number", [1, pytest.param(2, marks=budget({budget}=14))])
+        def test_it(number): pass
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        def test_late(): pass
+    """
+    result = run_static(run, source.format(budget="macs"))
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
+    wrong = run_static(run, source.format(budget="mcs"))
+    assert wrong.ret == pytest.ExitCode.USAGE_ERROR
+    wrong.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]*: @pytest.mark.perf_budget*mcs*"])
+
+
 def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
     result = run_static(
         run,
