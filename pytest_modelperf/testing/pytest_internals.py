@@ -5,7 +5,7 @@ If another version of pytest breaks us, it does so here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,11 +17,20 @@ from _pytest.skipping import evaluate_skip_marks
 from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lines
 
 
-def ini_keys(config: pytest.Config) -> Iterable[str]:
+def ini_keys(config: pytest.Config) -> Mapping[str, Any]:
     """The keys of the ini file, also unknown ones, which `getini` does not list."""
     # pytest 9 has a name of its own for it, and warns of the old one.
-    keys: Iterable[str] = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # noqa: SLF001
+    keys: Mapping[str, Any] = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # noqa: SLF001
     return keys
+
+
+def ini_value(config: pytest.Config, key: str) -> object:
+    """The value of an ini key; a bool, a number or a table if a TOML file of pytest 9 has it.
+
+    `getini` refuses these where an ini file has text.
+    """
+    written: Any = ini_keys(config).get(key)
+    return written.value if getattr(written, "mode", "") == "toml" else config.getini(key)
 
 
 def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sources import check_ini_keys, read_settings
-from pytest_modelperf.testing.pytest_internals import ini_keys
+from pytest_modelperf.testing.pytest_internals import ini_keys, ini_value
 
 
 def read_run_settings(config: pytest.Config) -> RunSettings:
@@ -20,6 +20,6 @@ def read_run_settings(config: pytest.Config) -> RunSettings:
     return read_settings(
         config.rootpath,
         {each.key: config.getoption(each.ini) for each in RUN_SETTINGS},
-        {each.key: config.getini(each.ini) for each in RUN_SETTINGS if each.is_in_files},
+        {each.key: ini_value(config, each.ini) for each in RUN_SETTINGS if each.is_in_files},
         read_table(pyproject),
     )

@@ -118,6 +118,29 @@ def test_ini_keys_may_stand_in_pyproject(run: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["modelperf: *static figures only"])
 
 
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest has such tables since version 9")
+def test_ini_keys_of_a_table_of_pytest_have_the_types_of_toml(run: pytest.Pytester) -> None:
+    write_table(
+        run,
+        """
+        [tool.pytest]
+        modelperf_strict = true
+        modelperf_tolerance = 0.07
+        modelperf_max_seconds = 5
+        modelperf_engine_option = {graph_optimization_level = "basic"}
+        """,
+    )
+    result = run.runpytest_inprocess("--modelperf", "--collect-only", "dense.onnx")
+    result.stdout.fnmatch_lines(["modelperf: baselines in baselines, 7 % allowed, strict"])
+    overridden = ("-o", "modelperf_tolerance=0.08")
+    result = run.runpytest_inprocess("--modelperf", "--collect-only", *overridden)
+    result.stdout.fnmatch_lines(["modelperf: *8 % allowed*"])
+    write_table(run, "[tool.pytest]\nmodelperf_strict = 5\n")
+    result = run.runpytest_inprocess("--modelperf")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: the ini key modelperf_strict takes true or false, not 5."])
+
+
 def test_a_setting_may_be_given_by_an_override_on_the_command_line(run: pytest.Pytester) -> None:
     result = run.runpytest_inprocess("--modelperf", "-o", "modelperf_static_only=true")
     result.stdout.fnmatch_lines(["modelperf: *static figures only"])
