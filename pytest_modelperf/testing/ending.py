@@ -47,7 +47,7 @@ class KnownTests(Struct):
     cases while they run; `passed` are tests that came to their end, and `skipped` those that never
     began.
     With `deselected` tests, among which are those of files that could not be collected, more cases
-    may be in use than are known. `projects` are the pyproject.toml that were seen below the root.
+    may be in use than are known. `projects` are the pyproject.toml that were seen and not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)

@@ -21,12 +21,14 @@ _MOST_NAMED = 3
 
 
 def files_above(folder: Path, root: Path) -> Iterator[Path]:
-    """Each pyproject.toml from a folder up to the root, without the one of the root."""
-    for above in (folder, *folder.parents):
-        if above == root or not above.is_relative_to(root):
-            return
-        if (above / PYPROJECT).is_file():
-            yield above / PYPROJECT
+    """Each pyproject.toml from a folder up to the root, without the one of the root.
+
+    A folder above the root has only its own: settings of pytest further down made another root.
+    """
+    below = [each for each in (folder, *folder.parents) if root in each.parents]
+    for place in [folder] if folder in root.parents else below:
+        if (place / PYPROJECT).is_file():
+            yield place / PYPROJECT
 
 
 def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]:

@@ -88,6 +88,18 @@ def test_tables_that_are_not_of_the_root_are_told_with_the_way_to_them(  # noqa:
     result.stdout.no_fnmatch_line("*no model is tested*")
 
 
+def test_tables_above_the_root_are_told_to_a_run_that_starts_beside_them(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    write_table(run, "[tool.modelperf]\nstrict = true\n")
+    (run.mkdir("tests") / "pytest.ini").touch()
+    result = run.runpytest_inprocess(*STATIC, "tests")
+    told = "note: pyproject.toml has [[]tool.modelperf], which this run does not read: pytest took"
+    way = "type: pytest --rootdir=. --modelperf"
+    result.stdout.fnmatch_lines([f"{told} {run.path / 'tests'} as its root. * {way}"])
+
+
 def test_the_way_to_the_tables_of_a_project_tests_its_models(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, project: Path
 ) -> None:
