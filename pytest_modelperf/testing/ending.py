@@ -43,7 +43,7 @@ _MOST_NAMED = 3
 class KnownTests(Struct):
     """The tests of a run and their cases, whether they ran or not.
 
-    `tests` are those with a case, and `failed` are all that failed. `open` are tests that may name
+    `tests` are those about a case, and `failed` are all that failed. `open` are tests that may name
     cases while they run; `passed` are tests that came to their end, and `skipped` those that never
     began.
     With `deselected` tests, among which are those of files that could not be collected, more cases

@@ -51,6 +51,7 @@ from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
     JunitEntries,
     distributes,
+    is_skipped,
     list_as_failed,
     runs_tests,
 )
@@ -250,6 +251,9 @@ class RunHooks:
                 )
             ids = case_ids(cases, printable(definition.nodeid))
         except ModelPerfError as error:
+            if is_skipped(definition):
+                # The condition may be that the model is there.
+                return
             message = in_python(error)
             if definition.nodeid not in message:
                 message = f"{printable(definition.nodeid)}: {message}"
@@ -271,9 +275,11 @@ class RunHooks:
         self.known.deselected += len(collected.difference(items))
         try:
             for item in items:
-                _check_kind(item)
                 read_late_budgets(item)
-                if isinstance(item, UnreadableItem):
+                is_unread = _is_skipped_unread(item)
+                if is_unread:
+                    self.known.tests.add(item.nodeid)
+                if is_unread or isinstance(item, UnreadableItem):
                     # Nobody knows which cases it stands for.
                     self.known.deselected += 1
             self.known.add(self.run, items)
@@ -616,14 +622,20 @@ def _severity(outcome: CaseOutcome) -> int:
     return -1 if outcome.has_failed else VERDICT_ORDER.index(outcome.verdict)
 
 
-def _check_kind(item: pytest.Item) -> None:
-    """pytest.UsageError for a marker at a kind of test that cannot have it."""
-    if has_markers(item) and case_of(item) is None and not uses_fixture(item):
-        name = BUDGET if item.get_closest_marker(CASE) is None else CASE
-        raise pytest.UsageError(
-            f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
-            "classes; a unittest.TestCase cannot be run once per case."
-        )
+def _is_skipped_unread(item: pytest.Item) -> bool:
+    """Whether its markers skip a test whose other markers were not read, or make no cases.
+
+    pytest.UsageError for such a marker at a test that is not skipped.
+    """
+    if not has_markers(item) or case_of(item) is not None or uses_fixture(item):
+        return False
+    if is_skipped(item):
+        return True
+    name = BUDGET if item.get_closest_marker(CASE) is None else CASE
+    raise pytest.UsageError(
+        f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
+        "classes; a unittest.TestCase cannot be run once per case."
+    )
 
 
 def _width(config: pytest.Config) -> int:

@@ -239,6 +239,25 @@ def test_a_skipped_test_is_not_checked(run: pytest.Pytester) -> None:
     result.assert_outcomes(skipped=1, xfailed=1)
 
 
+def test_a_skipped_test_may_name_a_model_that_is_not_there(run: pytest.Pytester) -> None:
+    source = """
+        from pathlib import Path
+
+        @pytest.mark.skipif(not Path("exported.onnx").exists(), reason="not exported")
+        @pytest.mark.perf_case(model="exported.onnx")
+        def test_it(): pass
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        def test_other(): pass
+    """
+    run_static(run, source, "--modelperf-update-baseline")
+    result = run_static(run, source, "--modelperf-prune", "--modelperf-strict")
+    result.assert_outcomes(skipped=1, passed=1)
+    result.stdout.fnmatch_lines(["note: nothing was pruned: *", "note: 1 test was skipped *"])
+    (run.path / "dense.onnx").rename(run.path / "exported.onnx")
+    assert run_static(run, source).ret == pytest.ExitCode.INTERRUPTED
+
+
 def test_the_body_runs_only_where_the_check_passes(run: pytest.Pytester) -> None:
     result = run_static(
         run,
