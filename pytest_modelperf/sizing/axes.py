@@ -162,6 +162,9 @@ class _Walk:
         }
 
     def behind(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        if place.axis >= len(place.shape) and node.op_type not in _WITHOUT_RANK:
+            # Most rules count axes from the end, and need all of them.
+            return iter(())
         if node.op_type.startswith("Reduce"):
             return self._reduce(node, index, place)
         return self._rules.get(node.op_type, self._keep)(node, index, place)
@@ -357,6 +360,8 @@ _Rule: TypeAlias = "Callable[[Node, int, _Place], Iterator[_Place]]"
 _WINDOWS = ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv")
 _ENLARGING = ("ConvTranspose", "DepthToSpace", "Resize", "Upsample")
 _RECURRENT = ("GRU", "LSTM", "RNN")
+# Their rules hold also where only the axis is known, and not how many there are.
+_WITHOUT_RANK = frozenset({*_WINDOWS, *_ENLARGING, *_RECURRENT})
 _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 
 

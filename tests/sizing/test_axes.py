@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from pytest_modelperf.graph.binding import Binding
@@ -113,3 +114,21 @@ def test_a_reshape_into_tiles_wants_multiples_of_them() -> None:
         1,
     )
     assert set(found.steps) == {7}
+
+
+@pytest.mark.parametrize("line", ["Slice(h, zero, most, zero)", "Pad(h, pads)", "Add(h, w)"])
+def test_an_axis_is_not_followed_through_an_unknown_number_of_axes(line: str) -> None:
+    found = _follow(
+        f"""g (float[1,S,4] x) => (float[] y)
+            <int64 n = {{2}}, bool t = {{1}}, int64[1] zero = {{0}}, int64[1] most = {{9}}> {{
+            y = Loop(n, t, x) <body = b (int64 k, bool c, float[] h) => (bool d, float[] m) {{
+                d = Identity(c)
+                pads = Shape(h)
+                z = {line}
+                m = Unsqueeze(h, zero)
+            }}>
+        }}""",
+        1,
+        w=(4,),
+    )
+    assert found == AxisUses()
