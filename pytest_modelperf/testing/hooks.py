@@ -633,8 +633,9 @@ def _is_skipped_unread(item: pytest.Item) -> bool:
         return True
     name = BUDGET if item.get_closest_marker(CASE) is None else CASE
     raise pytest.UsageError(
-        f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
-        "classes; a unittest.TestCase cannot be run once per case."
+        f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their classes, "
+        "which have it when they are collected. A unittest.TestCase cannot be run once per case, "
+        "and no parameter or conftest can add what makes cases."
     )
 
 

@@ -340,6 +340,18 @@ def test_markers_of_a_test_case_are_refused_for_cases_and_kept_for_others(
     run_static(run, source.format(marker="")).assert_outcomes(passed=1)
 
 
+def test_a_parameter_cannot_add_the_marker_that_makes_cases(run: pytest.Pytester) -> None:
+    source = """
+        case = pytest.mark.perf_case(model="dense.onnx")
+
+        @pytest.mark.parametrize("number", [pytest.param(1, marks=case)])
+        def test_it(number): pass
+    """
+    refused = run_static(run, source)
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]1]: *no parameter *"])
+
+
 def test_without_the_option_a_test_case_is_skipped(run: pytest.Pytester) -> None:
     run.makepyfile(
         """
