@@ -208,8 +208,8 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
 
     `points` is the latest chain, or the last points of it in a listing; `first` is its first point
     and `count` the number of all. `earlier_points` counts those of chains before it that nothing
-    links to it; `unlinked` says why, if that is known. `steps` is None if nobody looked for steps.
-    `tagged` is the point of the last tag; None if there is none.
+    links to it; `unlinked` says why, if that is known. `tagged` is the point of the last tag; None
+    if there is none.
     """
 
     model: str

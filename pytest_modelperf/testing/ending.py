@@ -46,8 +46,9 @@ class KnownTests(Struct):
     `tests` are those about a case, and `failed` are all that failed. `open` are tests that may name
     cases while they run; `passed` are tests that came to their end, and `skipped` those that never
     began.
-    With `deselected` tests, among which are those of files that could not be collected, more cases
-    may be in use than are known. `projects` are the pyproject.toml that were seen and not read.
+    `deselected` counts what keeps cases unknown that may be in use: tests that were left out, files
+    and models that could not be read, crashed workers. `projects` are the pyproject.toml that were
+    seen and not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
