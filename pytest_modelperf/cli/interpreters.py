@@ -14,7 +14,7 @@ from pytest_modelperf.cli.requirements import (
     require_this_machine,
     requirement_option,
 )
-from pytest_modelperf.cli.setting_options import Command, Option
+from pytest_modelperf.cli.setting_options import Command
 from pytest_modelperf.cli.values import parse_interpreter
 from pytest_modelperf.errors import UsageError
 
@@ -81,10 +81,4 @@ def interpreter_options(command: Command) -> Command:
         ),
         requirement_option("--requirement-a", "A"),
         requirement_option("--requirement-b", "B"),
-    )
-
-
-def _python_option(name: str, model: str) -> Option:
-    return click.option(
-        name, metavar="PATH", help=f"Run {model} in this Python.  [default: this one]"
     )
