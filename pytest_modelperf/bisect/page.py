@@ -147,11 +147,12 @@ def _next_steps(bisect: Bisect, wording: Wording) -> Iterator[tuple[str, str]]:
         elif bisect.range.kind is RangeKind.RELEASES:
             yield f"measure {pair.name} again", _comparing(bisect, pair)
         if bisect.range.kind is RangeKind.RELEASES and found:
-            requirement = f"{_package(pair.after)}!={pair.after.name}"
+            requirement = f"{_package(pair.before)}=={pair.before.name}"
             yield f"stay at {short_name(pair.before)}", f"pip install {shell_word(requirement)}"
     if found and not bisect.search.is_whole:
         yield "find other regressions in the range", "the same command with --all"
-    if any(step.answer is Answer.INCONCLUSIVE for step in bisect.search.steps):
+    is_timed = bisect.judges is BisectFigure.LATENCY
+    if is_timed and any(step.answer is Answer.INCONCLUSIVE for step in bisect.search.steps):
         yield "decide what is open", f"the same command with {wording.names['max_seconds']}"
 
 

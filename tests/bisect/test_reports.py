@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.document import BisectJson, dump_bisect
-from pytest_modelperf.bisect.page import render_bisect_page
+from pytest_modelperf.bisect.page import bisect_overview, render_bisect_page
 from pytest_modelperf.bisect.records import (
     Bisect,
     BisectFigure,
@@ -166,6 +166,23 @@ def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
     for text in (shown(found), dump_bisect(found), page):
         assert "\x1b" not in text
         assert "\u202e" not in text
+
+
+def next_steps(bisect: Bisect) -> dict[str, str]:
+    """What the page advises to type, by its purpose."""
+    return dict(bisect_overview(bisect, COMMAND_WORDING).sections[-1].facts)
+
+
+def test_the_page_advises_to_install_the_last_good_release() -> None:
+    steps = next_steps(bisected([2.0, 2.0, 2.2, 2.2]))
+    assert steps["stay at 1.1"] == "pip install engine==1.1"
+
+
+def test_the_page_advises_more_time_only_where_times_are_compared() -> None:
+    found = bisected([2.0, 2.0, 2.2], traits=Traits(open_always={"1.1"}))
+    advised = "decide what is open"
+    assert advised in next_steps(found)
+    assert advised not in next_steps(replace(found, judges=BisectFigure.OUTPUTS))
 
 
 def test_markdown_has_the_same_table() -> None:
