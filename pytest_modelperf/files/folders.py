@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -47,8 +47,11 @@ def check_folder(target: str, *, may_replace: bool) -> None:
         raise cannot_write(target, error) from error
 
 
-def write_folder(files: Mapping[str, bytes], target: str) -> None:
-    """Write all files, by their names, or none; an archive holds them in a folder of its name."""
+def write_folder(files: Mapping[str, bytes], target: str, stale: Iterable[str] = ()) -> None:
+    """Write all files, by their names, or none; an archive holds them in a folder of its name.
+
+    The `stale` files of an earlier folder are removed.
+    """
     if is_archive(target):
         name = Path(target).stem
         with written_bytes(target) as stream, zipfile.ZipFile(stream, "w") as archive:
@@ -69,6 +72,8 @@ def write_folder(files: Mapping[str, bytes], target: str) -> None:
                     failed.callback(_remove, folder / each)
                 with written_bytes(folder / each) as file:
                     file.write(data)
+            for each in stale:
+                (folder / each).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_write(target, error) from error
         failed.pop_all()

@@ -14,7 +14,7 @@ from pytest_modelperf.reducing.repro import write_repro
 def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFacts) -> None:
     """Complete the files of a pair by the programs and the README, and put them into their place.
 
-    A name that ends in `.zip` is an archive.
+    A name that ends in `.zip` is an archive. Weights that were drawn for an earlier pair go.
     """
     write_run(files.plan, files.folder)
     texts = {
@@ -22,4 +22,8 @@ def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFac
         "repro.py": write_repro(is_upgrade=found.is_upgrade),
     }
     contents = {path.name: path.read_bytes() for path in sorted(files.folder.iterdir())}
-    write_folder(contents | {name: text.encode() for name, text in texts.items()}, target)
+    write_folder(
+        contents | {name: text.encode() for name, text in texts.items()},
+        target,
+        stale=[model.weights_file for model in files.plan.models],
+    )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from pytest_modelperf.files.folders import is_archive, write_folder
-from pytest_modelperf.files.output import cannot_write
+from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.run_plan import WEIGHTS_FILE
 from pytest_modelperf.sharing.document import DOCUMENT_FILE, dump_share
 from pytest_modelperf.sharing.readme import render_readme
@@ -26,11 +24,4 @@ def files_of(share: Share) -> Mapping[str, bytes]:
 
 def write_share(share: Share, target: str) -> None:
     """Write the folder or the archive; weights that were drawn for an earlier model go."""
-    write_folder(files_of(share), target)
-    if is_archive(target):
-        return
-    stale = Path(target) / WEIGHTS_FILE
-    try:
-        stale.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(str(stale), error) from error
+    write_folder(files_of(share), target, stale=(WEIGHTS_FILE,))

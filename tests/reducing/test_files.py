@@ -135,6 +135,16 @@ def test_an_archive_has_a_folder_of_its_name(plans: OpenPlans, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_weights_that_were_drawn_for_an_earlier_pair_go(plans: OpenPlans, tmp_path: Path) -> None:
+    for name in ("before.weights", "after.weights", "notes.txt"):
+        (tmp_path / name).write_bytes(b"of before")
+    cut = plans.cut(plans.units[index] for index in changed(plans))
+    with pair_files(cut, 1, is_anonymous=False) as files:
+        deliver(make_reduction(), files, str(tmp_path), MachineFacts())
+    assert not list(tmp_path.glob("*.weights"))
+    assert (tmp_path / "notes.txt").read_bytes() == b"of before"
+
+
 def test_drawn_weights_are_removed_after_they_ran(plans: OpenPlans) -> None:
     cut = plans.cut(plans.units)
     with pair_files(cut, 1, is_anonymous=False) as files:
