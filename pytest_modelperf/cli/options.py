@@ -7,7 +7,7 @@ A command takes options by decorators such as `model_options`, and their values 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -345,6 +345,20 @@ def folder_options(default: str) -> Option:
             "--force", is_flag=True, help="Replace the files of a folder or archive that exists."
         ),
     )
+
+
+def check_folder_files(
+    target: str, names: Iterable[str], *inputs: Path | str | None, may_replace: bool
+) -> None:
+    """Raises an error if the folder cannot be written, or if one of its files is an input."""
+    from pytest_modelperf.files.folders import check_folder
+    from pytest_modelperf.profiler.shown.report_files import check_report_files
+
+    check_folder(target, may_replace=may_replace)
+    models = [each for each in inputs if each is not None]
+    for path in (Path(target) / name for name in names):
+        if path.is_file():
+            check_report_files({"--output": path}, models)
 
 
 def _output_option(kind: str, of_file: str) -> Option:

@@ -14,6 +14,7 @@ import click
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
+    check_folder_files,
     folder_options,
     is_given,
     json_option,
@@ -28,7 +29,6 @@ from pytest_modelperf.cli.output import shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.folders import check_folder
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
@@ -103,11 +103,12 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.comparing.limits import read_share
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.reducing.bundle import deliver
+    from pytest_modelperf.reducing.bundle import REPLACED_FILES, deliver
     from pytest_modelperf.reducing.by_duet import ReduceRequest, require_one_size, run_reduce
 
     target = output or _FOLDER
-    check_folder(target, may_replace=force)
+    inputs = before, after, cases.input_file
+    check_folder_files(target, REPLACED_FILES, *inputs, may_replace=force)
     share = read_share(tolerance, "--tolerance")
     extensions, request = load_extensions(plugins), request_of(cases)
     require_one_size(request)

@@ -13,6 +13,7 @@ import click
 
 from pytest_modelperf.cli.options import (
     OutputOptions,
+    check_folder_files,
     folder_options,
     json_option,
     load_extensions,
@@ -75,16 +76,15 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     modelperf share model.onnx --batch 8 --cores 4 --dim seq=128 --output issue
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
-    from pytest_modelperf.files.folders import check_folder
+    from pytest_modelperf.sharing.folder import REPLACED_FILES, write_share
 
     target = output or _usual_name(model, is_anonymous=anonymous)
-    check_folder(target, may_replace=force)
+    check_folder_files(target, REPLACED_FILES, model, cases.input_file, may_replace=force)
     extensions = load_extensions(plugins)
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a shared folder")
 
     from pytest_modelperf.sharing.document import dump_share
-    from pytest_modelperf.sharing.folder import write_share
     from pytest_modelperf.sharing.making import share_model
     from pytest_modelperf.sharing.records import Likeness
     from pytest_modelperf.sharing.text import render_share

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_modelperf.files.folders import write_folder
-from pytest_modelperf.graph.run_plan import WEIGHTS_FILE
+from pytest_modelperf.graph.run_plan import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
 from pytest_modelperf.sharing.document import DOCUMENT_FILE, dump_share
 from pytest_modelperf.sharing.readme import render_readme
 from pytest_modelperf.sharing.records import Share
 
 README_FILE = "README.md"
+# The files that are written into a folder, or removed from it.
+REPLACED_FILES = (
+    README_FILE, MODEL_FILE, PROGRAM_FILE, PLAN_FILE, DOCUMENT_FILE, WEIGHTS_FILE,
+)  # fmt: skip
 
 
 def files_of(share: Share) -> Mapping[str, bytes]:

@@ -174,6 +174,34 @@ def test_no_command_writes_over_what_it_reads(
     assert (folder / "m.onnx").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("share", ("model.onnx",)),
+        ("reduce", ("before.onnx", "m.onnx")),
+        ("reduce", ("m.onnx", "after.onnx")),
+    ],
+)
+def test_no_folder_is_written_over_a_model_in_it(
+    folder: Path, command: str, names: tuple[str, ...]
+) -> None:
+    (read,) = set(names) - {"m.onnx"}
+    (folder / read).write_bytes((folder / "m.onnx").read_bytes())
+    done = run(command, *names, "--output", ".", "--force")
+    told = f"Error: --output would overwrite {read}, which is read: give another file.\n"
+    assert done == (2, "", told)
+    assert (folder / read).read_bytes() == (folder / "m.onnx").read_bytes()
+
+
+def test_drawn_weights_take_no_place_of_external_data(folder: Path) -> None:
+    weights = save_beside(onnx.load(folder / "m.onnx"), folder / "outside.onnx", "weights.bin")
+    before = weights.read_bytes()
+    done = run("share", "outside.onnx", "--output", ".", "--force")
+    assert done.exit_code == 2
+    assert "--output would overwrite weights.bin" in done.err
+    assert weights.read_bytes() == before
+
+
 @pytest.mark.parametrize("option", ["--json", "--csv", "--html", "--markdown"])
 def test_no_report_is_written_over_the_external_data_of_a_model(folder: Path, option: str) -> None:
     weights = save_beside(onnx.load(folder / "m.onnx"), folder / "outside.onnx", "w.bin")
