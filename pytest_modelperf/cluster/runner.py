@@ -200,15 +200,18 @@ class Runner:
         return answer.text
 
     def _allowed(self, job: Job, lost: Sequence[str]) -> list[str] | None:
-        """The addresses that a job may run at; None where these are all that there are.
+        """The addresses that a job may run at; None where any machine may run it.
 
-        After a loss it goes to another machine, or, where there is none, to the same again.
+        After a loss it goes to another machine, or, where there is none, to the same again. A job
+        that names machines has addresses even where all machines fit: Dask would pass one that
+        waits on to a machine of another kind that comes later.
         """
         fitting = [m for m in self._machines.values() if m.is_any_of(job.machines)]
         lost_hosts = {self._known[address].host for address in lost}
         others = [m for m in fitting if m.host not in lost_hosts]
         chosen = others or fitting
-        return None if len(chosen) == len(self._machines) else [m.address for m in chosen]
+        is_any = not job.machines and len(chosen) == len(self._machines)
+        return None if is_any else [m.address for m in chosen]
 
     async def _cancel(self, future: Any, key: str) -> None:  # noqa: ANN401  # a Dask future
         address = self._running[key].address

@@ -232,3 +232,12 @@ def test_the_status_can_be_asked_for_while_a_job_begins() -> None:
     runner._known = Known({machine.address: machine})
     runner._running["job 0"] = running
     assert [each.machine for each in runner.status.running] == [machine]
+
+
+def test_a_job_that_names_machines_goes_to_no_other_that_comes_later() -> None:
+    """Dask gives a job that waits to any idle machine, unless addresses are named."""
+    runner = Runner(_BusyClient(0), "cluster", lambda _: None, patience_s=1.0)
+    board = Machine(address="tcp://a", host="a", key="k", tags=("board",), versions={})
+    runner._machines = {board.address: board}
+    assert runner._allowed(job(cluster_work.tell_process, "", "board"), []) == [board.address]
+    assert runner._allowed(job(cluster_work.tell_process), []) is None
