@@ -8,7 +8,7 @@ import click
 
 from pytest_modelperf.cli.history_folder import find_project_root
 from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
-from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.cli.output import show, terminal_style, write
 
 _FOLDER = "baselines"
 _TABLE_KEY = "baseline_dir"
@@ -58,7 +58,7 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
     if outputs.json_file is not None:
         write(outputs.json_file, document)
     if is_shown:
-        click.echo(text, nl=False)
+        show(text)
     if broken:
         raise SystemExit(_INCOMPLETE)
 

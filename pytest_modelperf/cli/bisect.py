@@ -28,7 +28,7 @@ from pytest_modelperf.cli.options import (
     request_of,
     takes_records,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
@@ -286,7 +286,7 @@ def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
     if is_shown:
         from pytest_modelperf.bisect.text import render_bisect
 
-        click.echo(render_bisect(result, terminal_style(), COMMAND_WORDING), nl=False)
+        show(render_bisect(result, terminal_style(), COMMAND_WORDING))
     if outputs.json_file is not None:
         from pytest_modelperf.bisect.document import dump_bisect
 

@@ -31,7 +31,7 @@ from pytest_modelperf.cli.options import (
     svg_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
@@ -143,7 +143,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     if is_shown:
         from pytest_modelperf.comparing.text import render_comparison
 
-        click.echo(render_comparison(result, terminal_style(), wording), nl=False)
+        show(render_comparison(result, terminal_style(), wording))
     _end_by(result)
 
 

@@ -18,7 +18,7 @@ from pytest_modelperf.cli.options import (
     request_of,
     takes_records,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
@@ -91,4 +91,4 @@ def doctor(
         made = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_doctor_page(machine, checkups, made=made))
     if is_shown:
-        click.echo(render_checkups(machine, checkups, terminal_style()), nl=False)
+        show(render_checkups(machine, checkups, terminal_style()))

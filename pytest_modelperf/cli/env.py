@@ -8,7 +8,7 @@ import re
 import click
 
 from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
-from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -54,8 +54,8 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
         write(outputs.json_file, dump_environments(kept, removed))
     if is_shown:
         if removed is not None:
-            click.echo(render_removed(removed, terminal_style()), nl=False)
-        click.echo(render_environments(kept, terminal_style()), nl=False)
+            show(render_removed(removed, terminal_style()))
+        show(render_environments(kept, terminal_style()))
 
 
 def _parse_age(text: str, now: dt.datetime) -> dt.datetime | None:

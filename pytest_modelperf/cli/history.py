@@ -21,7 +21,7 @@ from pytest_modelperf.cli.options import (
     json_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -158,7 +158,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     if other_format is not None:
         from pytest_modelperf.history.exchange import FORMATS
 
-        click.echo(FORMATS[other_format](found), nl=False)
+        show(FORMATS[other_format](found))
         is_shown = False
     _put(found, outputs, is_shown=is_shown)
     if outputs.html_file is not None:
@@ -168,7 +168,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     drifts = [] if allowed is None else find_drifts(found, allowed)
     if allowed is not None and drifts:
         text = render_drifts(drifts, allowed, terminal_style())
-        click.echo(text, nl=False, err=not is_shown)
+        show(text, err=not is_shown)
         raise SystemExit(_DRIFTED)
 
 
@@ -177,7 +177,7 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
     if is_shown:
         from pytest_modelperf.history.text import render_history
 
-        click.echo(render_history(found, terminal_style()), nl=False)
+        show(render_history(found, terminal_style()))
     if outputs.json_file is not None:
         from pytest_modelperf.history.document import dump_history
 

@@ -13,6 +13,7 @@ from pytest_modelperf.cli.history_folder import (
     open_history,
 )
 from pytest_modelperf.cli.options import with_options
+from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.setting_options import Command
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def _open(folder: str | None, branch: str, remote: str) -> tuple[HistoryStore, H
 
 
 def _tell(done: Synced, sentence: str) -> None:
-    click.echo(sentence)
+    show(f"{sentence}\n")
     for note in done.notes:
-        click.echo(f"note: {note}")
+        show(f"note: {note}\n")
 
 
 def _commit(done: Synced) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.output import ProgressLine, shown_progress, terminal_style
+from pytest_modelperf.cli.output import ProgressLine, show, shown_progress, terminal_style
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable
@@ -95,7 +95,7 @@ def init(  # noqa: PLR0913  # each is an answer
         survey = _survey(project, [here / each for each in places], progress)
     if not survey.search.models:
         raise UsageError(nothing_found(survey))
-    click.echo(render_survey(survey, style), nl=False)
+    show(render_survey(survey, style))
     wishes = _wishes(project, tables=tables, ci=ci, gitattributes=gitattributes)
     plan = plan_setup(project, survey.tables, survey.baselines, wishes)
     answers = {
@@ -106,10 +106,10 @@ def init(  # noqa: PLR0913  # each is an answer
     settled = settle_changes(
         plan.changes,
         {part: answer for part, answer in answers.items() if answer},
-        lambda change: click.echo(render_change(change, style), nl=False),
+        lambda change: show(render_change(change, style)),
         _ask if sys.stdin.isatty() else None,
     )
-    click.echo(render_notes(plan.notes, style), nl=False)
+    show(render_notes(plan.notes, style))
     if settled.unanswered:
         _refuse_to_write(settled.unanswered)
     write_changes(settled.accepted)
@@ -120,7 +120,7 @@ def init(  # noqa: PLR0913  # each is an answer
     if len(survey.sizes) <= _MOST_COMMITTED:
         written += untracked_files(project, tuple(survey.sizes))
     baselines = inner_path(survey.baselines, project.root)
-    click.echo(render_next(project, written, baselines, here, style), nl=False)
+    show(render_next(project, written, baselines, here, style))
 
 
 def _survey(project: Project, places: Sequence[Path], progress: ProgressLine) -> Survey:
@@ -177,14 +177,14 @@ def _refuse_to_write(changes: Sequence[FileChange]) -> None:
 
 
 def _tell_written(changes: Sequence[FileChange], accepted: Sequence[FileChange]) -> None:
-    click.echo("")
+    show("\n")
     for change in accepted:
-        click.echo(f"wrote {printable(change.name)}")
+        show(f"wrote {printable(change.name)}\n")
     for change in changes:
         if change not in accepted:
-            click.echo(f"left {printable(change.name)} as it is")
+            show(f"left {printable(change.name)} as it is\n")
     if not changes:
-        click.echo("nothing to change")
+        show("nothing to change\n")
 
 
 def _measure_noise() -> None:
@@ -196,6 +196,6 @@ def _measure_noise() -> None:
             answers = measure_noise(COMMAND_WORDING, progress)
     except ModelPerfError as error:
         # The files are written; modelperf doctor can be run at any time.
-        click.echo(f"noise of this machine: not measured: {error.worded(COMMAND_WORDING)}")
+        show(f"noise of this machine: not measured: {error.worded(COMMAND_WORDING)}\n")
         return
-    click.echo(render_noise(answers, terminal_style()), nl=False)
+    show(render_noise(answers, terminal_style()))

@@ -25,8 +25,9 @@ from pytest_modelperf.text.quoting import shell_word
 from pytest_modelperf.text.site import SITE, page_url
 from pytest_modelperf.text.version import __version__
 
-# The exit codes that a shell gives to a program ended by SIGINT and SIGTERM.
+# The exit codes that a shell gives to a program ended by SIGINT, SIGPIPE and SIGTERM.
 _INTERRUPTED = 130
+_CLOSED = 141
 _TERMINATED = 143
 _FAULT = 3
 _TYPED = "pytest_modelperf.typed"
@@ -90,14 +91,18 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_interrupt() -> Iterator[None]:
-    """Turns an interrupt into a line and its exit code."""
+def _ended_from_outside() -> Iterator[None]:
+    """Turns an interrupt into a line and its exit code, and a closed pipe into its exit code.
+
+    Click's status would be 1, which means a worse model here.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        # Click's status would be 1, which means a worse model here.
         click.echo("interrupted", err=True)
         raise SystemExit(_INTERRUPTED) from None
+    except BrokenPipeError:
+        raise SystemExit(_CLOSED) from None
 
 
 def _settle_streams() -> None:
@@ -192,13 +197,13 @@ class _Group(click.Group):
         **named: Any,  # noqa: ANN401  # likewise
     ) -> click.Context:
         typed = tuple(args)
-        with _ended_by_interrupt():
+        with _ended_from_outside():
             context = super().make_context(info_name, args, *arguments, **named)
         context.meta[_TYPED] = typed
         return context
 
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
-        with _ended_by_interrupt():
+        with _ended_from_outside():
             return self._invoke(context)
 
     def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # likewise
@@ -211,7 +216,7 @@ class _Group(click.Group):
         except click.UsageError as error:
             raise self._worded(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
-            # Click shows all of these itself.
+            # These are shown, or end the command, further up.
             raise
         except Exception as error:  # no exception is a verdict
             if isinstance(error, OSError) and error.errno in _NO_ROOM:

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -23,8 +23,29 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 def write(target: str, text: str) -> None:
-    with written_text(target) as file:
+    with _going_on_if_closed(sys.stdout), written_text(target) as file:
         file.write(encodable(text, encoding_of(file)))
+
+
+def show(text: str, *, err: bool = False) -> None:
+    """Print whole lines on standard output or standard error, in its encoding."""
+    stream = sys.stderr if err else sys.stdout
+    with _going_on_if_closed(stream):
+        click.echo(encodable(text, encoding_of(stream)), nl=False, err=err)
+
+
+@contextmanager
+def _going_on_if_closed(stream: TextIO) -> Iterator[None]:
+    """Lets the command go on if the reader of a stream has closed it, as `head` does.
+
+    The command has files to write, and its exit code tells what it found.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        # What is left in the buffer would fail again.
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # devnull is a text
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def terminal_style() -> TextStyle:

@@ -29,7 +29,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
 from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.cli.setting_options import setting_option
@@ -240,7 +240,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     _show_profile(model, result, found, view, outputs, is_shown=is_shown)
     if not static_only:
         if kept is not None:
-            click.echo(kept.keep(result, found), err=not is_shown)
+            show(f"{kept.keep(result, found)}\n", err=not is_shown)
         _end_unless_measured(result, is_shown=is_shown)
 
 
@@ -383,7 +383,7 @@ def _show_report(
 
         insets = roofline_insets(rooflines, view.top)
     if is_shown:
-        click.echo(render_profile(result, view, terminal_style(), insets), nl=False)
+        show(render_profile(result, view, terminal_style(), insets))
     if markdown_file is not None:
         from pytest_modelperf.report.markdown_page import MarkdownStyle
 

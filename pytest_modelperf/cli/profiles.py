@@ -20,7 +20,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
@@ -161,7 +161,7 @@ class _Shown(Struct, frozen=True):
         if self.outputs.json_file is not None:
             write(self.outputs.json_file, document)
         if self.is_shown:
-            click.echo(text, nl=False)
+            show(text)
 
 
 def _list(
@@ -264,4 +264,4 @@ def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
     store.check_there(unique)
     for name in unique:
         store.remove(name)
-        click.echo(f"removed {printable(name)} of {printable(store.model)}")
+        show(f"removed {printable(name)} of {printable(store.model)}\n")

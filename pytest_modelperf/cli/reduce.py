@@ -25,7 +25,7 @@ from pytest_modelperf.cli.options import (
     request_of,
     takes_records,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
@@ -147,7 +147,7 @@ def _show(result: Reduction, outputs: OutputOptions, target: str, *, is_shown: b
         from pytest_modelperf.reducing.text import render_reduction
 
         report = render_reduction(result, terminal_style(), COMMAND_WORDING, target)
-        click.echo(report, nl=False)
+        show(report)
     if outputs.json_file is not None:
         from pytest_modelperf.reducing.document import dump_reduction
 

@@ -12,7 +12,7 @@ from pytest_modelperf.cli.options import (
     request_of,
     takes_records,
 )
-from pytest_modelperf.cli.output import terminal_style
+from pytest_modelperf.cli.output import show, terminal_style
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
@@ -79,20 +79,20 @@ def shapes(
         from pytest_modelperf.profiler.shown.shapes import render_shapes
 
         tensors = bound.tensor_facts()
-        click.echo(render_shapes(bound.file.name, tensors, bound.notes, terminal_style()), nl=False)
+        show(render_shapes(bound.file.name, tensors, bound.notes, terminal_style()))
         return
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)
     # If the model goes to standard output, nothing else may.
-    tell = partial(click.echo, err=not leaves_stdout)
+    tell = partial(show, err=not leaves_stdout)
     name = "the model on standard output" if output == "-" else printable(output)
     tell(
         f"{name}: {known} of {written.tensors} tensors have a shape"
-        + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")
+        + (f", {len(written.new_outputs)} more as outputs\n" if written.new_outputs else "\n")
     )
     if written.left_beside:
         left = shorten_list([*map(printable, written.left_beside)], _MOST_NAMED)
-        tell(f"weights stay in {left}: put that beside the model to run it")
+        tell(f"weights stay in {left}: put that beside the model to run it\n")
     if written.unknown:
         named = shorten_list([*map(printable, written.unknown)], _MOST_NAMED)
-        tell(f"without one: {named}")
+        tell(f"without one: {named}\n")

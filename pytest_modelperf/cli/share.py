@@ -23,7 +23,7 @@ from pytest_modelperf.cli.options import (
     sharing_options,
     takes_records,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -103,7 +103,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     if outputs.json_file is not None:
         write(outputs.json_file, dump_share(found))
     if is_shown:
-        click.echo(render_share(found, target, terminal_style()), nl=False)
+        show(render_share(found, target, terminal_style()))
     likeness = found.likening.likeness
     if likeness is Likeness.SAME:
         return

@@ -31,7 +31,7 @@ from pytest_modelperf.cli.options import (
     sweeping_options,
     takes_records,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.requirements import (
     environment_spec,
     require_this_machine,
@@ -275,7 +275,7 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
     from pytest_modelperf.sweep.text import render_sweep
 
     if is_shown:
-        click.echo(render_sweep(result, terminal_style()), nl=False)
+        show(render_sweep(result, terminal_style()))
     if outputs.json_file is not None:
         from pytest_modelperf.sweep.document import dump_sweep
 

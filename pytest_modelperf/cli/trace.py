@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
@@ -129,7 +130,7 @@ def trace(  # noqa: PLR0913  # one parameter per option
     if hook_action is not None:
         if has_totals_option:
             raise UsageError("--hook takes no other option: leave the others out.")
-        click.echo(_run_hook_action(hook_action))
+        show(f"{_run_hook_action(hook_action)}\n")
         return
     options = TotalsOptions(by, sort, top, chrome_file, json_file, csv_file)
     if file is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs, written_text
 from pytest_modelperf.text.escaping import printable
@@ -67,7 +67,7 @@ def sum_up(file: str, options: TotalsOptions) -> None:
         from pytest_modelperf.tracing.text import TraceView, render_trace
 
         view = TraceView(grouping, options.top or None)
-        click.echo(render_trace(summaries, notes, view, terminal_style()), nl=False)
+        show(render_trace(summaries, notes, view, terminal_style()))
     else:
         for note in notes:
             click.echo(f"note: {printable(note)}", err=True)

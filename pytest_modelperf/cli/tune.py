@@ -26,7 +26,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     tuning_options,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_megabytes, parse_threshold, parse_wanted
 from pytest_modelperf.errors import UsageError
@@ -157,7 +157,7 @@ def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> N
     from pytest_modelperf.tuning.text import render_tuning
 
     if is_shown:
-        click.echo(render_tuning(result, terminal_style()), nl=False)
+        show(render_tuning(result, terminal_style()))
     if outputs.markdown_file is not None:
         from pytest_modelperf.report.markdown_page import MarkdownStyle
 

@@ -29,7 +29,7 @@ from pytest_modelperf.cli.options import (
     top_option,
     variant_options,
 )
-from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_forms, parse_shares
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
@@ -254,7 +254,7 @@ def _show_whatif(
     from pytest_modelperf.whatif.text import render_whatif
 
     if is_shown:
-        click.echo(render_whatif(result, view, terminal_style()), nl=False)
+        show(render_whatif(result, view, terminal_style()))
     if outputs.markdown_file is not None:
         from pytest_modelperf.report.markdown_page import MarkdownStyle
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
-from io import StringIO
+from contextlib import redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
+from pytest_modelperf.cli import main
 from pytest_modelperf.profiler.request import MAX_HASHED_BYTES
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from tests.support.command import Result, environment, run, spawn
@@ -393,6 +395,41 @@ def test_a_pipe_that_is_closed_early_is_no_error() -> None:
         )
         assert done.stderr == ""
         assert done.returncode == 0
+
+
+def unread(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """The command as a process that prints into a pipe without a reader."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "pytest_modelperf", *arguments]
+    try:
+        return subprocess.run(
+            command, stdout=theirs, stderr=subprocess.PIPE, check=False, env=environment()
+        )
+    finally:
+        os.close(theirs)
+
+
+def test_a_closed_pipe_changes_neither_the_exit_code_nor_the_files(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    done = unread("profile", "relu.onnx", "--static", "--json", str(target))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(target.read_text())["model"]["name"] == "relu.onnx"
+
+
+def test_what_a_pipe_is_closed_for_is_no_worse_model() -> None:
+    done = unread("--help")
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_names_are_printed_in_the_encoding_of_the_stream() -> None:
+    save("größe.onnx", parse(RELU))
+    out = TextIOWrapper(BytesIO(), encoding="ascii")
+    with redirect_stdout(out), pytest.raises(SystemExit) as ended:
+        main(["shapes", "größe.onnx", "-o", "größe2.onnx"], prog_name="modelperf")
+    assert ended.value.code == 0
+    out.seek(0)
+    assert out.read() == "gr\\xf6\\xdfe2.onnx: 2 of 2 tensors have a shape\n"
 
 
 def test_the_module_is_the_command() -> None:
