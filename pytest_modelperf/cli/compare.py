@@ -144,7 +144,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
         from pytest_modelperf.comparing.text import render_comparison
 
         show(render_comparison(result, terminal_style(), wording))
-    _end_by(result)
+    _end_by(result, is_shown=is_shown)
 
 
 def _wording(before: str, measuring: MeasuringSettings) -> CommandWording:
@@ -287,11 +287,19 @@ def _read_baseline(
     return found, request_as_recorded(request, found.model, after)
 
 
-def _end_by(result: Comparison) -> None:
-    """Ends with the exit status; a failed case outranks a worse one, as not all was compared."""
-    from pytest_modelperf.comparing.records import Verdict
+def _end_by(result: Comparison, *, is_shown: bool) -> None:
+    """Ends with the exit status; a failed case outranks a worse one, as not all was compared.
 
-    if any(case.failure is not None for case in result.cases):
+    The report says why a case failed. If no report is shown, this function does.
+    """
+    from pytest_modelperf.comparing.records import Verdict
+    from pytest_modelperf.comparing.verdict_lines import failure_lines
+
+    failed = [case for case in result.cases if case.failure is not None]
+    if failed:
+        for case in failed if not is_shown else ():
+            for line in failure_lines(case):
+                show(f"{printable(case.id)}: {line}\n", err=True)
         raise SystemExit(_NOT_MEASURED)
     if result.verdict in {Verdict.REGRESSED, Verdict.OVER_BUDGET}:
         raise SystemExit(_WORSE)

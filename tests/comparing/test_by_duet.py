@@ -154,6 +154,9 @@ def test_the_same_graph_with_other_weights_beside_it_is_not_unchanged(tmp_path: 
 def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
     result, document = compared("base.onnx", "crash.onnx")
     assert result.exit_code == 3
+    # Without a report nobody would see why.
+    assert "b1-c1: " in result.err
+    assert "RuntimeError: it does not load" in result.err
     assert "RuntimeError: it does not load" in document["cases"][0]["failure"]
     assert document["cases"][0]["how"] is None
     assert document["cases"][0]["verdict"] is None
