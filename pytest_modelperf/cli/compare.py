@@ -151,7 +151,7 @@ def _wording(before: str, measuring: MeasuringSettings) -> CommandWording:
     """Returns the wording of the report; a baseline is recorded as it was compared."""
     if not Path(before).is_dir():
         return COMMAND_WORDING
-    folder = str(Path(before).parent)
+    folder = str(_baseline_folder(before).parent)
     typed = [
         *([("baseline-dir", folder)] if folder != _BASELINES else []),
         *([("engine", measuring.engine)] if is_given("engine") else []),
@@ -275,7 +275,7 @@ def _read_baseline(
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.baselines.store import BaselineStore
 
-    folder = Path(before)
+    folder = _baseline_folder(before)
     if not folder.is_dir():
         return None, request
     found = BaselineStore(folder.parent).read(folder.name)
@@ -285,6 +285,12 @@ def _read_baseline(
             "such as baselines/encoder."
         )
     return found, request_as_recorded(request, found.model, after)
+
+
+def _baseline_folder(before: str) -> Path:
+    """The folder of a baseline; its name, which stands for the model, is known of `.` as well."""
+    folder = Path(before)
+    return folder.resolve() if folder.name in {"", ".."} else folder
 
 
 def _end_by(result: Comparison, *, is_shown: bool) -> None:

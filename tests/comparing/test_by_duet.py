@@ -357,6 +357,15 @@ def test_a_slower_model_regressed_against_the_twin(
     assert document["cases"][0]["outputs"] == []
 
 
+def test_the_baseline_may_lie_in_the_working_folder(
+    recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(Path("base.onnx").absolute())
+    monkeypatch.chdir(store(trusted(recording), tmp_path))
+    result = run("compare", ".", model, "--static")
+    assert (result.exit_code, result.err) == (0, "")
+
+
 def test_a_case_that_was_not_recorded_is_new(recording: BaselineRecording, tmp_path: Path) -> None:
     baseline = store(trusted(recording), tmp_path)
     result, document = compared(baseline, "equal_200us.onnx", "--batch", "4")
