@@ -264,7 +264,7 @@ def _bisect_on_cluster(
     from pytest_modelperf.bisect.commits import OPTION
     from pytest_modelperf.bisect.version_duets import commit_sides, run_bisect
 
-    with place.opened(asked.setup) as cluster:
+    with place.opened(asked.setup, plugins=plugins) as cluster:
         from pytest_modelperf.cluster.bisecting import (
             commits_on_cluster,
             compare_versions_on_cluster,

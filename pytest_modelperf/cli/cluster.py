@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -48,8 +48,8 @@ class ClusterOptions(Struct, frozen=True):
         check_cluster_extra("--cluster")
 
     @contextmanager
-    def opened(self, *setups: Setup) -> Iterator[Cluster]:
-        """The cluster, which has machines that may measure with these setups."""
+    def opened(self, *setups: Setup, plugins: Sequence[str]) -> Iterator[Cluster]:
+        """The cluster, which has machines that may measure with these setups and plugins."""
         from pytest_modelperf.cluster.cluster import open_cluster
         from pytest_modelperf.cluster.text import status_line
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
@@ -65,7 +65,8 @@ class ClusterOptions(Struct, frozen=True):
                 line.show(status_line(status, shutil.get_terminal_size().columns - 1))
 
             with open_cluster(self.cluster or "", show) as cluster:
-                cluster.require([self.machine], next(iter(engines), None))
+                for engine in sorted(engines) or (None,):
+                    cluster.require([self.machine], engine, plugins)
                 yield cluster
 
 

@@ -200,7 +200,7 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
     gate = _gate(tolerances, after.setup)
     stored, request = _read_baseline(*models, request)
     if place.is_given:
-        with place.opened(*setups) as cluster:
+        with place.opened(*setups, plugins=plugins) as cluster:
             from pytest_modelperf.cluster.comparing import compare_on_cluster
 
             return compare_on_cluster(

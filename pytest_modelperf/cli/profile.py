@@ -287,7 +287,7 @@ def _measure_on_cluster(
     plugins: Sequence[str],
     place: ClusterOptions,
 ) -> Profile:
-    with place.opened(setup) as cluster:
+    with place.opened(setup, plugins=plugins) as cluster:
         from pytest_modelperf.cluster.profiling import profile_on_cluster
 
         return profile_on_cluster(

@@ -242,7 +242,8 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
         own = engines.with_environment(second.setup(setup, extensions))
         sources = (*sources, SweepSource(model, own))
     if place.is_given:
-        with place.opened(*(source.setup for source in sources)) as cluster:
+        setups = (source.setup for source in sources)
+        with place.opened(*setups, plugins=plugins) as cluster:
             from pytest_modelperf.cluster.sweeping import sweep_on_cluster
 
             result = sweep_on_cluster(

@@ -206,7 +206,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.whatif.variants import ask_what_if
 
     if place.is_given:
-        with place.opened(setup) as cluster:
+        with place.opened(setup, plugins=plugins) as cluster:
             from pytest_modelperf.cluster.asking import ask_on_cluster
 
             result = ask_on_cluster(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.bisect.test_commits import Repository, repository  # noqa: F401  # a fixture
+from tests.support.checkout import ROOT
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.command import run
 from tests.support.installers import FakeInstaller
@@ -57,6 +59,41 @@ def test_a_kind_of_machine_that_is_not_there_is_one_error(
         result = run("profile", str(path), *TIMED, *place)
     assert result.exit_code == 3
     assert "no machine gpu. " in result.err
+
+
+def test_a_plugin_that_a_machine_lacks_is_one_error(
+    processes: ClusterProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "slow_400us.onnx"
+    write_timed(path)
+    registers = "def modelperf_register_operators(operators):\n    pass\n"
+    (tmp_path / "only_here.py").write_text(registers)
+    monkeypatch.syspath_prepend(tmp_path)
+    with joined(processes.file, machines=2):
+        place = ("--cluster", str(processes.file), "--plugin", "only_here")
+        result = run("profile", str(path), *TIMED, *place)
+    assert result.exit_code == 3
+    assert "cannot import only_here, whose hooks this run uses: " in result.err
+
+
+def test_a_machine_needs_the_versions_of_both_engines(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    path = tmp_path / "slow_400us.onnx"
+    write_timed(path)
+    fake = tmp_path / "packages" / "onnxruntime-0.0.1.dist-info"
+    fake.mkdir(parents=True)
+    (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 0.0.1\n")
+    own_processes.start_scheduler()
+    paths = os.pathsep.join([str(fake.parent), str(ROOT)])
+    own_processes.start_worker(environment={"PYTHONPATH": paths})
+    with joined(own_processes.file, machines=1):
+        for engines in (("timed", "onnxruntime"), ("onnxruntime", "timed")):
+            chosen = ("--engine", engines[0], "--engine-b", engines[1])
+            place = ("--cluster", str(own_processes.file))
+            result = run("compare", str(path), str(path), *TIMED, *chosen, *place)
+            assert result.exit_code == 3
+            assert " it is 0.0.1: " in result.err
 
 
 @pytest.fixture
