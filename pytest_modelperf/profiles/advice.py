@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiles.records import (
@@ -60,6 +61,9 @@ def judging_command(found: SideBySide) -> str:
     model = found.after.profile.model
     now = shell_path(model.path or model.name)
     case = pair.after.case
+    if CALLABLE_ENGINE in {_engine(pair.before).name, _engine(pair.after).name}:
+        # No command runs two functions in turn.
+        return f"modelperf doctor --cores {case.cores}"
     options = " ".join(
         [
             f"--batch {case.batch_size} --cores {case.cores}",
@@ -73,12 +77,8 @@ def judging_command(found: SideBySide) -> str:
         return f"modelperf compare {old} {now} {options}"
     if ENGINE in unlike and _is_other_version(pair):
         return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
-    if ENGINE in unlike and case.phase is not None:
-        engines = [shell_word(_engine(each).name) for each in (pair.before, pair.after)]
-        chosen = f"--engine {engines[0]} --engine-b {engines[1]}"
-        return f"modelperf compare {now} {now} {chosen} {options}"
     if ENGINE in unlike:
-        return f"modelperf whatif {now} --engine {shell_word(_engine(pair.after).name)} {options}"
+        return f"modelperf compare {now} {now} {_both_engines(pair)} {options}"
     if pair.before.case.id != case.id or DIMENSIONS in unlike:
         batches, cores = (
             ",".join(dict.fromkeys(map(str, sizes)))
@@ -130,6 +130,25 @@ def _both_sizes(before: Case, now: Case) -> list[str]:
     if is_paired and cases[0].keys() == cases[1].keys():
         return [",".join(f"{name}={case[name]}" for name in names) for case in cases]
     return [f"{name}={','.join(map(str, sizes[name]))}" for name in names]
+
+
+def _both_engines(pair: CasePair) -> str:
+    """The options that choose the engine of each side, and what differs of one engine."""
+    old, new = _engine(pair.before), _engine(pair.after)
+    return " ".join(
+        [
+            f"--engine {shell_word(old.name)} --engine-b {shell_word(new.name)}",
+            *(
+                f"{flag} {shell_word(f'{key}={value}')}"
+                for flag, own, other in (
+                    ("--engine-option", old, new),
+                    ("--engine-option-b", new, old),
+                )
+                for key, value in own.options.items()
+                if own.name == other.name and other.options.get(key) != value
+            ),
+        ]
+    )
 
 
 def _is_other_version(pair: CasePair) -> bool:

@@ -851,13 +851,13 @@ ReorderInput      layout   0.200  0.160      -0.040
 """)
 
 
-def with_engine(name: str = ENGINE.name, version: str | None = ENGINE.version) -> Profile:
+def with_engine(**changed: Any) -> Profile:  # noqa: ANN401  # facts of any type
     """The classifier as another engine ran it."""
     profile = timed(5)
     run = profile.cases[0].measured
     assert run is not None
-    changed = replace(run, engine=replace(ENGINE, name=name, version=version))
-    return replace(profile, cases=(replace(profile.cases[0], measured=changed),))
+    other = replace(run, engine=replace(ENGINE, **changed))
+    return replace(profile, cases=(replace(profile.cases[0], measured=other),))
 
 
 def with_dims(**sizes: int) -> Profile:
@@ -879,13 +879,33 @@ def with_dims(**sizes: int) -> Profile:
         ),
         (
             with_engine(name="openvino"),
-            "whatif classifier.onnx --engine openvino --batch 1 --cores 1",
+            (
+                "compare classifier.onnx classifier.onnx --engine onnxruntime --engine-b openvino "
+                "--batch 1 --cores 1"
+            ),
+        ),
+        (
+            with_engine(options={"graph_optimization_level": "all", "execution_mode": "parallel"}),
+            (
+                "compare classifier.onnx classifier.onnx --engine onnxruntime "
+                "--engine-b onnxruntime --engine-option graph_optimization_level=extended "
+                "--engine-option-b graph_optimization_level=all "
+                "--engine-option-b execution_mode=parallel --batch 1 --cores 1"
+            ),
         ),
     ],
-    ids=["the same", "other cores", "a dimension given", "other version", "other engine"],
-)
+    ids=[
+        "the same", "other cores", "a dimension given", "other version", "other engine",
+        "other options",
+    ],
+)  # fmt: skip
 def test_what_would_show_a_difference_is_said(after: Profile, expected: str) -> None:
     assert f"  to know: modelperf {expected}" in compared(timed(5), after)
+
+
+def test_of_a_function_only_the_noise_of_the_machine_can_be_told() -> None:
+    lines = compared(measured_function(), measured_function())
+    assert "  to know: modelperf doctor --cores 1" in lines
 
 
 def with_given_dims(**sizes: int) -> Profile:
