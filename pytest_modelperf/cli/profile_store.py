@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +73,7 @@ class KeepingPlace(Struct, frozen=True):
 
     def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
         """Keeps the profile if any case was measured, and returns a line that says so."""
+        from pytest_modelperf.profiles.place import relative_path
         from pytest_modelperf.profiles.records import NamedProfile
         from pytest_modelperf.profiles.text import describe_kept
 
@@ -82,6 +82,6 @@ class KeepingPlace(Struct, frozen=True):
         now = dt.datetime.now(dt.timezone.utc).replace(microsecond=0)
         named = NamedProfile(name=self.name, date=now, profile=profile, rooflines=rooflines)
         before = self.store.keep(named, replaces=self.replaces)
-        folder = os.path.relpath(self.store.path)
+        folder = relative_path(str(self.store.path), Path.cwd())
         replaced = None if before is None else before.date()
         return describe_kept(self.name, folder, replaced, self.store.command)

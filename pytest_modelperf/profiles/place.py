@@ -37,8 +37,15 @@ def model_folder(model: str, root: Path) -> str:
     """
     if is_function(model):
         return folder_name(model)
-    path = os.path.relpath(model, root)
-    return folder_name(Path(path).as_posix())
+    return folder_name(Path(relative_path(model, root)).as_posix())
+
+
+def relative_path(path: str, start: Path) -> str:
+    """The path as it is from a folder; the whole one if it lies on another drive of Windows."""
+    try:
+        return os.path.relpath(path, start)
+    except ValueError:
+        return str(Path(path).absolute())
 
 
 def is_function(model: str) -> bool:

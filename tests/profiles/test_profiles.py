@@ -6,6 +6,7 @@ import copy
 import datetime as dt
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ from pytest_modelperf.profiles.place import (
     is_function,
     model_folder,
     project_root,
+    relative_path,
 )
 from pytest_modelperf.profiles.records import NamedProfile, ProfileList, UnusableProfile
 from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
@@ -536,6 +538,21 @@ def test_a_function_is_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "odd:name").touch()
     assert not is_function("odd:name")
     assert not is_function("model.onnx")
+
+
+def test_a_path_on_another_drive_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where no relative path leads from one drive to another."""
+
+    def relpath(path: str, start: Path) -> str:
+        raise ValueError(f"{path} and {start} are on two drives")
+
+    monkeypatch.setattr(os.path, "relpath", relpath)
+    assert relative_path("net.onnx", Path("there")) == str(Path("net.onnx").absolute())
+
+
+def test_an_empty_text_names_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot name a baseline"):
+        model_folder("", tmp_path)
 
 
 # -- keeping, replacing, removing
