@@ -14,6 +14,8 @@ from pytest_modelperf.text.quoting import shell_word
 OPTION = RefOption("--commits", "modelperf compare old.onnx new.onnx", takes_paths=False)
 _SHORT = 10
 _HEAD = "HEAD"
+# Settings of git may print the check of a signature before each commit, in another encoding.
+_LOG = ("log", "--no-show-signature", "--encoding=UTF-8")
 
 
 def commits_between(model: str, text: str) -> VersionRange:
@@ -57,7 +59,7 @@ def commits_between(model: str, text: str) -> VersionRange:
 def _changes(good: Commit, bad: Commit, files: list[str]) -> Iterator[Version]:
     """The commits that changed one of these files, the oldest first."""
     listed = bad.ask(
-        "log", "-z", "--reverse", "--first-parent", "--topo-order", "--format=%H %s",
+        *_LOG, "-z", "--reverse", "--first-parent", "--topo-order", "--format=%H %s",
         f"{good.sha}..{bad.sha}", "--", *files,
     )  # fmt: skip
     if listed.code != 0:
@@ -69,6 +71,6 @@ def _changes(good: Commit, bad: Commit, files: list[str]) -> Iterator[Version]:
 
 
 def _version(commit: Commit) -> Version:
-    told = commit.ask("log", "-1", "--format=%s", commit.sha)
+    told = commit.ask(*_LOG, "-1", "--format=%s", commit.sha)
     title = told.output.decode("utf-8", "replace").strip()
     return Version(commit.sha, commit.sha[:_SHORT], title)

@@ -97,6 +97,34 @@ def refusal(commits: str, model: str = "models/m.onnx") -> str:
 # -- which commits are versions
 
 
+SIGNER = """#!/bin/sh
+case "$*" in
+*--verify*) echo "[GNUPG:] GOODSIG 0 a" ;;
+*) cat > /dev/null; echo "-----BEGIN PGP SIGNATURE-----"; echo "[GNUPG:] SIG_CREATED " >&2 ;;
+esac
+echo "gpg: signed" >&2
+"""
+
+
+def test_signatures_and_encodings_that_git_is_set_to_are_not_read(
+    repository: Repository, tmp_path: Path
+) -> None:
+    signer = tmp_path / "signer"
+    signer.write_text(SIGNER)
+    signer.chmod(0o755)
+    first = repository.change("zuerst", 200)
+    repository.change("größer", 300)
+    for name, value in (
+        ("gpg.program", str(signer)), ("log.showSignature", "true"),
+        ("i18n.logOutputEncoding", "latin1"),
+    ):  # fmt: skip
+        git(repository.path, "config", name, value)
+    git(repository.path, "commit", "--quiet", "--amend", "--no-edit", "--gpg-sign=a")
+    last = git(repository.path, "rev-parse", "HEAD")
+    found = commits_between("models/m.onnx", f"{first}..HEAD").versions
+    assert [(each.name, each.title) for each in found] == [(first, "zuerst"), (last, "größer")]
+
+
 def test_only_commits_that_changed_the_model_are_versions(repository: Repository) -> None:
     repository.change("first", 200)
     git(repository.path, "tag", "v1")
