@@ -118,7 +118,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after, input_file=cases.input_file)
-    interpreters.check(static=static_only, is_on_cluster=place.is_given)
+    interpreters.check(static=static_only, is_on_cluster=place.is_given, gateway=measuring.gateway)
     place.check(static=static_only)
     extensions = load_extensions(plugins)
     from pytest_modelperf.comparing.limits import Tolerances

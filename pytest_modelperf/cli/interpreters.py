@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.options import with_options
 from pytest_modelperf.cli.requirements import (
     environment_spec,
+    require_local_gateway,
     require_this_machine,
     requirement_option,
 )
@@ -30,8 +31,8 @@ class InterpreterOptions(Struct, frozen=True):
     requirement_a: tuple[str, ...]
     requirement_b: tuple[str, ...]
 
-    def check(self, *, static: bool, is_on_cluster: bool) -> None:
-        """UsageError if one is given that has no effect, or contradicts another."""
+    def check(self, *, static: bool, is_on_cluster: bool, gateway: str | None) -> None:
+        """UsageError if one is given that has no effect, or contradicts another option."""
         for side, python, requirements in (
             ("a", self.python_a, self.requirement_a),
             ("b", self.python_b, self.requirement_b),
@@ -45,6 +46,8 @@ class InterpreterOptions(Struct, frozen=True):
                     f"{given[0]} needs a run of the models: leave out --static or {given[0]}."
                 )
             require_this_machine(f"--requirement-{side}", requirements, is_on_cluster=is_on_cluster)
+            for option in given:
+                require_local_gateway(option, gateway)
             if len(given) > 1:
                 raise UsageError(
                     f"{given[0]} and {given[1]} both say which Python runs a model: leave one of "

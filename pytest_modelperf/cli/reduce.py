@@ -99,7 +99,7 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     modelperf reduce model.onnx --requirement-a onnxruntime==1.30.0
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after or before, input_file=cases.input_file)
-    interpreters.check(static=False, is_on_cluster=False)
+    interpreters.check(static=False, is_on_cluster=False, gateway=None)
     from pytest_modelperf.comparing.limits import read_share
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine

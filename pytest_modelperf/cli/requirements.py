@@ -36,6 +36,17 @@ def require_this_machine(option: str, requirements: Sequence[str], *, is_on_clus
         )
 
 
+def require_local_gateway(option: str, gateway: str | None) -> None:
+    """UsageError for a Python of this machine where the other side runs on another one."""
+    from pytest_modelperf.profiler.worker.gateway import is_local
+
+    if gateway is not None and not is_local(gateway):
+        raise UsageError(
+            f"{option} runs a model on this machine, and --gateway on another one, so they could "
+            "not be compared: leave out one of them."
+        )
+
+
 def environment_spec(option: str, requirements: Sequence[str]) -> str | None:
     """Returns the gateway to a Python with these packages, if any are given."""
     if not requirements:

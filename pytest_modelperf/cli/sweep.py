@@ -34,6 +34,7 @@ from pytest_modelperf.cli.options import (
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.requirements import (
     environment_spec,
+    require_local_gateway,
     require_this_machine,
     requirement_option,
 )
@@ -228,6 +229,12 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     before.check()
     place.check()
     require_this_machine("--requirement-b", engines.requirement_b, is_on_cluster=place.is_given)
+    for option, given in (
+        ("--against-python", before.against_python),
+        ("--requirement-b", engines.requirement_b),
+    ):
+        if given:
+            require_local_gateway(option, measuring.gateway)
     measuring, second = engines.divide(measuring, has_other=before.against is not None)
     counts, threshold_ms = swept.counts(), swept.threshold_ms()
     extensions = load_extensions(plugins)

@@ -210,6 +210,11 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
         (("--cores", "-2"), "--cores takes whole numbers of 1 or more"),
         (("--against-python", "python3"), "--against-python is for the model of --against"),
         (("--against", "a.onnx", "--against-python", "no"), "names no, which is no program that"),
+        (
+            ("--against", "a", "--against-python", sys.executable, "--gateway", "ssh=h"),
+            "--against-python",
+        ),
+        (("--engine", "a,b", "--requirement-b", "c", "--gateway", "ssh=h"), "--requirement-b"),
         (("--json", "-", "--csv", "-"), "only one of --json and --csv can go to standard output"),
         (("--engine", "callable"), "a sweep takes only ONNX models"),
         (("--engine", "nothing"), "nothing"),

@@ -210,6 +210,14 @@ def test_an_interpreter_that_is_not_there_is_wrong_usage(option: str) -> None:
     )
 
 
+@pytest.mark.parametrize("option", ["--python-a", "--python-b", "--requirement-a"])
+def test_no_side_runs_on_another_machine_than_the_other(option: str) -> None:
+    gateway = ("--gateway", "ssh=board")
+    refused = run("compare", "base.onnx", "base.onnx", option, sys.executable, *gateway)
+    assert refused.exit_code == 2
+    assert f"{option} runs a model on this machine, and --gateway on another one" in refused.err
+
+
 @pytest.mark.slow
 def test_the_same_model_in_two_interpreters_is_not_unchanged() -> None:
     _, document = compared("base.onnx", "base.onnx", "--python-b", sys.executable, *QUICK)
