@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.text.escaping import printable
@@ -87,7 +87,7 @@ def dump_data(data: Mapping[str, Any]) -> str:
         return _dumped(data)
     except ValueError:
         # Few data have such numbers, and to look for them takes longer than to write the rest.
-        return _dumped(_finite(data))
+        return _dumped(to_json(data))
 
 
 def _dumped(data: object) -> str:
@@ -97,17 +97,6 @@ def _dumped(data: object) -> str:
 def pack(text: str) -> str:
     """The text as gzip in base64, the same for the same text."""
     return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401  # any value of JSON
-    """The value with null for each number that JSON cannot hold."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _read(paths: Sequence[Path]) -> list[str]:
