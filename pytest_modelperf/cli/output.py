@@ -53,7 +53,7 @@ def terminal_style() -> TextStyle:
     from pytest_modelperf.report.page import TextStyle
 
     on_terminal = sys.stdout.isatty()
-    color = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     is_bounded = on_terminal or "COLUMNS" in os.environ
     width = shutil.get_terminal_size().columns if is_bounded else None
     return TextStyle(width, color, encoding_of(sys.stdout))

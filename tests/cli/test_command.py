@@ -368,7 +368,8 @@ def on_a_terminal(*arguments: str, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    ("env", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
 )
 def test_a_terminal_gets_colour_unless_it_wants_none(
     env: dict[str, str],
