@@ -50,15 +50,17 @@
         arrayminus: bounds(([low], y) => y - PERCENT * low),
       },
       hoverinfo: "text",
-      hovertext: shown.map((step) => describe(step, versions).map(chartText).join("<br>")),
+      hovertext: shown.map((step) => describe(step, versions).join("<br>")),
     };
   }
 
+  // The lines of a step, as markup.
   function describe({ number, place, against, answer, allowed, text }, versions) {
     const { name, title } = versions[place];
     return [
-      `step ${number}: ${name} is ${answer}`, ...(title ? [short(title, 60)] : []),
-      `against ${versions[against].name}: ${text}`, `limit +${(PERCENT * allowed).toFixed(1)} %`,
+      chartText(`step ${number}: ${name} is ${answer}`), ...(title ? [short(title, 60)] : []),
+      chartText(`against ${versions[against].name}: ${text}`),
+      `limit +${(PERCENT * allowed).toFixed(1)} %`,
     ];
   }
 

@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.page import render_bisect_page
+from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from tests.bisect.test_reports import bisected, bisected_by_outputs
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
-from tests.support.bisects import Traits
+from tests.support.bisects import TableJudge, Traits
 from tests.support.comparisons import SLOWER
 
 if TYPE_CHECKING:
@@ -73,3 +74,13 @@ def test_a_bisect_by_outputs_shows_how_far_they_differ(open_page: OpenPage) -> N
     assert bad["y"] == pytest.approx([3.1, 3.1, 3.098])
     assert "outputs" in drawn["layout"]["yaxis"]["title"]["text"]
     assert "other outputs since" in page.locator(".tiles:visible").inner_text()
+
+
+def test_the_subject_of_a_commit_is_shown_as_it_is(open_page: OpenPage) -> None:
+    found = bisected([2.0, 2.2])
+    versions = tuple(replace(each, title="Fuse <Relu> & Add") for each in found.range.versions)
+    searched = find_regressions(versions, TableJudge(versions, [2.0, 2.2]), SearchRule())
+    found = replace(found, range=replace(found.range, versions=versions), search=searched)
+    page = open_page(without_charts(render_bisect_page(found, COMMAND_WORDING)))
+    (bad,) = (trace for trace in chart_of(page, "bisect")["data"] if trace["name"] == "bad")
+    assert bad["hovertext"][0].split("<br>")[1] == "Fuse &lt;Relu&gt; &amp; Add"
