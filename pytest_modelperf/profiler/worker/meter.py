@@ -28,6 +28,7 @@ class Meter:
         self._process = process
 
     def read(self) -> dict[str, int | None]:
+        """The counters now; how long a group was halted has the path of the file that tells it."""
         busy, stolen = self._processor_times()
         return {
             "wall_ns": time.perf_counter_ns(),
@@ -35,13 +36,15 @@ class Meter:
             "involuntary_switches": self._process.switches_forced(),
             "busy_ns": busy,
             "stolen_ns": stolen,
-            "throttled_ns": self._throttled(),
+            **{path: throttled_ns(path) for path in self._cgroup_files},
         }
 
     def since(self, before: Mapping[str, int | None]) -> dict[str, int | None]:
-        """The change since `before`; `others_ns` is what the processors did for other processes.
+        """The change since `before`.
 
-        It can be a little below 0, because processor time comes in ticks of 10 ms.
+        `others_ns` is what the processors did for other processes. It can be a little below 0,
+        because processor time comes in ticks of 10 ms. `throttled_ns` is how long cgroups halted
+        this process: the longest of its groups.
         """
         now = self.read()
         spent: dict[str, int | None] = {}
@@ -50,6 +53,8 @@ class Meter:
             spent[name] = None if value is None or past is None else value - past
         busy, own = spent.pop("busy_ns"), spent["cpu_ns"]
         spent["others_ns"] = None if busy is None or own is None else busy - own
+        halted = [spent.pop(path) for path in self._cgroup_files]
+        spent["throttled_ns"] = max((ns for ns in halted if ns is not None), default=None)
         return spent
 
     def _processor_times(self) -> tuple[int | None, int | None]:
@@ -71,11 +76,6 @@ class Meter:
             return None, None
         tick_ns = _NS_PER_S // os.sysconf("SC_CLK_TCK")
         return busy * tick_ns, stolen * tick_ns
-
-    def _throttled(self) -> int | None:
-        """How long cgroups halted this process: the longest of its groups."""
-        times = [t for path in self._cgroup_files if (t := throttled_ns(path)) is not None]
-        return max(times, default=None)
 
 
 def throttled_ns(path: str) -> int | None:
