@@ -33,10 +33,15 @@ def redirect_output(path: str) -> None:
     # If streams were closed, the file itself may have one of these numbers.
     if file not in {1, 2}:
         os.close(file)
-    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
-    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), line_buffering=True)
+    sys.stdout, sys.stderr = _text_to(1), _text_to(2)
     # Only one thread: walking the others, which still run, may crash again.
     faulthandler.enable(file=2, all_threads=False)
+
+
+def _text_to(number: int) -> io.TextIOWrapper:
+    """Text to an open file, whatever characters it has and the locale lacks."""
+    file = os.fdopen(number, "wb", closefd=False)
+    return io.TextIOWrapper(file, "utf-8", "backslashreplace", line_buffering=True)
 
 
 @contextlib.contextmanager
