@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 import importlib
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.engines.source import EngineModule
-from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.agent import Agent, describe_error
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.meter import Meter
-from pytest_modelperf.profiler.worker.process import choose_processors, siblings
+from pytest_modelperf.profiler.worker.process import pin
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.systems.process import OWN_PROCESS
 
@@ -26,16 +26,26 @@ class InlineWorker:
     machine = None
     python = platform.python_version()
 
-    def __init__(self, folder: Path, processors: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        processors: tuple[int, ...] | None = None,
+        unpinned_because: str | None = None,
+    ) -> None:
         self.folder = folder
         self._agent = Agent(meter=Meter((), processors))
         self.processors = processors
-        self.unpinned_because = None if processors else "the platform has no way to do it"
+        self.unpinned_because = unpinned_because
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
         module: Any = importlib.import_module(engine.module)
         self._agent.use_engine(module)
-        described: Mapping[str, Any] = module.describe(dict(options))
+        try:
+            described: Mapping[str, Any] = module.describe(dict(options))
+        except Exception as error:
+            # It means the same as from a process of its own.
+            step = f"as the engine {engine.name} was loaded"
+            raise failure(describe_error(error), step) from error
         return described
 
     def send_file(self, path: Path, name: str) -> str:  # noqa: ARG002  # the worker's interface
@@ -59,9 +69,10 @@ def work_inline(cores: int) -> Iterator[InlineWorker]:
     """Make this process a worker for a while, pinned if the platform can."""
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder("inline"))
-        processors = stack.enter_context(_pinned(cores))
+        stack.callback(_use_processors, OWN_PROCESS.allowed_processors())
+        pinned, why = pin(cores)
         stack.enter_context(_garbage_set_aside())
-        yield InlineWorker(folder, processors)
+        yield InlineWorker(folder, None if pinned is None else tuple(pinned), why)
 
 
 @contextmanager
@@ -79,16 +90,8 @@ def _garbage_set_aside() -> Iterator[None]:
         gc.unfreeze()
 
 
-@contextmanager
-def _pinned(cores: int) -> Iterator[tuple[int, ...] | None]:
-    """Pin the thread to so many processors; returns them, or None if that is impossible."""
-    before = OWN_PROCESS.allowed_processors()
-    if before is None:
-        yield None
-        return
-    chosen = choose_processors(cores, before, siblings)
-    OWN_PROCESS.use_processors(chosen)
-    try:
-        yield tuple(chosen)
-    finally:
-        OWN_PROCESS.use_processors(before)
+def _use_processors(before: Collection[int] | None) -> None:
+    """Undo the pinning; a system that refused it refuses this as well."""
+    if before is not None:
+        with suppress(OSError):
+            OWN_PROCESS.use_processors(before)
