@@ -644,10 +644,14 @@ def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
     While an answer takes long, None is sent regularly as long as Python code runs.
     """
     agent = Agent(heartbeat=partial(heartbeat, partial(channel.send, None)))
-    for request in channel:
-        channel.send(agent.handle(request))
-        if request["command"] == "end":
-            return
+    try:
+        for request in channel:
+            channel.send(agent.handle(request))
+            if request["command"] == "end":
+                return
+    finally:
+        # The other side may have gone without a word.
+        agent.do_end()
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
