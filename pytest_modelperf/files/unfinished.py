@@ -73,10 +73,15 @@ def remove_abandoned(folder: Path) -> None:
 
 def _remove_unheld(path: Path) -> None:
     lock = take_lock(path)
-    if lock is not None:
-        # Another user's file stays.
-        with suppress(OSError):
-            path.unlink()
+    if lock is None:
+        return
+    if not FILES.moves_open_files:
+        # Such a system removes no file that is open, here or in its writer.
+        os.close(lock)
+    # Another user's file stays.
+    with suppress(OSError):
+        path.unlink()
+    if FILES.moves_open_files:
         os.close(lock)
 
 

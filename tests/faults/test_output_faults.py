@@ -20,6 +20,8 @@ import pytest
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.files.output import check_output, written_bytes, written_text
+from pytest_modelperf.files.unfinished import remove_abandoned
+from pytest_modelperf.systems.files import FILES
 from tests.support.command import environment, run
 from tests.support.project import write_dense
 from tests.support.small_models import save_beside
@@ -439,6 +441,24 @@ def test_a_result_that_is_being_written_stays_beside_the_next_one(tmp_path: Path
         assert len(names(tmp_path)) == 2
     assert names(tmp_path) == ["quick.json", "slow.json"]
     assert (tmp_path / "slow.json").read_text() == "one"
+
+
+def test_a_system_that_removes_no_open_file_removes_leftovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Windows."""
+    unlink = Path.unlink
+
+    def unlink_unless_open(path: Path, *, missing_ok: bool = False) -> None:
+        if str(path) in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink_unless_open)
+    monkeypatch.setattr(FILES, "moves_open_files", False)
+    (tmp_path / ".modelperf-0123abcd.tmp").write_text("half")
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_file_of_another_name_and_a_link_are_no_leftovers(tmp_path: Path) -> None:

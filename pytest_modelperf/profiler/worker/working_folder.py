@@ -52,10 +52,11 @@ class WorkingFolder:
         if os.getpid() != self._owner:
             return
         with interrupt_delayed():
-            shutil.rmtree(self.path, ignore_errors=True)
+            # Windows removes no file that is open.
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 def leave_inherited(folder: Path) -> None:
@@ -107,5 +108,5 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 def _remove_unheld(folder: Path) -> None:
     lock = take_lock(folder / _HELD)
     if lock is not None:
-        shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)

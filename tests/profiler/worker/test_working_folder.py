@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,6 +136,24 @@ def test_a_process_that_was_forked_can_leave_what_it_has_open_there(tmp_path: Pa
     assert (folder.path / "in").read_text() == "parent"
     assert (tmp_path / "out").read_text() == "child parent"
     folder.remove()
+
+
+def test_a_system_that_removes_no_open_file_removes_both_folders(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Windows: a file stays as long as it is open."""
+    remove = shutil.rmtree
+
+    def remove_unless_open(folder: Path, *, ignore_errors: bool) -> None:
+        places = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        if not any(Path(place).is_relative_to(folder) for place in places):
+            remove(folder, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_unless_open)
+    make_abandoned(temporary / "modelperf-old-1")
+    with working_folder("new"):
+        pass
+    assert not list(temporary.iterdir())
 
 
 def test_places_are_looked_at_once(temporary: Path) -> None:
