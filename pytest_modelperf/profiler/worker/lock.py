@@ -24,16 +24,29 @@ LOCK_VARIABLE = "MODELPERF_LOCK"
 
 
 def lock_path(folder: Path = _SHARED_FOLDER) -> Path:
-    """The machine's lock; if another user's lock cannot be opened, a lock of this user's own."""
+    """The machine's lock; if another user's lock cannot be opened, a lock of this user's own.
+
+    MeasureError if no file can be made anywhere.
+    """
     named = os.environ.get(LOCK_VARIABLE)
     if named:
         return Path(named)
     if not os.access(folder, os.W_OK):
-        folder = Path(tempfile.gettempdir())
+        folder = _temporary_folder()
     path = folder / "modelperf.lock"
     if path.exists() and not os.access(path, os.W_OK):
         return folder / f"modelperf-{FILES.user()}.lock"
     return path
+
+
+def _temporary_folder() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise MeasureError(
+            "there is no folder that temporary files can be written to. Make room, or set TMPDIR "
+            "to a folder that can be written to."
+        ) from error
 
 
 @contextmanager
