@@ -55,6 +55,9 @@ _LAYER_SESSIONS = 5
 # A second session may be open beside the first if so many times its weights are free.
 _SESSION_FACTOR = 3
 
+# Where interpreters have their modules, below their prefix.
+_LIBRARIES = ("lib", "lib64", "dlls")
+
 # The fewest ticks of a coarse wall clock in an inference whose time it resolves.
 _FEWEST_TICKS = 200
 
@@ -343,11 +346,23 @@ def _own_paths(engine: EngineModule) -> Iterator[Path]:
     """
     for entry in (*sys.path, *([""] if engine.name == CALLABLE_ENGINE else [])):
         path = Path(entry).absolute()
-        is_installed = {"site-packages", "dist-packages"} & set(path.parts) or any(
-            path.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix)
-        )
-        if not is_installed:
+        if not _is_installed(path):
             yield path
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a folder of modules belongs to the interpreter or to its packages.
+
+    Not all below the prefix does: with the Python of a system that is /usr, and a project may lie
+    in /usr/src.
+    """
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return True
+    for prefix in (sys.prefix, sys.base_prefix):
+        below = path.relative_to(prefix).parts if path.is_relative_to(prefix) else ()
+        if below and (below[0].lower() in _LIBRARIES or path.suffix == ".zip"):
+            return True
+    return False
 
 
 def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:
