@@ -71,6 +71,6 @@ def parse_interpreter(option: str, path: str | None, *, is_here: bool = True) ->
     """
     if path is None:
         return None
-    from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec
+    from pytest_modelperf.profiler.worker.gateway import interpreter_spec, python_spec
 
-    return interpreter_spec(path, option) if is_here else f"{LOCAL}//python={path}"
+    return interpreter_spec(path, option) if is_here else python_spec(path)

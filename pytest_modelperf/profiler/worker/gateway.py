@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shlex
 import shutil
 import threading
@@ -430,8 +431,13 @@ def interpreter_spec(path: str, option: str) -> str:
             f"{option} names {printable(path)}, which is no program that can be run. Give the path "
             "of a Python interpreter, such as old-venv/bin/python."
         )
-    # execnet splits it like a shell.
-    return f"{LOCAL}//python={shlex.quote(path)}"
+    return python_spec(path)
+
+
+def python_spec(path: str) -> str:
+    """The spec of a Python interpreter, wherever it is."""
+    # Two slashes are one to the system, and end the path to execnet, which splits it like a shell.
+    return f"{LOCAL}//python={shlex.quote(re.sub('//+', '/', path))}"
 
 
 def check_spec(spec: str, where: str) -> None:

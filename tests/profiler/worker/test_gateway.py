@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import execnet
 import numpy as np
 import pytest
 
@@ -29,6 +31,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     ProcessWorker,
     WorkerRequest,
     check_spec,
+    interpreter_spec,
     is_local,
 )
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
@@ -429,6 +432,17 @@ def test_a_worker_behind_a_socket_gets_its_files_sent(tmp_path: Path, socket_ser
         assert sent.read_bytes() == model.read_bytes()
         assert (sent.parent / "data" / "w.bin").read_bytes() == b"weights"
     assert not sent.exists()
+
+
+def test_the_path_of_an_interpreter_has_any_slashes_and_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "my environment"
+    folder.mkdir()
+    (folder / "python").symlink_to(sys.executable)
+    spec = interpreter_spec(f"{folder}//python", "the option")
+    check_spec(spec, "the option")
+    python = execnet.XSpec(spec).python
+    assert python is not None
+    assert shlex.split(python) == [str(folder / "python")]
 
 
 def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
