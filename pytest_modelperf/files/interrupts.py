@@ -55,10 +55,14 @@ def interrupt_held() -> Iterator[HeldInterrupt]:
 @contextmanager
 def interrupt_delayed() -> Iterator[None]:
     """Have the first Ctrl-C act right after the body, which is short; a second one acts at once."""
-    with interrupt_held() as held:
-        yield
-    if held.has_come:
-        signal.raise_signal(signal.SIGINT)
+    held = HeldInterrupt()
+    try:
+        with interrupt_held() as held:
+            yield
+    finally:
+        # Also where the body failed.
+        if held.has_come:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

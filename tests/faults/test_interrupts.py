@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from pytest_modelperf.files.interrupts import lost_interrupts_raised
+from pytest_modelperf.files.interrupts import interrupt_delayed, lost_interrupts_raised
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from tests.support.command import environment, run
 from tests.support.project import write_dense
@@ -85,6 +85,17 @@ def test_a_second_interrupt_as_the_command_ends_is_the_same_line() -> None:
 
 
 @pytest.mark.usefixtures("heard_interrupts")
+def fail_interrupted() -> NoReturn:
+    signal.raise_signal(signal.SIGINT)
+    raise OSError
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+def test_an_interrupt_is_not_lost_where_the_step_that_it_waits_for_fails() -> None:
+    with pytest.raises(KeyboardInterrupt), interrupt_delayed():
+        fail_interrupted()
+
+
 def test_an_interrupt_as_a_folder_is_removed_comes_after_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
