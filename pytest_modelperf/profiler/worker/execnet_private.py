@@ -14,33 +14,56 @@ from __future__ import annotations
 import atexit
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import execnet
 from execnet.gateway_base import ThreadExecModel
 
-from pytest_modelperf.systems.trees import TREES
+from pytest_modelperf.files.interrupts import interrupt_delayed
+from pytest_modelperf.systems.trees import TREES, Tree
 
 
-class _InOwnSession:
-    """Starts a process that gets no Ctrl-C of the terminal, of which it would print a traceback."""
+class Processes:
+    """Starts the processes of a group, and knows them before they have said anything."""
 
     PIPE = subprocess.PIPE
 
-    @staticmethod
-    def Popen(command: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:  # noqa: N802  # as the standard library has it
-        return subprocess.Popen(command, stdin=stdin, stdout=stdout, **TREES.popen_options())  # noqa: S603  # the user's gateway
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._trees: list[Tree] = []
+
+    def Popen(self, command: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:  # noqa: N802  # as the standard library has it
+        with interrupt_delayed():
+            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, **self._options)  # noqa: S603  # the user's gateway
+            self._trees.append(TREES.tree_of(process.pid))
+        return process
+
+    def kill(self) -> None:
+        """End all that were started, with what these started."""
+        for tree in self._trees:
+            tree.kill()
 
 
 class _Threads(ThreadExecModel):
-    subprocess = _InOwnSession
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+
+    @property
+    def subprocess(self) -> Processes:
+        return self._processes
 
 
-def group_in_own_sessions() -> execnet.Group:
-    """A group whose processes on this machine begin in a session of their own."""
+def in_own_sessions() -> Processes:
+    """Processes that get no Ctrl-C of the terminal, of which they would print a traceback."""
+    return Processes(TREES.popen_options())
+
+
+def group_of(processes: Processes) -> execnet.Group:
+    """A group whose processes on this machine are started so."""
     group = execnet.Group()
-    group.set_execmodel(_Threads(), "thread")  # type: ignore[arg-type]  # it takes a model as well
+    group.set_execmodel(_Threads(processes), "thread")  # type: ignore[arg-type]  # it takes a model as well
     return group
 
 

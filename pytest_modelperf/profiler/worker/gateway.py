@@ -39,10 +39,12 @@ from pytest_modelperf.profiler.engines.source import (
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
 from pytest_modelperf.profiler.worker.execnet_private import (
+    Processes,
     close_connection,
     cut_off,
     forget_group,
-    group_in_own_sessions,
+    group_of,
+    in_own_sessions,
 )
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from pytest_modelperf.systems.trees import TREES, Tree
@@ -153,7 +155,8 @@ class ProcessWorker:
         self._request = request
         self.is_local = is_local(request.spec)
         # The program of another way, such as ssh, may ask the user for a password.
-        self._group = group_in_own_sessions() if self.is_local else execnet.Group()
+        self._processes = in_own_sessions() if self.is_local else Processes({})
+        self._group = group_of(self._processes)
         self._channel: Any = None
         self._pid: int | None = None
         self._tree: Tree | None = None
@@ -353,9 +356,8 @@ class ProcessWorker:
         with warnings.catch_warnings():
             # If a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            before = _children()
             is_late = threading.Event()
-            watchdog = threading.Timer(self._start_limit_s, _kill_others, [before, is_late])
+            watchdog = threading.Timer(self._start_limit_s, self._give_up_start, [is_late])
             watchdog.daemon = True
             watchdog.start()
             try:
@@ -366,9 +368,11 @@ class ProcessWorker:
             except _START_ERRORS as error:
                 silence = f"it said nothing for {self._start_limit_s:.3g} s"
                 problem = self._describe_start(TimeoutError(silence) if is_late.is_set() else error)
+                # It may be a program that goes on.
+                self._processes.kill()
             except BaseException:
-                # Interrupted: nobody else knows the process that was started.
-                _kill_others(before, is_late)
+                # Interrupted, perhaps before the process has said who it is.
+                self._processes.kill()
                 raise
             else:
                 return channel
@@ -376,6 +380,11 @@ class ProcessWorker:
                 watchdog.cancel()
             gc.collect()
         raise problem
+
+    def _give_up_start(self, is_late: threading.Event) -> None:
+        """End an interpreter that hangs as it starts."""
+        is_late.set()
+        self._processes.kill()
 
     def _compiled(self, text: str, file: str) -> bytes | None:
         """The code that the worker need not compile itself; None if its Python may be another."""
@@ -497,22 +506,6 @@ def _safe_path() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
-
-
-def _children() -> frozenset[int]:
-    """The child processes of this one; empty if the platform does not tell."""
-    found: set[int] = set()
-    for path in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError, ValueError):
-            found.update(map(int, path.read_text().split()))
-    return frozenset(found)
-
-
-def _kill_others(before: frozenset[int], is_done: threading.Event) -> None:
-    """Kill the child processes started since: an interpreter that hangs as it starts."""
-    is_done.set()
-    for pid in _children() - before:
-        TREES.tree_of(pid).kill()
 
 
 def _texts(value: object) -> Iterator[str]:

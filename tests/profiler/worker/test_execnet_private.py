@@ -14,7 +14,8 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     close_connection,
     cut_off,
     forget_group,
-    group_in_own_sessions,
+    group_of,
+    in_own_sessions,
 )
 
 
@@ -50,9 +51,17 @@ def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:
 
 def test_a_process_of_execnet_begins_in_a_session_of_its_own() -> None:
     """Ctrl-C of a terminal ends all processes of the session, each with a traceback."""
-    group = group_in_own_sessions()
+    group = group_of(in_own_sessions())
     opened = group.makegateway(f"popen//python={sys.executable}")
     told = "import os; channel.send((os.getpid(), os.getsid(0)))"
     pid, session = opened.remote_exec(told).receive(60.0)
     group.terminate(timeout=60.0)
     assert pid == session
+
+
+def test_a_process_can_be_ended_before_it_has_said_anything() -> None:
+    processes = in_own_sessions()
+    silent = processes.Popen([sys.executable, "-c", "input()"], processes.PIPE, processes.PIPE)
+    processes.kill()
+    with silent:
+        assert silent.wait(60.0) != 0

@@ -219,6 +219,18 @@ def test_an_interpreter_that_says_nothing_is_ended(tmp_path: Path) -> None:
     assert all(map(ends, children() - before))
 
 
+@on_linux
+def test_a_program_that_is_no_interpreter_and_goes_on_is_ended(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho hello\nexec sleep 600\n")
+    other.chmod(0o755)
+    before = children()
+    request = WorkerRequest(spec=f"popen//python={other}")
+    with pytest.raises(MeasureError), ProcessWorker(request):
+        pass
+    assert all(map(ends, children() - before))
+
+
 def test_memory_that_runs_out_is_told_and_the_worker_lives_on() -> None:
     with working(at="2", do="grow") as worker:
         with pytest.raises(MeasureError, match="memory ran out in round 3: MemoryError"):
