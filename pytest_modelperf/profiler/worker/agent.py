@@ -618,13 +618,15 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 _KINDS = {
-    ModuleNotFoundError: "missing",
     LostProcessorsError: "processors",
     ClocksError: "clocks",
 }
 
 
 def error_kind(error: BaseException) -> str:
+    # Libraries raise it with a message of their own, and then it has no name.
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return "missing"
     for own, kind in _KINDS.items():
         if isinstance(error, own):
             return kind

@@ -458,6 +458,7 @@ class OptionError(ValueError):
     ("error", "kind"),
     [
         (ModuleNotFoundError("no", name="no"), "missing"),
+        (ModuleNotFoundError("it needs another package"), "failed"),
         (ImportError("a library"), "failed"),
         (OptionError("no"), "option"),
         (MemoryError(), "memory"),
