@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_modelperf.errors import UsageError
+
 # The variable that names another folder.
 FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
 _XDG_VARIABLE = "XDG_CACHE_HOME"
@@ -16,7 +18,7 @@ _WINDOWS_VARIABLE = "LOCALAPPDATA"
 def user_cache_folder(
     environment: Mapping[str, str] = os.environ, system: str = sys.platform
 ) -> Path:
-    """The folder that holds all our caches."""
+    """The folder that holds all our caches; UsageError for a user without a home folder."""
     own = environment.get(FOLDER_VARIABLE)
     if own:
         return Path(own)
@@ -25,9 +27,19 @@ def user_cache_folder(
     if named and Path(named).is_absolute():
         folder = Path(named)
     elif system == "darwin":
-        folder = Path.home() / "Library" / "Caches"
+        folder = _home() / "Library" / "Caches"
     elif system == "win32" and environment.get(_WINDOWS_VARIABLE):
         folder = Path(environment[_WINDOWS_VARIABLE])
     else:
-        folder = Path.home() / ".cache"
+        folder = _home() / ".cache"
     return folder / "modelperf"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise UsageError(
+            "this user has no home folder, where caches would lie: set HOME, or "
+            f"{FOLDER_VARIABLE}, to a folder."
+        ) from error

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
@@ -197,3 +198,11 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == cache_folder({}, "linux")
     assert cache_folder({**named, FOLDER_VARIABLE: "/own"}, "darwin") == Path("/own/peaks")
     assert cache_folder(dict(os.environ), "linux").name == "peaks"
+
+
+def test_a_user_without_a_home_folder_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(UsageError, match=FOLDER_VARIABLE):
+        cache_folder({}, "linux")
+    assert cache_folder({FOLDER_VARIABLE: "/own"}, "linux") == Path("/own/peaks")
