@@ -113,15 +113,12 @@ def list_environments(folder: Path) -> Kept:
     """All kept environments, the last used first."""
     found: list[KeptEnvironment] = []
     unreadable: list[Unreadable] = []
-    with suppress(FileNotFoundError):
-        for place in sorted(folder.iterdir()):
-            if place.name.startswith(".") or not place.is_dir():
-                continue
-            kept = _read_kept(place)
-            if isinstance(kept, Unreadable):
-                unreadable.append(kept)
-            else:
-                found.append(kept)
+    for place in _folders_in(folder):
+        kept = _read_kept(place)
+        if isinstance(kept, Unreadable):
+            unreadable.append(kept)
+        else:
+            found.append(kept)
     found.sort(key=lambda kept: kept.used, reverse=True)
     return Kept(folder, tuple(found), tuple(unreadable))
 
@@ -216,6 +213,16 @@ def _find_kept(folder: Path, wanted: WantedPackages) -> KeptEnvironment | None:
             if wanted.key in kept.requests and _is_of_this_python(kept)
         ]
     return next((kept for kept in candidates if _has_python(kept.environment.folder)), None)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        places = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return [place for place in places if not place.name.startswith(".") and place.is_dir()]
 
 
 def _folder_bytes(folder: Path) -> int:

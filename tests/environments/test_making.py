@@ -147,10 +147,15 @@ def test_an_interrupted_install_leaves_nothing(folder: Path, installer: FakeInst
     assert names_in(folder) == set()
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", ["engine==1.0", "engine<2"])
+@pytest.mark.parametrize("place", ["file", "file/environments"])
+def test_a_folder_that_cannot_be_written_is_an_error(
+    wanted: str, place: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentMakingError, match="MODELPERF_CACHE_DIR"):
-        make_environment(["engine==1.0"], installer=FakeInstaller(), folder=tmp_path / "file")
+        make_environment([wanted], installer=FakeInstaller(), folder=tmp_path / place)
+    assert not list_environments(tmp_path / place).environments
 
 
 def test_two_that_want_the_same_environment_make_it_once(folder: Path) -> None:
