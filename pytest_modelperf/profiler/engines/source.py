@@ -66,7 +66,7 @@ def find_source(module: str) -> ModuleSource:
     try:
         with tokenize.open(file) as source:
             return ModuleSource(source.read(), file)
-    except (OSError, SyntaxError) as error:
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise ExtensionError(
             f"the source {printable(file)} of the engine module {printable(module)!r} cannot be "
             f"read: {error}."

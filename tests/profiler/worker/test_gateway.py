@@ -309,6 +309,16 @@ def test_an_engine_without_source_cannot_be_sent() -> None:
         find_source("no_such_package.engine")
 
 
+def test_a_source_with_bytes_that_are_no_text_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "latin_engine.py"
+    file.write_bytes(b"number = 1\n\n\ntext = '\xe9'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ExtensionError, match=re.escape(str(file))):
+        find_source("latin_engine")
+
+
 @on_linux
 def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
     note = tmp_path / "child"
