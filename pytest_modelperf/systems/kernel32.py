@@ -35,6 +35,16 @@ class MemoryStatus(ctypes.Structure):
     )
 
 
+class ProcessorRelation(ctypes.Structure):
+    """SYSTEM_LOGICAL_PROCESSOR_INFORMATION of winnt.h."""
+
+    _fields_ = (
+        ("mask", c_size_t),
+        ("kind", c_uint32),
+        ("details", c_uint64 * 2),
+    )
+
+
 class JobLimits(ctypes.Structure):
     """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
 
@@ -56,6 +66,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "CloseHandle": (c_int, (c_void_p,)),
     "CreateJobObjectW": (c_void_p, (c_void_p, c_void_p)),
     "GetCurrentProcess": (c_void_p, ()),
+    "GetLogicalProcessorInformation": (c_int, (c_void_p, c_void_p)),
     "GetProcessAffinityMask": (c_int, (c_void_p, c_void_p, c_void_p)),
     "GlobalMemoryStatusEx": (c_int, (c_void_p,)),
     "K32GetProcessMemoryInfo": (c_int, (c_void_p, c_void_p, c_uint32)),

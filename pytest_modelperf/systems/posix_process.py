@@ -48,6 +48,10 @@ class PosixProcess:
             raise OSError(None, "the system has no way to do it")
         os.sched_setaffinity(0, processors)
 
+    def siblings_of(self, processor: int) -> frozenset[int]:
+        path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
+        return _processors_in(path) | {processor}
+
     def switches_forced(self) -> int | None:
         return int(self._resource.getrusage(self._resource.RUSAGE_SELF).ru_nivcsw)
 
@@ -72,6 +76,16 @@ class PosixProcess:
     def available_bytes(self) -> int | None:
         """See proc_meminfo(5)."""
         return _kib_after(b"MemAvailable:", "/proc/meminfo")
+
+
+def _processors_in(path: str) -> frozenset[int]:
+    """The processors in a file such as `0-3,8`; none if it cannot be read."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
+        for part in file.read().strip().split(","):
+            low, _, high = part.partition("-")
+            found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)
 
 
 def _kib_after(field: bytes, path: str) -> int | None:

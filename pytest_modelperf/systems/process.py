@@ -30,6 +30,10 @@ class OwnProcess(Protocol):
         """Run on these alone; OSError if that fails."""
         ...
 
+    def siblings_of(self, processor: int) -> frozenset[int]:
+        """The processors that share a physical core with this one, itself included."""
+        ...
+
     def switches_forced(self) -> int | None:
         """How often another process took a processor away from this one."""
         ...

@@ -6,12 +6,14 @@ Its source is sent to a worker with the agent's, so it needs only the standard l
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from pytest_modelperf.systems.kernel32 import MemoryCounters, MemoryStatus
+from pytest_modelperf.systems.kernel32 import MemoryCounters, MemoryStatus, ProcessorRelation
 
 _ABOVE_NORMAL_PRIORITY = 0x8000
+# The kind of relation of the processors of one physical core.
+_OF_ONE_CORE = 0
 
 
 class WindowsProcess:
@@ -35,12 +37,17 @@ class WindowsProcess:
         )
         if not is_told or not own.value:
             return None
-        return [bit for bit in range(own.value.bit_length()) if own.value >> bit & 1]
+        return _bits(own.value)
 
     def use_processors(self, processors: Collection[int]) -> None:
         mask = sum(1 << each for each in processors)
         if self._kernel32 is None or not self._kernel32.SetProcessAffinityMask(self._own, mask):
             raise OSError(None, "the system refused it")
+
+    def siblings_of(self, processor: int) -> frozenset[int]:
+        masks = (each.mask for each in self._relations() if each.kind == _OF_ONE_CORE)
+        own = next((mask for mask in masks if mask >> processor & 1), 1 << processor)
+        return frozenset(_bits(own))
 
     def switches_forced(self) -> int | None:
         return None
@@ -66,6 +73,20 @@ class WindowsProcess:
     def _own(self) -> Any:  # noqa: ANN401  # a handle
         return self._kernel32.GetCurrentProcess()
 
+    def _relations(self) -> Iterable[ProcessorRelation]:
+        """What the processors share with one another; empty where Windows does not tell."""
+        if self._kernel32 is None:
+            return ()
+        nbytes = ctypes.c_uint32()
+        # Without a place to write to, it tells how much it would write.
+        self._kernel32.GetLogicalProcessorInformation(None, ctypes.byref(nbytes))
+        relations = (ProcessorRelation * (nbytes.value // ctypes.sizeof(ProcessorRelation)))()
+        if not self._kernel32.GetLogicalProcessorInformation(
+            ctypes.byref(relations), ctypes.byref(nbytes)
+        ):
+            return ()
+        return relations
+
     def _counters(self) -> MemoryCounters | None:
         counters = MemoryCounters(size=ctypes.sizeof(MemoryCounters))
         if self._kernel32 is None or not self._kernel32.K32GetProcessMemoryInfo(
@@ -73,3 +94,7 @@ class WindowsProcess:
         ):
             return None
         return counters
+
+
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]

@@ -39,6 +39,16 @@ class FakeKernel32:
         self.mask = mask
         return 1
 
+    def GetLogicalProcessorInformation(self, relations: Any, nbytes: Any) -> int:
+        """Two cores with two threads each, and a cache of both."""
+        told = ((0b0011, 0), (0b1111, 2), (0b1100, 0))
+        if relations is None:
+            nbytes._obj.value = 32 * len(told)
+            return 0
+        for place, (mask, kind) in enumerate(told):
+            relations._obj[place].mask, relations._obj[place].kind = mask, kind
+        return 1
+
     def K32GetProcessMemoryInfo(self, _process: int, counters: Any, size: int) -> int:
         assert counters._obj.size == size
         counters._obj.peak_working_set = self.peak

@@ -8,7 +8,12 @@ import sys
 
 import pytest
 
-from pytest_modelperf.systems.kernel32 import JobLimits, MemoryCounters, MemoryStatus
+from pytest_modelperf.systems.kernel32 import (
+    JobLimits,
+    MemoryCounters,
+    MemoryStatus,
+    ProcessorRelation,
+)
 from pytest_modelperf.systems.process import OwnProcess
 from pytest_modelperf.systems.trees import Trees
 from pytest_modelperf.systems.windows_process import WindowsProcess
@@ -19,7 +24,8 @@ KILL_ON_JOB_CLOSE = 0x2000
 
 
 @pytest.mark.parametrize(
-    ("structure", "size"), [(MemoryCounters, 72), (MemoryStatus, 64), (JobLimits, 144)]
+    ("structure", "size"),
+    [(MemoryCounters, 72), (MemoryStatus, 64), (ProcessorRelation, 32), (JobLimits, 144)],
 )
 def test_a_structure_has_the_size_that_windows_has(
     structure: type[ctypes.Structure], size: int
@@ -39,6 +45,12 @@ def test_a_process_runs_where_it_is_put() -> None:
     assert process.allowed_processors() == [0, 1, 2, 3]
     process.use_processors([1, 3])
     assert process.allowed_processors() == [1, 3]
+
+
+def test_the_threads_of_a_core_are_known() -> None:
+    process = WindowsProcess(FakeKernel32())
+    assert [process.siblings_of(each) for each in (0, 3)] == [{0, 1}, {2, 3}]
+    assert WindowsProcess(None).siblings_of(3) == {3}
 
 
 def test_processors_that_are_not_there_are_refused() -> None:

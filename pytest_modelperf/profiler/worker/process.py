@@ -76,7 +76,7 @@ def pin(cores: int) -> tuple[list[int] | None, str | None]:
     allowed = OWN_PROCESS.allowed_processors()
     if allowed is None:
         return None, f"{sys.platform} has no way to pin a process"
-    wanted = choose_processors(cores, allowed, siblings)
+    wanted = choose_processors(cores, allowed, OWN_PROCESS.siblings_of)
     try:
         OWN_PROCESS.use_processors(wanted)
     except OSError as error:
@@ -125,17 +125,6 @@ def choose_processors(
             first.append(processor)
             taken.add(processor)
     return sorted((first + second)[:cores])
-
-
-def siblings(processor: int) -> frozenset[int]:
-    """The processors that share a physical core with this one, itself included."""
-    path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
-    found = {processor}
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
-        for part in file.read().strip().split(","):
-            low, _, high = part.partition("-")
-            found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)
 
 
 def describe_platform() -> dict[str, str | int | None]:
