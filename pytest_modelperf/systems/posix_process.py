@@ -17,6 +17,8 @@ from typing import Any
 _KIB = 1024
 # prctl(PR_SET_PDEATHSIG): see prctl(2).
 _PR_SET_PDEATHSIG = 1
+# The slower kinds of processors where Intel combines kinds. Linux gives them the last numbers.
+_SLOW = ("/sys/devices/cpu_atom/cpus", "/sys/devices/cpu_lowpower/cpus")
 
 
 class PosixProcess:
@@ -51,6 +53,9 @@ class PosixProcess:
     def siblings_of(self, processor: int) -> frozenset[int]:
         path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
         return _processors_in(path) | {processor}
+
+    def slow_processors(self) -> frozenset[int]:
+        return frozenset[int]().union(*map(_processors_in, _SLOW))
 
     def switches_forced(self) -> int | None:
         return int(self._resource.getrusage(self._resource.RUSAGE_SELF).ru_nivcsw)

@@ -34,6 +34,10 @@ class OwnProcess(Protocol):
         """The processors that share a physical core with this one, itself included."""
         ...
 
+    def slow_processors(self) -> frozenset[int]:
+        """The processors of a slower kind than others; empty where all are known as one kind."""
+        ...
+
     def switches_forced(self) -> int | None:
         """How often another process took a processor away from this one."""
         ...

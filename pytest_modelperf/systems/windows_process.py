@@ -49,6 +49,9 @@ class WindowsProcess:
         own = next((mask for mask in masks if mask >> processor & 1), 1 << processor)
         return frozenset(_bits(own))
 
+    def slow_processors(self) -> frozenset[int]:
+        return frozenset()
+
     def switches_forced(self) -> int | None:
         return None
 

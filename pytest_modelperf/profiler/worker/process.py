@@ -13,7 +13,7 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pytest_modelperf.systems.process import OWN_PROCESS
 
@@ -76,7 +76,8 @@ def pin(cores: int) -> tuple[list[int] | None, str | None]:
     allowed = OWN_PROCESS.allowed_processors()
     if allowed is None:
         return None, f"{sys.platform} has no way to pin a process"
-    wanted = choose_processors(cores, allowed, OWN_PROCESS.siblings_of)
+    slow = OWN_PROCESS.slow_processors()
+    wanted = choose_processors(cores, allowed, OWN_PROCESS.siblings_of, slow)
     try:
         OWN_PROCESS.use_processors(wanted)
     except OSError as error:
@@ -109,16 +110,19 @@ def other_threads() -> frozenset[str]:
 
 
 def choose_processors(
-    cores: int, allowed: Sequence[int], siblings_of: Callable[[int], frozenset[int]]
+    cores: int,
+    allowed: Sequence[int],
+    siblings_of: Callable[[int], frozenset[int]],
+    slow: Collection[int] = (),
 ) -> list[int]:
-    """The last of the allowed processors, one of each physical core first.
+    """The last of the allowed processors, one of each physical core first, and `slow` ones later.
 
     The last, because systems tend to use the first for their own work.
     """
     first: list[int] = []
     second: list[int] = []
     taken: set[int] = set()
-    for processor in reversed(allowed):
+    for processor in sorted(allowed, key=lambda each: (each not in slow, each), reverse=True):
         if taken & siblings_of(processor):
             second.append(processor)
         else:

@@ -427,6 +427,18 @@ def test_each_physical_core_is_taken_before_a_second_thread_of_any(
     assert choose_processors(cores, range(8), pairs) == chosen
 
 
+@pytest.mark.parametrize(("cores", "chosen"), [(2, [1, 3]), (3, [1, 3, 5]), (5, [1, 2, 3, 4, 5])])
+def test_slower_processors_are_taken_after_every_core_of_the_faster(
+    cores: int, chosen: list[int]
+) -> None:
+    """As an Intel processor has them: two threads on each fast core, and one on a slow core."""
+
+    def siblings_of(processor: int) -> frozenset[int]:
+        return pairs(processor) if processor < 4 else frozenset({processor})
+
+    assert choose_processors(cores, range(6), siblings_of, frozenset({4, 5})) == chosen
+
+
 def test_no_more_processors_are_chosen_than_there_are() -> None:
     assert choose_processors(5, [2, 3], pairs) == [2, 3]
 
