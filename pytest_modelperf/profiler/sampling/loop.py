@@ -218,6 +218,9 @@ class Loop(Generic[_Taken]):
         policy = self._policy
         if policy.stretch_seconds is None or self._end_ns is None:
             return
+        if policy.max_rounds == 1:
+            # The only load was over when the time began.
+            prepare_ns = self._clock() - self._begun_ns
         fewest = policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread())
         turns_ns = statistics.median([turn_ns, *(trial.turn_ns for trial in self._trials)])
         prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round
+from pytest_modelperf.profiler.pairs.plans import SHORT_POLICY
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.policy import (
     DUET_POLICY,
@@ -657,6 +658,16 @@ def test_a_slow_model_that_varies_much_has_the_time_of_its_longer_blocks() -> No
         return max(left)
 
     assert seconds_given(0.3) > 2 * seconds_given(0.01)
+
+
+@pytest.mark.parametrize("load_ns", [MS, S])
+def test_the_only_round_of_a_slow_model_is_as_long_however_long_it_loads(load_ns: int) -> None:
+    bench = FakeBench(FakeClock(), steady(100 * MS), load_ns=load_ns)
+    policy = replace(SHORT_POLICY, stretch_seconds=3.0)
+
+    (only,) = run(bench, policy)
+
+    assert len(only.times_ns) == policy.min_slow_block
 
 
 def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
