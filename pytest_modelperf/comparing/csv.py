@@ -16,9 +16,10 @@ COMPARISON_COLUMNS = (
 
 
 def render_comparison_csv(comparison: Comparison) -> str:
-    """All metrics of all cases, with names and units as in the JSON; a failed case has one row.
+    """All metrics of all cases, with names and units as in the JSON.
 
-    A metric that is not gated is not judged, and has no verdict.
+    A case that failed has no verdict, and one row if it has no metrics. A metric that is not gated
+    is not judged, and has no verdict.
     """
     rows = (
         (*_case(case), *figures)
@@ -31,8 +32,9 @@ def render_comparison_csv(comparison: Comparison) -> str:
 def _case(case: CaseComparison) -> Sequence[Cell]:
     dims = " ".join(f"{name}={size}" for name, size in case.case.dims)
     sizes = (case.id, case.case.batch_size, case.case.cores, dims)
+    verdict = None if case.has_failed else case.verdict.value
     how = None if case.how is None else case.how.value
-    return (*sizes, case.verdict.value, how, case.rounds, case.failure)
+    return (*sizes, verdict, how, case.rounds, case.failure)
 
 
 def _figures(metric: Metric) -> Sequence[Cell]:

@@ -629,6 +629,8 @@ def test_figures_that_are_not_judged_have_no_verdict_in_the_csv() -> None:
 def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
     assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
     assert json.loads(dump_comparison(compared(BROKEN, SAME)))["verdict"] == SAME.verdict.value
+    rows = csv.DictReader(StringIO(render_comparison_csv(compared(BROKEN))))
+    assert {row["case_verdict"] for row in rows} == {""}
 
 
 def test_no_number_in_json_is_infinite() -> None:
