@@ -42,11 +42,13 @@ def compare_with_sketch(
 
 def _compare_with_sketch(name: str, before: TensorSketch, after: Sent | None) -> OutputChange:
     least = None if after is None else least_difference(before, after)
-    if after is None or least is None:
-        # Outputs that differ in more than their values are told like those on both sides.
-        zeros = np.zeros(before.shape, before.dtype)
-        return _compare(name, (zeros.dtype.str, before.shape, zeros.tobytes()), after)
-    return OutputChange(name=name, max_absolute=least, largest=before.largest, is_least=True)
+    if least is not None:
+        return OutputChange(name=name, max_absolute=least, largest=before.largest, is_least=True)
+    # Outputs that differ in more than their values are told like those on both sides.
+    told = _compare(name, (before.dtype, before.shape, None), after)
+    if told.is_other or after is None or after[2] is None:
+        return told
+    return OutputChange(name=name, difference="other counts of NaN and infinity", is_other=True)
 
 
 def judge_outputs(changes: Sequence[OutputChange], allowed: float) -> Metric:

@@ -8,7 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.baselines.output_sketch import sketch_tensors
+from pytest_modelperf.comparing.output_changes import (
+    compare_outputs,
+    compare_with_sketch,
+    judge_outputs,
+)
 from pytest_modelperf.comparing.records import OutputChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.profiler.pairs.outputs import Sent
@@ -62,6 +67,39 @@ def test_the_same_infinity_is_no_difference_and_another_one_is_told() -> None:
 def test_what_cannot_be_compared_is_said(before: Sent, after: Sent, said: str) -> None:
     (change,) = compare_outputs({"y": before}, {"y": after})
     assert (change.difference, change.max_absolute) == (said, None)
+
+
+def held_against_sketch(before: Sent, after: Sent | None) -> OutputChange:
+    sketch = sketch_tensors({"y": before}, {"y"})
+    (change,) = compare_with_sketch(sketch, {} if after is None else {"y": after})
+    return change
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (sent([[1, 2]]), sent([1, 2])),
+        (sent([1]), sent([1], np.int64)),
+        (sent([1]), None),
+        (sent([0, 1]), sent([np.inf, 1])),
+    ],
+)
+def test_what_differs_from_a_sketch_in_more_than_values_has_no_figure(
+    before: Sent, after: Sent | None
+) -> None:
+    change = held_against_sketch(before, after)
+    assert (change.is_other, change.max_absolute) == (True, None)
+
+
+def test_a_value_that_is_a_number_now_and_was_none_is_told_as_such() -> None:
+    change = held_against_sketch(sent([np.nan, 1]), sent([0, 1]))
+    assert (change.difference, change.share) == ("other counts of NaN and infinity", None)
+    assert judge_outputs([change], 0.01).verdict is Verdict.REGRESSED
+
+
+def test_an_output_too_large_to_be_read_is_not_held_against_a_sketch() -> None:
+    change = held_against_sketch(sent([1]), ("<f4", (1,), None))
+    assert judge_outputs([change], 0.01).verdict is Verdict.INCONCLUSIVE
 
 
 def test_an_output_of_one_side_only_is_said() -> None:
