@@ -33,6 +33,8 @@ _LEAST_NUMBERS = 6
 # A sum with random signs is further away than this many roots of its size once in 30 million.
 _ROOTS = 6.0
 _DIGITS = 8
+# Larger numbers of 64 bits count as infinite, for sums of them would be.
+_LARGEST = 1e290
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -104,9 +106,9 @@ def _make(
     kind = values.dtype.kind
     exact = np.abs(values) if kind == "c" else values
     finite = exact.astype(np.float64)
-    is_finite = np.isfinite(finite)
-    tests = np.isnan, np.isposinf, np.isneginf
-    nans, above, below = (int(np.count_nonzero(test(finite))) for test in tests)
+    is_finite = np.abs(finite) <= _LARGEST
+    tests = np.isnan(finite), finite > _LARGEST, finite < -_LARGEST
+    nans, above, below = (int(np.count_nonzero(test)) for test in tests)
     low = float(finite.min(where=is_finite, initial=math.inf))
     high = float(finite.max(where=is_finite, initial=-math.inf))
     finite = np.where(is_finite, finite, 0.0)

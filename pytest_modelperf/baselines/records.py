@@ -32,6 +32,10 @@ FIDELITY = 0.02
 ShortDigest: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 # An element of an output.
 Element: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
+# The types of numbers whose bits an engine hands out.
+NumberType: TypeAlias = Annotated[
+    str, Meta(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128))$(?!\n)")
+]
 # A key becomes the name of a file beside `model.json`.
 MachineKey: TypeAlias = Annotated[
     str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
@@ -158,7 +162,7 @@ class TensorSketch(Stored, frozen=True, kw_only=True):
     and -inf. `digest` is that of whole numbers; None for floats.
     """
 
-    dtype: str
+    dtype: NumberType
     shape: tuple[Count, ...]
     low: Element
     high: Element
@@ -166,6 +170,10 @@ class TensorSketch(Stored, frozen=True, kw_only=True):
     samples: tuple[Element, ...]
     sums: tuple[Element, ...]
     digest: ShortDigest | None
+
+    def __post_init__(self) -> None:
+        if len(self.samples) > math.prod(self.shape):
+            raise ValueError("there are more samples than elements")
 
     @property
     def largest(self) -> float:

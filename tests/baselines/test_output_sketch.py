@@ -130,6 +130,29 @@ def test_what_differs_in_more_than_values_has_no_figure() -> None:
     assert least(broken, broken) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("dtype", "float31"), ("dtype", "object"), ("shape", [0]), ("shape", [2, 1])],
+)
+def test_a_sketch_that_no_recording_makes_is_refused(field: str, value: object) -> None:
+    made = msgspec.to_builtins(sketch(outputs(3)))
+    assert msgspec.convert(made, TensorSketch) == sketch(outputs(3))
+    with pytest.raises(msgspec.ValidationError, match=r"dtype|more samples"):
+        msgspec.convert(made | {field: value}, TensorSketch)
+
+
+def test_the_largest_numbers_of_64_bits_can_be_stored() -> None:
+    """A mask often holds them."""
+    before = outputs(300).astype(np.float64)
+    before[::2] = np.finfo(np.float64).min
+    stored = sketch(before)
+    assert msgspec.convert(msgspec.to_builtins(stored), TensorSketch) == stored
+    assert least_difference(stored, sent(before)) == 0.0
+    after = before.copy()
+    after[1] += 1.0
+    assert least_difference(stored, sent(after)) is not None
+
+
 def test_outputs_of_another_precision_are_compared_by_value() -> None:
     before = np.array([0.5, 2.0], np.float32)
     assert least(before, before.astype(np.float16)) == 0.0
