@@ -46,6 +46,7 @@ MODEL_FILE = "model.json"
 TWIN_FILE = "twin.onnx"
 _NEXT_TWIN = "twin.next.onnx"
 _REMOVED = ".removed-"
+_LFS_POINTER = b"version https://git-lfs"
 # The largest files that are read. A machine's file has some 50 kB for each case.
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TWIN_BYTES = 256 << 20
@@ -271,7 +272,13 @@ def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
 
 def _wrong_twin(folder: Path) -> BaselineError:
     path = folder / TWIN_FILE
-    found = "is not the one" if path.exists() else "is missing,"
+    data = read_file(path, _MAX_TWIN_BYTES)
+    if data is not None and data.startswith(_LFS_POINTER):
+        return BaselineError(
+            f"{printable(str(path))} is a Git LFS pointer, not the twin: run `git lfs pull`. Twins "
+            "are small: `modelperf init` writes the line that keeps them out of Git LFS."
+        )
+    found = "is missing," if data is None else "is not the one"
     return BaselineError(
         f"{printable(str(path))} {found} that {MODEL_FILE} names by its sha256. Take both files "
         "from the same commit (`git checkout COMMIT -- FOLDER`), or record the model anew with "

@@ -867,6 +867,14 @@ def test_a_twin_that_is_not_the_recorded_one_is_an_error(tmp_path: Path) -> None
         BaselineStore(tmp_path).read(NAME)
 
 
+def test_a_twin_that_git_lfs_did_not_get_is_told_as_such(tmp_path: Path) -> None:
+    store_recording(tmp_path)
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (tmp_path / NAME / "twin.onnx").write_bytes(pointer)
+    with pytest.raises(BaselineError, match="Git LFS pointer, not the twin: run `git lfs pull`"):
+        BaselineStore(tmp_path).read(NAME)
+
+
 def test_files_without_their_model_json_are_an_error(tmp_path: Path) -> None:
     store_recording(tmp_path)
     (tmp_path / NAME / "model.json").unlink()
