@@ -211,7 +211,7 @@ def _find_contradictions(before: ModelBaseline, after: ModelBaseline) -> Iterato
         yield Contradiction(None, ())
     for case in after.cases:
         old = before.case(case.id)
-        if old is not None and _asks_the_same(old, case) and _has_other_counts(old, case):
+        if old is not None and old.asks_the_same(case) and _has_other_counts(old, case):
             yield Contradiction(case.id, tuple(_other_versions(old, case)))
 
 
@@ -221,14 +221,6 @@ def _is_other_file(known: ModelFacts, now: ModelFacts) -> bool:
         return False
     sizes = {known.total_bytes, now.total_bytes} - {None}
     return len(sizes) > 1 or (known.size_bytes, known.opsets) != (now.size_bytes, now.opsets)
-
-
-def _asks_the_same(one: StoredCase, other: StoredCase) -> bool:
-    """Whether both were recorded of the same model with the same sizes and inputs."""
-    return one.model_sha256 == other.model_sha256 is not None and all(
-        getattr(one, name) == getattr(other, name)
-        for name in ("batch_size", "dims", "inputs", "generation")
-    )
 
 
 def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:

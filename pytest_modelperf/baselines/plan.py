@@ -92,11 +92,9 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
 
 
 def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
-    """A case that was only counted, with the facts of an earlier run of the same model."""
+    """A case that was only counted, with the facts of an earlier run of the very same case."""
     was_run = new.engine is not None or new.fidelity is not None
-    if was_run or known is None or known.inputs != new.inputs:
-        return new
-    if known.model_sha256 != new.model_sha256:
+    if was_run or known is None or not known.asks_the_same(new):
         return new
     return replace(
         new,
@@ -105,6 +103,7 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
         fidelity=known.fidelity,
         plan=known.plan,
         observed=known.observed,
+        outputs=known.outputs,
         provenance=_with_engine_of(new.provenance, known),
     )
 

@@ -233,6 +233,13 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
         """The sketch of its outputs."""
         return None if self.outputs is UNSET else self.outputs
 
+    def asks_the_same(self, other: StoredCase) -> bool:
+        """Whether both were recorded of the same model with the same sizes and inputs."""
+        return self.model_sha256 == other.model_sha256 is not None and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("batch_size", "dims", "inputs", "generation")
+        )
+
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""
         if dict(self.dims) == dict(given):

@@ -41,6 +41,7 @@ from pytest_modelperf.baselines.records import (
     Fidelity,
     MachineBaseline,
     ModelBaseline,
+    OutputSketch,
     Provenance,
     StoredCase,
     StoredGeneration,
@@ -1025,6 +1026,21 @@ def test_without_a_new_twin_the_old_one_stays_while_it_stands_for_a_case(tmp_pat
     stored = store_recording(tmp_path, make_recording(("b8-c2",), version=2, twin=None))
     assert stored.model.twin is None
     assert not (tmp_path / NAME / "twin.onnx").exists()
+
+
+def test_counts_alone_keep_what_ran_of_the_very_same_case_only(tmp_path: Path) -> None:
+    recording = make_recording()
+    (case,) = recording.cases
+    sketch = OutputSketch(inputs="0" * 32, weights="1" * 32, tensors={})
+    ran = replace(case, outputs=sketch)
+    stored = store_recording(tmp_path, replace(recording, cases=(ran,)))
+    counted = replace(case, engine=None, fidelity=None)
+    again = replace(recording, cases=(counted,), twin=None, machine=None)
+    assert plan_update(stored, again).is_empty
+    longer = replace(counted, dims={"seq": 128})
+    after = plan_update(stored, replace(again, cases=(longer,))).after
+    assert after is not None
+    assert after.model.cases == (longer,)
 
 
 def test_a_twin_that_is_not_trusted_says_why() -> None:
