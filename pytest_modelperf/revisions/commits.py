@@ -26,6 +26,8 @@ from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024
+# The words of git, and of the shells that run its filters.
+_NO_LFS = re.compile(r"'lfs' is not a git command|git-lfs: (command )?not found", re.IGNORECASE)
 # The limit of git itself.
 _MAX_LINKS = 40
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
@@ -384,9 +386,8 @@ def _is_pointer(path: Path) -> bool:
 
 
 def _no_lfs_file(commit: Commit, place: str, answer: GitAnswer) -> UsageError:
-    said = answer.words.lower()
     step = f"`git lfs fetch origin {_quoted(commit.text)}`"
-    if "'lfs' is not a git command" in said or "git-lfs: not found" in said:
+    if _NO_LFS.search(answer.words):
         return UsageError(
             f"{printable(place)} of {commit} is stored with Git LFS, which is not installed. "
             f"Install git-lfs, then run {step}."

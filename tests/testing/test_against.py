@@ -483,6 +483,17 @@ def test_a_file_that_git_lfs_cannot_get_says_what_to_fetch(
     assert "only the pointer to it (Error downloading object: m.onnx: EOF)" in said
 
 
+@pytest.mark.parametrize("told", ["git-lfs: not found", "git-lfs: command not found"])
+def test_a_filter_whose_shell_does_not_find_git_lfs_is_told_as_missing(
+    repository: Repository, told: str
+) -> None:
+    """Shells differ: dash says the first, bash the second."""
+    repository.commit({"m.onnx": POINTER, ".gitattributes": b"*.onnx filter=lfs\n"})
+    repository.git("config", "filter.lfs.smudge", f"echo 'sh: 1: {told}' >&2; exit 127")
+    repository.git("config", "filter.lfs.required", "true")
+    assert "which is not installed" in repository.refusal("HEAD")
+
+
 def test_external_data_may_be_a_pointer_too(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
