@@ -260,10 +260,15 @@ def _files_below(commit: Commit, place: str) -> Iterator[tuple[bool, str]]:
             raise UsageError(
                 f"in {commit} {printable(place)} was not a folder. Give a commit in which it was."
             )
-        if kind.startswith(b"100"):
-            yield False, path
-        elif kind.startswith(b"120"):
-            yield True, path
+        is_link = kind.startswith(b"120")
+        if not is_link and not kind.startswith(b"100"):
+            continue
+        if not is_inside(posixpath.relpath(path, place)):
+            raise UsageError(
+                f"in {commit} {printable(path)} would lie outside of its folder. "
+                "Give another commit."
+            )
+        yield is_link, path
 
 
 def _write_link(commit: Commit, place: str, target: Path) -> None:

@@ -93,6 +93,20 @@ def test_nothing_changed(folder: Path) -> None:
     assert lines(folder) == []
 
 
+def test_a_commit_whose_paths_lead_out_of_the_folder_is_refused(folder: Path) -> None:
+    """No checkout would write them, but a repository can hold them."""
+    root = folder.parent
+    blob = git(root, "hash-object", "-w", "--stdin", given="text")
+    entry = f"100644 blob {blob}\tfile"
+    for name in ("..", "baselines"):
+        tree = git(root, "mktree", given=f"{entry}\n")
+        entry = f"040000 tree {tree}\t{name}"
+    tree = git(root, "mktree", given=f"{entry}\n")
+    sha = git(root, "commit-tree", "-m", "some change", tree)
+    with pytest.raises(UsageError, match="outside of its folder"):
+        review_baselines(folder, sha)
+
+
 def test_a_new_model_says_how_its_figures_changed(folder: Path) -> None:
     put(folder, make_recording(BOTH, version=2))
     assert lines(folder) == snapshot(

@@ -15,9 +15,13 @@ _IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=
 needs_git = pytest.mark.skipif(not _GIT, reason="needs git")
 
 
-def git(folder: Path, *arguments: str, date: str = "") -> str:
-    """What a git command prints; commits and tags that it makes have this date."""
+def git(folder: Path, *arguments: str, date: str = "", given: str = "") -> str:
+    """What a git command prints that is given a text; what it commits or tags has this date."""
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
     return subprocess.check_output(
-        [_GIT, *_IDENTITY, *arguments], cwd=folder, text=True, env={**os.environ, **dates}
+        [_GIT, *_IDENTITY, *arguments],
+        cwd=folder,
+        input=given,
+        text=True,
+        env={**os.environ, **dates},
     ).strip()
