@@ -48,6 +48,18 @@ def trust_by_plan() -> Fidelity:
     )
 
 
+def lack_twin(problem: str) -> Fidelity:
+    """A twin that could not be made; `problem` says why."""
+    return Fidelity(
+        ratio=None,
+        interval=None,
+        rounds=0,
+        is_trusted=False,
+        reason=f"no twin could be made: {problem.removesuffix('.')}",
+        has_same_plan=None,
+    )
+
+
 def judge_twin(rounds: Sequence[DuetRound], doubt: str, *, has_same_plan: bool | None) -> Fidelity:
     """Whether the second side, the twin, may stand for the first.
 

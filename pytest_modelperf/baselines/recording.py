@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, trust_by_plan
+from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, lack_twin, trust_by_plan
 from pytest_modelperf.baselines.records import (
     BaselineRecording,
     Fidelity,
@@ -115,8 +115,8 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     machine = here if measured is None or measured.machine is None else measured.machine
     stand_in = twin.bind(model)
     compared = None if stand_in is None else _compare(model, stand_in, setup, place)
-    fidelity = None if compared is None else compared.fidelity
-    while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
+    fidelity = lack_twin(twin.problem) if compared is None else compared.fidelity
+    while not fidelity.is_trusted and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False).profile)
     provenance = replace(_provenance(date, here, profiles[0]), machine=machine.key)
     structure = digest_structure(model.file)
@@ -184,7 +184,7 @@ class RebuiltTwin(Struct, frozen=True):
 
     data: bytes | None
     file: ModelFile | None
-    problem: str | None = None
+    problem: str = ""
     left_out_bytes: int = 0
 
     def bind(self, model: Model) -> Model | None:

@@ -307,7 +307,8 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
         if case is None:
             return f"there is no baseline of {case_id}"
         if self.twin is None:
-            return "the baseline has no twin"
+            reason = None if case.fidelity is None else case.fidelity.reason
+            return reason or "the baseline has no twin"
         if not self.has_twin_of(case_id):
             return f"{case_id} was recorded with another model than the twin: record it anew"
         if case.fidelity is None:

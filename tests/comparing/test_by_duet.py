@@ -24,6 +24,7 @@ from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure_digest import digest_structure
+from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import read_given
@@ -310,6 +311,17 @@ def test_a_recording_has_a_twin_and_one_process_where_that_is_trusted(
     assert len(latency.processes) == 1
     assert case.provenance is not None
     assert case.provenance.packages["timed"] == "1"
+
+
+def test_a_baseline_without_a_twin_says_why_there_is_none() -> None:
+    twin = twin_bytes(make_twin(open_model("base.onnx")))
+    Path("twin.onnx").write_bytes(twin)
+    recording = record(Path("twin.onnx"))
+    after = plan_update(None, recording).after
+    assert after is not None
+    assert after.model.twin is None
+    refusal = after.model.twin_refusal("b1-c1") or ""
+    assert refusal.startswith("no twin could be made: twin.onnx ")
 
 
 def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> None:
