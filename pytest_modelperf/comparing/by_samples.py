@@ -62,7 +62,10 @@ def _measure(asked: PairedCase) -> MeasuredCase:
 def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | None:
     """Why the latency cannot be compared with a stored one."""
     if stored is None:
-        return "nothing was recorded on this kind of machine, so the latency is not judged"
+        return (
+            "no times of the recorded model are stored for this kind of machine, so the latency is "
+            "not judged"
+        )
     if _engine_key(stored.engine) != _engine_key(now.engine):
         return "it was recorded on another engine, so the latency is not judged"
     return None

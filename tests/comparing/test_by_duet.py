@@ -419,6 +419,25 @@ def test_without_a_trusted_twin_what_was_stored_decides(
         assert start["interval"][0] < start["ratio"] < start["interval"][1]
 
 
+def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
+    recording: BaselineRecording, tmp_path: Path
+) -> None:
+    """As after an update on another kind of machine, which leaves the file of this one."""
+    assert recording.machine is not None
+    times = recording.machine.cases.items()
+    older = {case: replace(latency, model_sha256="0" * 64) for case, latency in times}
+    recording = replace(recording, machine=replace(recording.machine, cases=older))
+    alone = store(doubted(recording), tmp_path / "doubted")
+    _, document = compared(alone, "slow_400us.onnx", *QUICK)
+    (case,) = document["cases"]
+    assert (case["verdict"], case["how"]) == ("passed", None)
+    assert "no times of the recorded model are stored" in case["notes"][0]
+    twin = store(trusted(recording), tmp_path / "trusted")
+    _, document = compared(twin, "slow_400us.onnx", *QUICK)
+    assert ran_as_a_duet(document)
+    assert not any("when it was recorded" in note for note in document["cases"][0]["notes"])
+
+
 @pytest.mark.parametrize("option", ["--python-a", "--python-b"])
 def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
     option: str, recording: BaselineRecording, tmp_path: Path
