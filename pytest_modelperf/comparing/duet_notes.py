@@ -77,8 +77,8 @@ def _machine_factor(asked: PairedCase, judged: JudgedRounds) -> list[str]:
 
 def find_baseline_factor(asked: PairedCase, judged: JudgedRounds) -> float | None:
     """How long the baseline takes on this machine, compared with when it was recorded."""
-    stored = asked.recorded
-    return None if stored is None else judged.before.median_ns / stored.percentile_ns(50.0)
+    recorded_ns = 0.0 if asked.recorded is None else asked.recorded.percentile_ns(50.0)
+    return judged.before.median_ns / recorded_ns if recorded_ns else None
 
 
 def describe_factor(factor: float) -> str:

@@ -349,12 +349,12 @@ def trusted(recording: BaselineRecording) -> BaselineRecording:
     return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 
-def steady(recording: BaselineRecording) -> BaselineRecording:
+def steady(recording: BaselineRecording, ns: int = 200_000) -> BaselineRecording:
     """The recording as if this machine had been quiet: each process took the same time."""
     assert recording.machine is not None
     (latency,) = recording.machine.cases.values()
     processes = tuple(
-        replace(p, times_ns=tuple((200_000,) * len(times) for times in p.times_ns))
+        replace(p, times_ns=tuple((ns,) * len(times) for times in p.times_ns))
         for p in latency.processes * PROCESSES
     )
     cases = dict.fromkeys(recording.machine.cases, replace(latency, processes=processes))
@@ -436,6 +436,14 @@ def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
     _, document = compared(twin, "slow_400us.onnx", *QUICK)
     assert ran_as_a_duet(document)
     assert not any("when it was recorded" in note for note in document["cases"][0]["notes"])
+
+
+def test_recorded_times_of_zero_are_no_time_to_divide_by(
+    recording: BaselineRecording, tmp_path: Path
+) -> None:
+    baseline = store(trusted(steady(recording, ns=0)), tmp_path)
+    _, document = compared(baseline, "slow_400us.onnx", *QUICK)
+    assert ran_as_a_duet(document)
 
 
 @pytest.mark.parametrize("option", ["--python-a", "--python-b"])
