@@ -169,7 +169,9 @@ def has_commit(text: str, folder: Path, option: RefOption) -> bool:
 
 
 def _resolve(text: str, folder: Path, option: RefOption) -> str | None:
-    answer = option.ask(folder, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
+    # After `:/`, all that follows is looked for in the messages of commits.
+    named = text if text.startswith(":/") else f"{text}^{{commit}}"
+    answer = option.ask(folder, "rev-parse", "--verify", "--quiet", named)
     sha = answer.output.decode("ascii", "replace").strip()
     # `^main` is an answer too, but means all commits that are not in main.
     return sha if answer.code == 0 and _FULL_ID.fullmatch(sha) else None

@@ -138,6 +138,14 @@ def test_any_name_of_a_commit_gives_the_file_as_it_was_in_it(
     assert repository.taken("HEAD") == model(2)
 
 
+def test_a_commit_is_found_by_words_of_its_message(repository: Repository) -> None:
+    repository.commit({"m.onnx": model(1)})
+    repository.git("commit", "--quiet", "--amend", "--message", "the first one")
+    repository.commit({"m.onnx": model(2)})
+    assert repository.taken(":/first one") == model(1)
+    assert "neither a path that exists nor a commit" in repository.refusal(":/last one")
+
+
 def test_the_file_keeps_its_name_and_goes_with_the_context(repository: Repository) -> None:
     repository.commit({"models/encoder.onnx": model(1)})
     place = repository.path / "models/encoder.onnx"
