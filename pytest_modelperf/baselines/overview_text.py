@@ -181,11 +181,16 @@ def _ratio_parts(name: str, title: str, changes: Sequence[BaselineChange]) -> It
         return
     shows_machine = len({change.machine for change in found}) > 1
     places: dict[str, list[str]] = {}
-    for change in sorted(found, key=lambda change: change.ratio or math.inf, reverse=True):
+    for change in sorted(found, key=_rank, reverse=True):
         on = f" on {printable(change.machine or '')}" if shows_machine else ""
         places.setdefault(change_text(change), []).append(f"{printable(change.case or '')}{on}")
     told = [f"{text} ({shorten_list(where, _MOST)})" for text, where in places.items()]
     yield f"{title} {shorten_list(told, _MOST)}"
+
+
+def _rank(change: BaselineChange) -> float:
+    """How bad a change is: what was 0 and is more grew most."""
+    return math.inf if change.ratio is None else change.ratio
 
 
 def _case_parts(each: ReviewedBaseline) -> Iterator[str]:

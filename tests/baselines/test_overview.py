@@ -124,6 +124,18 @@ def test_the_worst_time_comes_first(folder: Path) -> None:
     assert line.index("(b1-c1)") < line.index("(b8-c2)")
 
 
+def test_a_figure_that_fell_to_0_is_not_the_worst(folder: Path) -> None:
+    def changed(baseline: Baseline) -> Baseline:
+        cases = tuple(
+            replace(case, static=replace(case.static, macs=macs))
+            for case, macs in zip(baseline.model.cases, (0, 1800), strict=True)
+        )
+        return replace(baseline, model=replace(baseline.model, cases=cases))
+
+    line = " ".join(line_of(folder, changed))
+    assert line.index("+100.0 %") < line.index("-100.0 %")
+
+
 def test_a_case_that_was_not_recorded_of_the_new_model_is_named(folder: Path) -> None:
     put(folder, make_recording(("b8-c2",), version=2))
     assert lines(folder) == snapshot(
