@@ -44,7 +44,7 @@ _FIGURES = (
     _Figure("elementwise operations", lambda static: static.elementwise_ops),
     _Figure("of activations", lambda static: static.activation_bytes, format_bytes),
 )
-# What `model.json` says of a layer type, by its keys there.
+# The figures of a layer type by their keys in `model.json`, and their units in words.
 _OF_LAYERS: Mapping[str, str] = {
     "macs": "MACs",
     "elementwise_ops": "elementwise operations",

@@ -344,7 +344,7 @@ class StoredProcess(Stored, frozen=True, kw_only=True):
                 raise ValueError(f"{len(stored)} samples are stored of {taken}")
 
     def percentile_ns(self, percent: float) -> float:
-        """Of all stored samples together, by linear interpolation."""
+        """A percentile of all stored samples together, by linear interpolation."""
         return _percentile([time for times in self.times_ns for time in times], percent)
 
 

@@ -142,7 +142,7 @@ class Differences(Struct, frozen=True, dict=True):
         return max(total, same) if total > 0.0 else min(total, same)
 
     def time_of_layers(self, before: Iterable[int], after: Iterable[int]) -> TimeChange | None:
-        """The same for the layers of each side at these indexes."""
+        """How much longer layers take now; `before` and `after` are their indexes on each side."""
         return self.time(self.before.times_at(before), self.after.times_at(after))
 
     def time_of_parts(self, parts: Collection[int], ns: float) -> TimeChange:

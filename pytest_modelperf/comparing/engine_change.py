@@ -30,7 +30,7 @@ def find_engine_change(stored: StoredCase) -> EngineChange | None:
 
 
 def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange | None:
-    """The same for an engine and its recorded version."""
+    """The change of an engine since this version was recorded; None without one, or if unknown."""
     if engine is None or recorded is None:
         return None
     installed = installed_version(engine)

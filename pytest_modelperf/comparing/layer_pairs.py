@@ -99,7 +99,7 @@ def _work(layer: StaticLayer) -> Hashable | None:
 
 
 def _named_work(layer: StaticLayer) -> Hashable | None:
-    """The same with its name, though that may be numbered."""
+    """Its work together with its name, though that may be numbered; None unless it multiplies."""
     work = _work(layer)
     return None if work is None or not layer.name else (work, layer.name)
 
@@ -276,7 +276,7 @@ def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int])
 def _align_between_equals(
     sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]
 ) -> None:
-    """The same where there are too many pairs: only layers between equal ones are aligned."""
+    """Pairs layers where there are too many to align: only those between equal ones are aligned."""
     for read in (_likeness, _operator):
         left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
         equal = _in_common(left.tolist(), right.tolist(), sides.limits.differences)

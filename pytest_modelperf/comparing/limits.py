@@ -75,7 +75,7 @@ class Figure(Struct, frozen=True):
         return self.phase is None or self.phase is phase
 
 
-# By the words of markers and tables. A megabyte has a million bytes.
+# Each figure by its word in markers and tables. A megabyte has a million bytes.
 FIGURES: Mapping[str, Figure] = {
     "latency_ms": Figure("latency_p50", percent=50.0),
     **{

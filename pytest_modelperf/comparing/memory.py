@@ -72,7 +72,7 @@ def judge_memory(
         is_last = is_over or len(pairs) >= (MOST_PAIRS if may_go_on else least)
         if is_last or not decision.is_open:
             before, after = (median(each[side] for each in pairs) for side in (0, 1))
-            # What an allocator takes at once is no question that more processes would answer.
+            # An allocator takes memory in steps: more processes would not decide so small a growth.
             is_allowed = after - before <= LEAST_MEMORY_BYTES and not is_named
             if decision.is_open and is_allowed:
                 decision = replace(decision, answer=RatioAnswer.NOT_WORSE, rounds_needed=None)

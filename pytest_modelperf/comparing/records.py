@@ -361,7 +361,7 @@ class Comparison(Shown, frozen=True):
 
     @property
     def rounds(self) -> int | None:
-        """Of all cases together; None where nothing ran."""
+        """The rounds of all cases together; None where nothing ran."""
         known = [case.rounds for case in self.cases if case.rounds is not None]
         return sum(known) if known else None
 

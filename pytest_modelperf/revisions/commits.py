@@ -140,6 +140,7 @@ def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
 
 
 def find_commit(text: str, folder: Path, option: RefOption) -> Commit:
+    """The commit that a text names in the repository of a folder; UsageError if there is none."""
     shown = printable(text)
     # Neither is a ref, and git would take the first for an option.
     if text.startswith("-") or "\0" in text:
@@ -238,6 +239,7 @@ def _look_at_repository(folder: Path, option: RefOption) -> _Repository:
 
 
 def submodules(root: Path, option: RefOption) -> tuple[Path, ...]:
+    """The folders of the submodules that the repository of a folder names."""
     top = option.ask(root, "rev-parse", "--show-toplevel")
     if top.code != 0:
         return ()

@@ -54,7 +54,7 @@ _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 _SHORTEST_NS = 0.5
 # Bounds from two very different rounds can exceed every float.
 _LARGEST_LOG = 700.0
-# Of a run that would only see more than this, nobody needs to know by how much.
+# Where a run would see only larger changes than this, nobody needs to know how large.
 _LARGEST_CHANGE = 10.0
 
 
