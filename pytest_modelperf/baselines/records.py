@@ -358,6 +358,13 @@ class StoredLatency(Stored, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"<stored latency: {len(self.processes)} processes>"
 
+    def is_of(self, engine: EngineFacts) -> bool:
+        """Whether it was measured on this engine, of the same version and with the same options."""
+        known = self.engine
+        return (known.name, known.version, dict(known.options), known.providers) == (
+            engine.name, engine.version, dict(engine.options), engine.providers
+        )  # fmt: skip
+
     def percentile_ns(self, percent: float) -> float:
         """The median over the processes."""
         return median(process.percentile_ns(percent) for process in self.processes)

@@ -280,7 +280,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
         ),
         rounds=len(run.rounds),
         how=judged.how,
-        baseline_factor=find_baseline_factor(asked, judged),
+        baseline_factor=find_baseline_factor(asked, run, judged),
         seconds=ran.seconds,
     )
     engines = (describe_engine(old), describe_engine(new))

@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
-from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
+from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.sampling.policy import coarsened
 from pytest_modelperf.profiler.shown.conditions import find_noise
 
@@ -66,14 +66,9 @@ def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | Non
             "no times of the recorded model are stored for this kind of machine, so the latency is "
             "not judged"
         )
-    if _engine_key(stored.engine) != _engine_key(now.engine):
+    if not stored.is_of(now.engine):
         return "it was recorded on another engine, so the latency is not judged"
     return None
-
-
-def _engine_key(engine: EngineFacts) -> tuple[object, ...]:
-    """Two latencies are of one engine where these facts are equal."""
-    return engine.name, engine.version, dict(engine.options), engine.providers
 
 
 def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> str | None:

@@ -35,7 +35,7 @@ def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tupl
     notes = (
         *notes_of_sides(_notes_of(ran.before), _notes_of(ran.after)),
         *_other_shapes(pair),
-        *_machine_factor(asked, judged),
+        *_machine_factor(asked, ran, judged),
         *describe_modes(judged),
         *_small_pages(ran.after.profile, judged),
         *_unjudged_outputs(asked.before, gate),
@@ -67,17 +67,23 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
             )
 
 
-def _machine_factor(asked: PairedCase, judged: JudgedRounds) -> list[str]:
-    stored, factor = asked.recorded, find_baseline_factor(asked, judged)
+def _machine_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> list[str]:
+    stored, factor = asked.recorded, find_baseline_factor(asked, ran, judged)
     if stored is None or factor is None:
         return []
     date = max(process.date for process in stored.processes)
     return [f"the baseline takes {describe_factor(factor)} when it was recorded ({date})"]
 
 
-def find_baseline_factor(asked: PairedCase, judged: JudgedRounds) -> float | None:
-    """How long the baseline takes on this machine, compared with when it was recorded."""
-    recorded_ns = 0.0 if asked.recorded is None else asked.recorded.percentile_ns(50.0)
+def find_baseline_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> float | None:
+    """How long the baseline takes on this machine, compared with when it was recorded.
+
+    None if it was recorded on another engine, which can be what makes the difference.
+    """
+    stored, now = asked.recorded, ran.before.profile.measured
+    if stored is None or now is None or not stored.is_of(now.engine):
+        return None
+    recorded_ns = stored.percentile_ns(50.0)
     return judged.before.median_ns / recorded_ns if recorded_ns else None
 
 

@@ -438,6 +438,25 @@ def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
     assert not any("when it was recorded" in note for note in document["cases"][0]["notes"])
 
 
+def test_what_another_engine_took_says_nothing_of_this_machine(
+    recording: BaselineRecording, tmp_path: Path
+) -> None:
+    machine = recording.machine
+    assert machine is not None
+    ((name, latency),) = machine.cases.items()
+
+    def told(folder: str, version: str | None) -> bool:
+        engine = replace(latency.engine, version=version)
+        cases = {name: replace(latency, engine=engine)}
+        known = replace(recording, machine=replace(machine, cases=cases))
+        baseline = store(trusted(known), tmp_path / folder)
+        _, document = compared(baseline, "slow_400us.onnx", *QUICK)
+        return any("when it was recorded" in note for note in document["cases"][0]["notes"])
+
+    assert told("same", latency.engine.version)
+    assert not told("other", "0.9")
+
+
 def test_recorded_times_of_zero_are_no_time_to_divide_by(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
