@@ -16,7 +16,8 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
+from _thread import get_ident
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -65,10 +66,15 @@ def _choose_owner() -> str:
 
 
 class _RuntimeFinder(importlib.abc.MetaPathFinder):
-    """Finds onnxruntime once, with a loader that begins the recording."""
+    """Finds onnxruntime until it is loaded, with a loader that begins the recording.
+
+    A program may find it more than once before it loads it, if only to see whether it is installed.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        # The threads that ask the other finders.
+        self._asking: set[int] = set()
 
     def find_spec(
         self,
@@ -76,24 +82,35 @@ class _RuntimeFinder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _RUNTIME:
+        thread = get_ident()
+        # Another finder may ask all finders, too, and so this one again.
+        if fullname != _RUNTIME or thread in self._asking:
             return None
+        self._asking.add(thread)
+        try:
+            found = (finder.find_spec(fullname, path, target) for finder in tuple(sys.meta_path))
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            self._asking.remove(thread)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RuntimeLoader(spec.loader, self._begin)
+        return spec
+
+    def _begin(self) -> None:
+        if self not in sys.meta_path:
+            return
         sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _RuntimeLoader(spec.loader, self._file)
-                return spec
-        return None
+        # The variable may be gone by now: a worker that measures removes it.
+        if os.environ.get(VARIABLE):
+            _Tracing(self._file).begin()
 
 
 class _RuntimeLoader(importlib.abc.Loader):
-    """Loads onnxruntime as its own loader does, then begins the recording."""
+    """Loads onnxruntime as its own loader does, then calls a function."""
 
-    def __init__(self, loader: importlib.abc.Loader, file: Path) -> None:
+    def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]) -> None:
         self._loader = loader
-        self._file = file
+        self._then = then
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -103,9 +120,7 @@ class _RuntimeLoader(importlib.abc.Loader):
             # The program sees the original loader.
             module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        # The variable may be gone by now: a worker that measures removes it.
-        if os.environ.get(VARIABLE):
-            _Tracing(self._file).begin()
+        self._then()
 
 
 class _Tracing:

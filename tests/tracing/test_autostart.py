@@ -38,6 +38,17 @@ def test_a_program_is_traced_however_it_ends(hooked_python: Python, model: Path,
     assert [span.name for span in trace.spans] == [*("small.onnx", "inference", "product", "sine")]
 
 
+def test_a_program_may_look_for_the_runtime_before_it_imports_it(
+    hooked_python: Python, model: Path
+) -> None:
+    """Libraries do so to see whether it is installed."""
+    look = "import importlib.util\nassert importlib.util.find_spec('onnxruntime') is not None\n"
+    done = run(hooked_python, model.parent, look + PROGRAM, MODELPERF_TRACE="trace.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    trace = read_valid_trace((model.parent / "trace.json").read_text(encoding="ascii"))
+    assert len(trace.of("inference")) == 1
+
+
 def test_without_the_variable_nothing_of_ours_is_loaded(hooked_python: Python, model: Path) -> None:
     check = "assert not any('modelperf' in name for name in sys.modules), 'loaded'\n"
     done = run(hooked_python, model.parent, PROGRAM + check)
