@@ -165,7 +165,10 @@ class Trace:
             self._remove()
 
     def record(self, name: str) -> AbstractContextManager[None]:
-        """Label what this thread runs inside the `with` statement. Labels nest."""
+        """Label what this thread, or this task of asyncio, runs inside the `with` statement.
+
+        Labels nest.
+        """
         return self._begun().label(str(name))
 
     def pause(self) -> None:

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,10 @@ _Kind = tuple[object, ...]
 
 
 class _Thread(threading.local):
-    """The labels that are open on this thread, its number, and when its last inference ended."""
+    """The labels that are open on this thread, its number, and when its last inference ended.
+
+    The labels are in the order in which they were opened, those of all tasks of asyncio together.
+    """
 
     def __init__(self, names: dict[int, str]) -> None:
         self.number = threading.get_native_id()
@@ -56,20 +60,17 @@ class _Thread(threading.local):
         is_foreign = name.startswith("Dummy-")
         names.setdefault(self.number, f"pool thread {self.number}" if is_foreign else name)
 
-    @property
-    def label(self) -> int | None:
-        """The id of the innermost open label."""
-        return self.labels[-1].id if self.labels else None
-
 
 class _Label:
-    """A label that is open."""
+    """A label, the thread that opened it, and the label around it."""
 
-    __slots__ = ("id", "overlaps", "parent")
+    __slots__ = ("id", "is_open", "outer", "overlaps", "thread")
 
-    def __init__(self, id_: int, parent: int | None) -> None:
+    def __init__(self, id_: int, thread: int, outer: _Label | None) -> None:
         self.id = id_
-        self.parent = parent
+        self.thread = thread
+        self.outer = outer
+        self.is_open = True
         self.overlaps = False
 
 
@@ -105,6 +106,8 @@ class Recorder:
         self._look_again_ns = 0
         self._ids = itertools.count(1)
         self._thread = _Thread(self.names)
+        # By context, because tasks of asyncio take turns on a thread.
+        self._label: ContextVar[_Label | None] = ContextVar("label", default=None)
         self._kinds: dict[_Kind, _Inferences] = {}
         self._numbers: dict[int, int] = {}
         self._names_of_sessions: list[str] = []
@@ -145,9 +148,12 @@ class Recorder:
         if not self._is_here() or not self.is_recorded(start_ns):
             yield
             return
-        thread = self._thread
-        opened = _Label(self.new_id(), thread.label)
-        thread.labels.append(opened)
+        # Of the thread that opens it: a generator may be closed by another.
+        thread, labels = self._thread.number, self._thread.labels
+        outer = self._label_on(thread)
+        opened = _Label(self.new_id(), thread, outer)
+        labels.append(opened)
+        self._label.set(opened)
         error = None
         try:
             yield
@@ -155,15 +161,18 @@ class Recorder:
             error = type(raised).__name__
             raise
         finally:
-            place = thread.labels.index(opened)
-            del thread.labels[place]
-            for other in thread.labels[place:]:
-                # It began inside this label and ends after it.
-                other.overlaps = True
-            row = thread.number
-            if opened.overlaps:
+            opened.is_open = False
+            if self._label.get() is opened:
+                self._label.set(outer)
+            labels.remove(opened)
+            for other in tuple(labels):
+                if other.id > opened.id:
+                    # It began inside this label and ends after it.
+                    other.overlaps = True
+            row = thread
+            if opened.overlaps or self._thread.number != thread:
                 row = _ROW_OF_ITS_OWN + opened.id
-                self.names[row] = f"{self.names[thread.number]}: {name}"
+                self.names[row] = f"{self.names[thread]}: {name}"
             self._add_span(
                 Span(
                     name=name,
@@ -172,10 +181,21 @@ class Recorder:
                     duration_ns=self._clock() - start_ns,
                     thread=row,
                     id=opened.id,
-                    parent=opened.parent,
+                    parent=None if outer is None else outer.id,
                     arguments={} if error is None else {"error": error},
                 )
             )
+
+    def _label_on(self, thread: int) -> _Label | None:
+        """The innermost open label around the running code, of those that this thread opened."""
+        label = self._label.get()
+        while label is not None and not (label.is_open and label.thread == thread):
+            label = label.outer
+        return label
+
+    def _parent_on(self, thread: int) -> int | None:
+        label = self._label_on(thread)
+        return None if label is None else label.id
 
     # -- sessions and inferences
 
@@ -196,7 +216,7 @@ class Recorder:
                     duration_ns=end_ns - start_ns,
                     thread=thread.number,
                     id=self.new_id(),
-                    parent=thread.label,
+                    parent=self._parent_on(thread.number),
                     arguments={"session": name},
                 )
             )
@@ -212,7 +232,7 @@ class Recorder:
                     duration_ns=end_ns - start_ns,
                     thread=thread.number,
                     id=self.new_id(),
-                    parent=thread.label,
+                    parent=self._parent_on(thread.number),
                     arguments={"session": self.session_name(session)},
                 )
             )
@@ -230,7 +250,6 @@ class Recorder:
         if not self._is_open:
             return
         thread = self._thread
-        labels = thread.labels
         if has_waited:
             # The inference waited in a queue: it began when the pool's thread was free.
             start_ns = max(start_ns, thread.free_from_ns)
@@ -246,7 +265,7 @@ class Recorder:
                 next(self._ids),
                 HIDDEN if is_hidden else INFERENCE,
                 thread.number,
-                labels[-1].id if labels else None,
+                self._parent_on(thread.number),
                 INFERENCE_NAME,
                 kind.arguments,
                 None,

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -323,6 +324,57 @@ def test_labels_that_do_not_nest_still_make_a_valid_trace(tmp_path: Path) -> Non
     first, second = read_back.named("first"), read_back.named("second")
     assert first.start_ns <= second.start_ns <= first.end_ns <= second.end_ns
     assert read_back.thread_names[second.thread] == "MainThread: second"
+
+
+def test_an_inference_has_the_label_of_its_own_task(model: Path) -> None:
+    """Two tasks of asyncio take turns on one thread; the label of the other is opened later."""
+
+    async def work(p: Trace) -> None:
+        session = p.session(model, options(), providers=CPU)
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            with p.record("first"):
+                await begun.wait()
+                session.run(None, FEED)
+            ended.set()
+
+        async def second() -> None:
+            with p.record("second"):
+                begun.set()
+                await ended.wait()
+                with p.record("inner"):
+                    session.run(None, FEED)
+
+        await asyncio.gather(first(), second())
+
+    with trace(categories=("inference",)) as p:
+        asyncio.run(work(p))
+    found = names_by_parent(p)
+    assert (found["first"], found["second"]) == (["inference"], ["inner"])
+    assert found["inner"] == ["inference"]
+
+
+def test_a_label_may_be_closed_by_another_thread(model: Path, tmp_path: Path) -> None:
+    """As that of a generator which the threads of a pool step through."""
+    file = tmp_path / "trace.json"
+
+    def steps(p: Trace) -> Iterator[None]:
+        with p.record("outer"):
+            yield
+
+    with trace(file=file, categories=("inference",)) as p:
+        session = p.session(model, options(), providers=CPU)
+        generator = steps(p)
+        next(generator)
+        session.run(None, FEED)
+        thread = threading.Thread(target=list, args=(generator,))
+        thread.start()
+        thread.join()
+        session.run(None, FEED)
+    read_back = read(file)
+    assert read_back.thread_names[read_back.named("outer").thread] == "MainThread: outer"
+    assert names_by_parent(p)["outer"] == ["inference"]
 
 
 # -- how it ends
