@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 INFERENCE_NAME = "inference"
 # Added to the id of a label that overlaps others, as of asyncio's tasks: the number of its own row.
-# No thread has a number this large.
-_ROW_OF_ITS_OWN = 1 << 32
+# No thread has a number this large. Perfetto has 32 bits for one.
+_ROW_OF_ITS_OWN = 1 << 31
 # The program waits for this when a session reaches its limit of operators.
 PROFILE_WRITTEN = "its profile is written"
 MODEL_IN_MEMORY = "model in memory"

@@ -71,7 +71,8 @@ def read_valid_trace(text: str) -> Trace:
         assert event["ph"] == "X"
         assert event.keys() - {"args"} == {"name", "cat", "ph", "pid", "tid", "ts", "dur"}
         assert type(event["tid"]) is int
-        assert event["tid"] > 0
+        # Perfetto has 32 bits for it.
+        assert 0 < event["tid"] < 1 << 32
         assert type(event["dur"]) is float
         assert event["dur"] >= 0
         spans.append(_shown(event, around.setdefault(event["tid"], [])))

