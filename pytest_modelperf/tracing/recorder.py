@@ -253,7 +253,8 @@ class Recorder:
         if has_waited:
             # The inference waited in a queue: it began when the pool's thread was free.
             start_ns = max(start_ns, thread.free_from_ns)
-            thread.free_from_ns = end_ns
+        # Set by every inference: a callback may run another session on the pool's thread.
+        thread.free_from_ns = end_ns
         key: _Kind = (session, method, shapes, error)
         kind = self._kinds.get(key) or self._new_kind(key, session, method, shapes, error)
         is_hidden = bool(self._paused_ns) and not self.is_recorded(start_ns)

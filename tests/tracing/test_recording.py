@@ -19,9 +19,12 @@ import pytest
 import pytest_modelperf
 from pytest_modelperf import trace
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.layers import is_filled_up, join_facts
 from pytest_modelperf.tracing.program_trace import Trace, TraceWarning
+from pytest_modelperf.tracing.recorder import Recorder
+from pytest_modelperf.tracing.recording import Recording
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
 from tests.support.traced_models import CPU, FEED, open_plain, options
 from tests.tracing.validity import Trace as ValidTrace
@@ -197,6 +200,18 @@ def test_every_way_to_run_a_session_is_recorded(model: Path) -> None:
         assert around.thread == span.thread
         assert around.start_ns <= span.start_ns
         assert span.end_ns <= around.end_ns
+
+
+def test_an_inference_that_waited_begins_after_what_ran_on_its_thread(tmp_path: Path) -> None:
+    """The callback of the first one runs a session on the thread of the pool."""
+    recorder = Recorder(tmp_path, frozenset({Category.INFERENCE}), clock=lambda: 0)
+    session = WatchedSession(file_name="small.onnx")
+    recorder.on_inference(session, "run_async", 0, 10, None, None, has_waited=True)
+    recorder.on_inference(session, "run", 12, 20, None, None)
+    recorder.on_inference(session, "run_async", 1, 30, None, None, has_waited=True)
+    events = list(Recording(recorder).events())
+    recorder.spool.close()
+    assert [event.start_ns for event in events if isinstance(event, Span)] == [0, 12, 20]
 
 
 def test_the_memory_of_the_process_is_counted_and_that_of_a_runtime_that_tells(
