@@ -9,6 +9,7 @@ from pytest_modelperf.tracing.chrome_trace import TextSink, TraceWriter
 from pytest_modelperf.tracing.finishing import Note, add_operators
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.records import Event, ThreadName
+from pytest_modelperf.tracing.spool import Spool
 from pytest_modelperf.tracing.written import read_event
 
 _PROCESS_NAME = "python"
@@ -24,7 +25,7 @@ class Recording:
     def __init__(self, recorder: Recorder) -> None:
         recorder.close()
         self._recorder = recorder
-        self.found: tuple[Note, ...] = tuple(add_operators(recorder))
+        self.found: tuple[Note, ...] = (*add_operators(recorder), *_lost_spans(recorder.spool))
 
     def events(self) -> Iterator[Event]:
         """The events sorted by start; if two start together, the outer one comes first."""
@@ -45,3 +46,15 @@ class Recording:
         if self.found:
             about["notes"] = [printable(note.text) for note in self.found]
         writer.finish(about)
+
+
+def _lost_spans(spool: Spool) -> Iterator[Note]:
+    """A note on what could not be written into the folder of the recording."""
+    spool.flush()
+    if spool.problem is not None:
+        reason = spool.problem.strerror or str(spool.problem)
+        yield Note(
+            f"{spool.lost:,} spans and counters are missing: the folder of temporary files took "
+            f"no more ({reason}). Make room, or set TMPDIR to another folder.",
+            is_loss=True,
+        )

@@ -35,7 +35,11 @@ class _Run(Struct, frozen=True):
 
 
 class Spool:
-    """Records in a file. Any thread may add records; reading begins after the last one."""
+    """Records in a file. Any thread may add records; reading begins after the last one.
+
+    `lost` is how many could not be written, and `problem` why: the program that is recorded goes on
+    where the disk is full.
+    """
 
     def __init__(
         self, path: Path, run_records: int = RUN_RECORDS, piece_records: int = PIECE_RECORDS
@@ -47,6 +51,8 @@ class Spool:
         self._pending: list[Record] = []
         self._runs: list[_Run] = []
         self._end = 0
+        self.lost = 0
+        self.problem: OSError | None = None
         self._lock = threading.Lock()
 
     def add(self, record: Record) -> None:
@@ -60,10 +66,13 @@ class Spool:
 
     def read(self) -> Iterator[Record]:
         """All records, sorted."""
+        self.flush()
+        return _merged(self, sorted(self._runs, key=lambda run: _key(run.first)))
+
+    def flush(self) -> None:
         with self._lock:
             while self._pending:
                 self._write_run()
-        return _merged(self, sorted(self._runs, key=lambda run: _key(run.first)))
 
     def read_run(self, run: _Run) -> Iterator[Record]:
         for piece in run.pieces:
@@ -79,16 +88,21 @@ class Spool:
         count = len(self._pending)
         # The numbers are unique, so nothing after them is compared.
         records = sorted(self._pending[:count])
-        pieces = []
-        for first in range(0, count, self._piece_records):
+        try:
+            self._runs.append(_Run(records[0], tuple(self._write_pieces(records))))
+        except OSError as problem:
+            self.lost += count
+            self.problem = problem
+        # Deleted last, so that an interruption loses nothing.
+        del self._pending[:count]
+
+    def _write_pieces(self, records: list[Record]) -> Iterator[_Piece]:
+        for first in range(0, len(records), self._piece_records):
             data = marshal.dumps(records[first : first + self._piece_records])
             self._file.seek(self._end)
             _write_all(self._file, data)
-            pieces.append(_Piece(self._end, len(data)))
+            yield _Piece(self._end, len(data))
             self._end += len(data)
-        self._runs.append(_Run(records[0], tuple(pieces)))
-        # Deleted last, so that an interruption loses nothing.
-        del self._pending[:count]
 
 
 def _merged(spool: Spool, runs: list[_Run]) -> Iterator[Record]:

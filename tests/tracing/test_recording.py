@@ -26,6 +26,8 @@ from pytest_modelperf.tracing.program_trace import Trace, TraceWarning
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
+from pytest_modelperf.tracing.spool import RUN_RECORDS
+from tests.support.full_disk import room_for
 from tests.support.traced_models import CPU, FEED, open_plain, options
 from tests.tracing.validity import Trace as ValidTrace
 from tests.tracing.validity import read_valid_trace
@@ -280,6 +282,20 @@ def test_a_pause_is_a_gap_on_the_clock(model: Path) -> None:
         session.run(None, FEED)
     first, second = spans_of(p, "inference")
     assert second.start_ns - first.end_ns >= resumed_ns - paused_ns
+
+
+def test_a_full_disk_loses_spans_and_not_the_program(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, frozenset({Category.INFERENCE}), clock=lambda: 0)
+    session = WatchedSession(file_name="small.onnx")
+    with room_for(1000):
+        for number in range(RUN_RECORDS + 1):
+            recorder.on_inference(session, "run", number, number + 1, None, None)
+    recording = Recording(recorder)
+    spans = [event for event in recording.events() if isinstance(event, Span)]
+    recorder.spool.close()
+    assert len(spans) < RUN_RECORDS
+    (note,) = recording.found
+    assert note.is_loss
 
 
 # -- threads

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.tracing import spool as module
 from pytest_modelperf.tracing.spool import Spool
+from tests.support.full_disk import room_for
 
 PLACES = st.tuples(st.integers(0, 50), st.integers(-50, 0))
 
@@ -37,6 +38,22 @@ def test_records_are_read_in_order_as_often_as_wanted(
     first, second = spool.read(), spool.read()
     assert list(zip(first, second, strict=True)) == [(record, record) for record in expected]
     spool.close()
+
+
+def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
+    """The program that is recorded goes on, and so does the recording where there is room again."""
+    spool = small_spool(tmp_path)
+    for number in range(7):
+        spool.add((number, 0, number))
+    with room_for((tmp_path / "spool").stat().st_size):
+        for number in range(7, 20):
+            spool.add((number, 0, number))
+    spool.add((20, 0, 20))
+    found = [record[0] for record in spool.read()]
+    spool.close()
+    assert found == [*range(7), *range(14, 21)]
+    assert spool.lost == 7
+    assert spool.problem is not None
 
 
 def test_nothing_is_lost_between_threads(tmp_path: Path) -> None:
