@@ -387,6 +387,22 @@ def test_parts_and_bounds_follow(tmp_path: Path, opset: int) -> None:
     assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 8 * 4 + 2 * 4)
 
 
+def test_the_bounds_of_a_slice_keep_their_type(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[1, 3, 4, 4] x) => (y)
+        <int32[1] one = {1}, int32[1] zero = {0}, int32[1] eight = {8}, int32[1] end = {99}> {
+            a = Conv (x, w0)
+            l = Slice (a, zero, eight, one)
+            r = Slice (a, eight, end, one)
+            m = Mul (l, r)
+            y = Conv (m, w1)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (2, 8, 1, 1)},
+    )
+    narrow(model, tmp_path)
+    assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 2 * 4)
+
+
 def test_sizes_are_told_again_where_a_channel_is_among_them(tmp_path: Path) -> None:
     """Resize to sizes, Expand and Pad, a group normalization as exporters write it."""
     model = model_of(

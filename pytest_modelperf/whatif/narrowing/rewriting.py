@@ -37,7 +37,9 @@ class Rewriter:
         if adjust is not None:
             adjust(node.proto, node.node, self)
 
-    def give(self, proto: NodeProto, index: int, values: Sequence[int], what: str) -> None:
+    def give(
+        self, proto: NodeProto, index: int, values: Sequence[int], what: str, dtype: str = "int64"
+    ) -> None:
         """Give a node its own constant integers as the input at `index`."""
         name = wish = f"{proto.output[0]}/{what}"
         count = 1
@@ -45,7 +47,7 @@ class Rewriter:
             count += 1
             name = f"{wish}#{count}"
         self._taken.add(name)
-        self.added.append(_constant_node(name, np.asarray(values, np.int64)))
+        self.added.append(_constant_node(name, np.asarray(values, dtype)))
         while len(proto.input) <= index:
             proto.input.append("")
         proto.input[index] = name
@@ -118,16 +120,18 @@ def _adjust_slice(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
             bounds[axis] = (int(inside[0]), int(inside[1]))
     if not bounds:
         return
-    for position, (what, attribute) in enumerate((("starts", "starts"), ("ends", "ends"))):
-        old = integers(node, position + 1, attribute) or ()
+    for position, what in enumerate(("starts", "ends")):
+        old = integers(node, position + 1, what) or ()
         new = [
             bounds[axis][position] if axis in bounds else value
             for axis, value in zip(ranges, old, strict=True)
         ]
-        if attribute in node.attributes:
-            set_attribute(proto, attribute, new)
+        if what in node.attributes:
+            set_attribute(proto, what, new)
         else:
-            rewriter.give(proto, position + 1, new, what)
+            # All bounds of a Slice have one type, and its axes keep theirs.
+            dtype = node.input(position + 1).dtype or "int64"
+            rewriter.give(proto, position + 1, new, what, dtype)
 
 
 def _adjust_groups(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
