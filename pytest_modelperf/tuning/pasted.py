@@ -10,11 +10,12 @@ from pytest_modelperf.text.quoting import quoted_text, toml_key
 from pytest_modelperf.tuning.records import TunedCase
 
 _THREADS = "intra_op_num_threads"
-_ENUMS = {
+_ENUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "execution_mode": (
         "ort.ExecutionMode",
         {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"},
     ),
+    "execution_order": ("ort.ExecutionOrder", {}),
     "graph_optimization_level": (
         "ort.GraphOptimizationLevel",
         {
@@ -27,7 +28,10 @@ _ENUMS = {
     ),
 }
 # Attributes of `SessionOptions` that are on or off.
-_SWITCHES = frozenset({"enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse"})
+_SWITCHES = frozenset({
+    "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "use_deterministic_compute",
+    "use_per_session_threads",
+})  # fmt: skip
 _OFF = frozenset({"0", "false", "no", "off"})
 
 
@@ -89,7 +93,8 @@ def _ort_providers(facts: EngineFacts) -> Iterator[str]:
 
 def _openvino_lines(facts: EngineFacts, model: str, cores: int) -> Iterator[str]:
     options = {"INFERENCE_NUM_THREADS": str(cores), **facts.options}
-    device = options.pop("device", "CPU")
+    # The runtime knows its devices by upper case alone.
+    device = options.pop("device", "CPU").upper()
     yield "import openvino as ov"
     yield ""
     yield "options = {"

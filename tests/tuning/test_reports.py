@@ -194,6 +194,8 @@ def test_the_code_sets_every_option_of_the_session(monkeypatch: pytest.MonkeyPat
         "execution_mode": "parallel",
         "inter_op_num_threads": "2",
         "enable_cpu_mem_arena": "0",
+        "use_deterministic_compute": "true",
+        "execution_order": "PRIORITY_BASED",
         "session.intra_op.allow_spinning": "0",
         "provider": "CUDA",
         "provider.use_tf32": "0",
@@ -211,6 +213,8 @@ def test_the_code_sets_every_option_of_the_session(monkeypatch: pytest.MonkeyPat
     level = made.options.graph_optimization_level
     assert level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     assert made.options.enable_cpu_mem_arena is False
+    assert made.options.use_deterministic_compute is True
+    assert made.options.execution_order == ort.ExecutionOrder.PRIORITY_BASED
     spinning = made.options.get_session_config_entry("session.intra_op.allow_spinning")
     assert spinning == "0"
 
@@ -228,6 +232,9 @@ options = {
 }
 compiled = ov.Core().compile_model("m.onnx", "CPU", options)\
 """)
+    on_gpu = session_code(replace(facts, options={"device": "gpu"}), "m.onnx", 2)
+    assert on_gpu is not None
+    assert on_gpu.endswith('compile_model("m.onnx", "GPU", options)')
     assert session_code(replace(facts, name="abacus"), "m.onnx", 2) is None
 
 
