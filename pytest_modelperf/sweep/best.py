@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.records import Sweep, find_competing
 from pytest_modelperf.sweep.sides import SweepSource
 
 # Loading counts, for many configurations are loaded; what it leaves of the time is for measuring.
@@ -41,9 +41,10 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
     if not measured:
         return swept
     best = swept.sides[-1].spot.best
+    competing = find_competing(measured) or measured
     point = next(
-        (each for each in measured if each.id == best),
-        min(measured, key=lambda each: each.p50_ms or float("inf")),
+        (each for each in competing if each.id == best),
+        min(competing, key=lambda each: each.p50_ms or float("inf")),
     )
     case = point.configuration.case
     chosen = case.phase

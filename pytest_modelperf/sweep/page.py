@@ -19,7 +19,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
 from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.sweep.page_data import sweep_data
-from pytest_modelperf.sweep.records import Sweep, SweepSide
+from pytest_modelperf.sweep.records import Sweep, SweepSide, find_competing
 from pytest_modelperf.sweep.tables import (
     format_limit,
     is_measured,
@@ -82,8 +82,10 @@ def _spot(label: str, side: SweepSide, limit: str) -> str:
         throughput = side.point(spot.best).throughput
         rate = format_rate(None if throughput is None else throughput.value)
         text = f"best{within} is {spot.best}, {rate} items/s"
-    elif any(point.latency is not None for point in side.points):
+    elif find_competing(side.points):
         text = f"no configuration is surely{within}"
+    elif any(point.latency is not None for point in side.points):
+        text = "no step could be measured"
     else:
         text = "no configuration could be measured"
     if spot.equals:

@@ -150,16 +150,19 @@ class Sweep(Shown, frozen=True, kw_only=True):
         return all(point.latency is None for side in self.sides for point in side.points)
 
 
-def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) -> SweetSpot:
-    """Finds the highest throughput among the points that are surely within the threshold.
+def find_competing(points: Sequence[SweepPoint]) -> list[SweepPoint]:
+    """The measured points of which one may be the best.
 
-    Where models generate, the steps alone compete, because a prefill takes many tokens at once.
+    Where models generate, these are the steps alone, because a prefill takes many tokens at once.
     """
     steps = [point for point in points if point.configuration.is_step]
+    return [point for point in steps or points if point.latency is not None]
+
+
+def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) -> SweetSpot:
+    """Finds the highest throughput among the points that are surely within the threshold."""
     within, undecided = [], []
-    for point in steps or points:
-        if point.latency is None or point.throughput is None:
-            continue
+    for point in find_competing(points):
         interval = point.latency_interval_ms
         if threshold_ms is None or (interval is not None and interval[1] <= threshold_ms):
             within.append(point)

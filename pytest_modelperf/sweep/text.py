@@ -24,7 +24,7 @@ from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_tabl
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.tables import table_width
-from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
 from pytest_modelperf.sweep.tables import (
     change_table,
     describe_ratio,
@@ -148,12 +148,13 @@ def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[
     """The best of a side, what cannot be told from it, and what may be within the threshold."""
     spot = side.spot
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
-    measured = [point for point in ordered_points(side.points) if point.latency is not None]
-    if not measured:
-        yield f"best{whom}: none could be measured", "red"
+    competing = find_competing(ordered_points(side.points))
+    if not competing:
+        is_any = any(point.latency is not None for point in side.points)
+        yield f"best{whom}: {'no step' if is_any else 'none'} could be measured", "red"
         return
     if spot.best is None:
-        quickest = min(measured, key=_median_ns)
+        quickest = min(competing, key=_median_ns)
         yield (
             (
                 f"no configuration is surely within {limit}{whom}; the quickest is "

@@ -296,6 +296,24 @@ def test_where_none_is_within_the_quickest_is_named() -> None:
     )
 
 
+def in_phase(phase: Phase, median_ms: float) -> SweepPoint:
+    case = Case(1, 1, phase=GenerationPhase(phase, 16, 8))
+    return make_point(Configuration(case), median_ms)
+
+
+def test_a_prefill_is_not_the_quickest_where_steps_compete() -> None:
+    points = [in_phase(Phase.PREFILL, 0.5), in_phase(Phase.STEP, 5.0)]
+    sweep = make_sweep(make_side("decoder.onnx", points, 1.0), threshold_ms=1.0)
+    (line,) = spot_lines(sweep)
+    assert line.endswith("the quickest is b1-c1-prompt16-generate8-step at 5.000 ms")
+
+
+def test_where_no_step_could_be_measured_there_is_no_best() -> None:
+    points = [in_phase(Phase.PREFILL, 0.5), failed(in_phase(Phase.STEP, 5.0))]
+    sweep = make_sweep(make_side("decoder.onnx", points))
+    assert spot_lines(sweep) == ["best: no step could be measured"]
+
+
 def test_what_is_undecided_and_gives_less_than_the_best_asks_for_no_more_time() -> None:
     sweep = one_model(10.45)
     (side,) = sweep.sides
