@@ -29,7 +29,7 @@ from pytest_modelperf.text.units import (
 from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.whatif.outputs import judged_lines
 from pytest_modelperf.whatif.page_data import operators_of, whatif_data
-from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.tables import (
     format_speedup,
     format_speedup_interval,
@@ -39,7 +39,7 @@ from pytest_modelperf.whatif.tables import (
     summary_table,
     verdict_of,
 )
-from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines
+from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines, uncompared_lines
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
@@ -54,8 +54,6 @@ _DRAWINGS = Drawings(
     ),
     of_case=("whatif",),
 )
-# Variants whose outputs mean nothing before they are trained again.
-_CUT = frozenset({VariantKind.PRUNED, VariantKind.NARROWED})
 _MAX_NAMED = 5
 _NS_PER_MS = 1e6
 
@@ -179,8 +177,7 @@ def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
         )
         if level.outside:
             yield level.title, _describe_outside(level.outside)
-    if any(level.variant is not None and level.variant.kind in _CUT for level in case.levels):
-        yield "note", "outputs of pruned variants mean nothing, so they are not compared"
+    yield from (("note", line) for line in uncompared_lines(case))
 
 
 def _describe_outside(layers: tuple[str, ...]) -> str:

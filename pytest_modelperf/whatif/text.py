@@ -108,6 +108,11 @@ def _notes(case: WhatIfCase) -> Iterator[str]:
         for output in level.outputs:
             if output.difference is not None:
                 yield printable(f"{level.title}: output {output.name}: {output.difference}")
+    yield from uncompared_lines(case)
+
+
+def uncompared_lines(case: WhatIfCase) -> Iterator[str]:
+    """Why the outputs of some variants are not compared."""
     kinds = {level.variant.kind for level in case.levels if level.variant and level.ms is not None}
     changed = [words for kind, words in _CHANGED.items() if kind in kinds]
     if changed:

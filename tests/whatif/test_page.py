@@ -150,7 +150,7 @@ def test_the_page_says_all_that_the_terminal_does() -> None:
         f"INT8 dynamic {NOTE}",
         "Pruned 0.9 2 layers ran outside the accelerated engine, so no speedup is given for them:",
         "given for them: stage5/softmax_output_0, stage11/softmax_output_0",
-        "outputs of pruned variants mean nothing",
+        "outputs with pruned weights mean nothing",
         "onnxruntime 1.31.1",
         "AMD EPYC 9R14, 2 cores, 24.00 GiB",
         "confidence 99 %",
@@ -158,6 +158,14 @@ def test_the_page_says_all_that_the_terminal_does() -> None:
         "2026-05-06 07:08 UTC",
     ):
         assert told in text
+
+
+def test_the_page_names_what_makes_outputs_meaningless() -> None:
+    narrowed = Variant(VariantKind.NARROWED, 0.5)
+    case = replace(CASE, levels=(CASE.levels[0], replace(CASE.levels[3], variant=narrowed)))
+    text = text_of(make_whatif(case))
+    assert "outputs with removed channels mean nothing" in text
+    assert "pruned" not in text
 
 
 def test_an_output_that_cannot_be_compared_says_why() -> None:
