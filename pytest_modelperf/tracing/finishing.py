@@ -122,7 +122,7 @@ class _SessionOperators:
                 f"{placer.overhang_ns // _NS_PER_US:,} us, and were moved into it."
             )
         if self._layers is not None and self._layers.note is not None:
-            yield Note(f"no MACs and fused layers are shown: {self._layers.note}")
+            yield Note(f"operators lack MACs and fused layers: {self._layers.note}")
 
     def _layer_facts(self) -> LayerFacts | None:
         if self._session.model is None or self._session.model.suffix == ".ort":

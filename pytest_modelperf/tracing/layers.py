@@ -135,7 +135,7 @@ class LayerFacts:
 
     def _bind(self, shapes: Shapes) -> _Bound | None:
         if len(self._bound) >= MAX_SHAPES:
-            self.note = f"it ran at more than {MAX_SHAPES} sets of shapes; of the others"
+            self.note = f"only those of the first {MAX_SHAPES} sets of shapes have them"
             return None
         try:
             return self._made(shapes)
