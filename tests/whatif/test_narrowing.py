@@ -387,6 +387,24 @@ def test_parts_and_bounds_follow(tmp_path: Path, opset: int) -> None:
     assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 8 * 4 + 2 * 4)
 
 
+def test_nodes_of_unknown_shapes_stay_as_they_are(tmp_path: Path) -> None:
+    """A depthwise convolution and a Slice of as many columns as there are numbers beside 0."""
+    model = model_of(
+        """g (float[1, 3, 4, 4] x) => (y, z) <int64[1] zero = {0}, int64[1] two = {2}> {
+            a = Conv (x, w0)
+            y = Conv (a, w1)
+            n = NonZero (x)
+            f = Cast <to = 1> (n)
+            u = Unsqueeze (f, zero)
+            c = Conv <group = 4> (u, w2)
+            z = Slice (c, zero, two, two)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (2, 16, 1, 1), "w2": (4, 1, 1)},
+    )
+    result = narrow(model, tmp_path)
+    assert (result.channels_before, result.channels_after) == (16, 8)
+
+
 def test_the_bounds_of_a_slice_keep_their_type(tmp_path: Path) -> None:
     model = model_of(
         """g (float[1, 3, 4, 4] x) => (y)

@@ -34,7 +34,8 @@ class Rewriter:
 
     def rewrite(self, node: ModelNode) -> None:
         adjust = _ADJUSTMENTS.get(node.node.qualified_op)
-        if adjust is not None:
+        # A node with a tensor of unknown shape keeps all of its shapes.
+        if adjust is not None and any(map(self.changes, (*node.node.inputs, *node.node.outputs))):
             adjust(node.proto, node.node, self)
 
     def give(
