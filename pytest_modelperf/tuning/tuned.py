@@ -358,9 +358,19 @@ class _CaseRun(Struct):
         return False
 
     def _memory_of(self, option_set: OptionSet) -> int | None:
-        if option_set.name not in self.memory:
-            self.memory[option_set.name] = self.duets.memory_of(option_set)
-        return self.memory[option_set.name]
+        """The memory that it takes; None if the system does not tell, or if it did not run."""
+        name = option_set.name
+        if name not in self.memory:
+            try:
+                self.memory[name] = self.duets.memory_of(option_set)
+            except MeasureError as error:
+                # What was found before stays true.
+                self.memory[name] = None
+                reason = error.worded(self.duets.setup.wording)
+                self.notes.append(
+                    f"the memory of {name or 'the baseline'} was not measured: {reason}"
+                )
+        return self.memory[name]
 
     def _confirm(self, option_set: OptionSet) -> None:
         rule = self.asked.rule.of_confirmation

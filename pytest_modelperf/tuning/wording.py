@@ -59,7 +59,7 @@ def describe_latency_refusal(limit_ms: float) -> str:
 
 def describe_memory_refusal(taken: int | None, limit: int) -> str:
     if taken is None:
-        return "this system does not tell how much memory it takes"
+        return "it is not known how much memory it takes"
     return f"it takes {format_bytes(taken)} of memory, allowed {format_bytes(limit)}"
 
 

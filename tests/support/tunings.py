@@ -58,7 +58,8 @@ class FakeDuets:
     """A model that is so many times as fast with each option; options together multiply.
 
     `speedups` are by option, as `a=1`, and `confirmed` those in fresh processes, where they
-    differ. `broken` options do not run. A round takes a second of `now`.
+    differ. `broken` options do not run, and those in `unmeasured` not where their memory is
+    measured. A round takes a second of `now`.
     """
 
     speedups: Mapping[str, float] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class FakeDuets:
     values: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     broken: Sequence[str] = ()
+    unmeasured: Sequence[str] = ()
     spread: float = 0.01
     again: float = 1.0
     now: float = 0.0
@@ -103,6 +105,8 @@ class FakeDuets:
         return sent(self.again)
 
     def memory_of(self, option_set: OptionSet) -> int | None:
+        if option_set.name in self.unmeasured:
+            raise MeasureError(f"{option_set.name} was ended")
         return self.memory.get(option_set.name)
 
     def _rounds(self, own: OptionSet, count: int, speedups: Mapping[str, float]) -> list[DuetRound]:

@@ -92,6 +92,17 @@ def test_a_limit_of_memory_excludes_what_takes_more() -> None:
     assert tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000)).winner is not None
 
 
+def test_a_winner_stays_one_where_its_memory_cannot_be_measured() -> None:
+    duets = FakeDuets({"a=1": 1.3}, memory={"": 100}, unmeasured=["a=1"])
+    case = tune(duets, "a=1")
+    assert case.winner == OptionSet({"a": "1"})
+    assert case.winner_costs is not None
+    assert (case.winner_costs.memory_bytes, case.baseline.memory_bytes) == (None, 100)
+    assert any("a=1 was ended" in note for note in case.notes)
+    limited = tune(duets, "a=1", limits=TuningLimits(memory_bytes=1000))
+    assert (limited.winner, limited.tried[0].refusal is None) == (None, False)
+
+
 def test_a_limit_of_latency_excludes_what_is_not_shown_to_keep_it() -> None:
     speedups = {"a=1": 1.3}
     case = tune(FakeDuets(speedups), "a=1", limits=TuningLimits(latency_ms=5.0))
