@@ -55,14 +55,9 @@ def slice_ranges(node: Node) -> dict[int, range] | None:
     axes = normal_axes(axes if axes is not None else range(len(starts)), data.rank)
     steps = steps or (1,) * len(starts)
     return {
-        axis: range(*slice(start, _end(end, step), step).indices(data.dims[axis]))
+        axis: range(*slice(start, end, step).indices(data.dims[axis]))
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
     }
-
-
-def _end(end: int, step: int) -> int | None:
-    """The end as in Python's slices: None where a step backward includes the first index."""
-    return None if step < 0 and end < -(2**31) + 1 else end
 
 
 def link_slice(node: Node, links: Links) -> None:
