@@ -92,9 +92,12 @@ def _ort_providers(facts: EngineFacts) -> Iterator[str]:
 
 
 def _openvino_lines(facts: EngineFacts, model: str, cores: int) -> Iterator[str]:
-    options = {"INFERENCE_NUM_THREADS": str(cores), **facts.options}
+    options = dict(facts.options)
     # The runtime knows its devices by upper case alone.
     device = options.pop("device", "CPU").upper()
+    if device == "CPU":
+        # No other device takes it.
+        options = {"INFERENCE_NUM_THREADS": str(cores), **options}
     yield "import openvino as ov"
     yield ""
     yield "options = {"

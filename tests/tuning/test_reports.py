@@ -234,6 +234,7 @@ compiled = ov.Core().compile_model("m.onnx", "CPU", options)\
 """)
     on_gpu = session_code(replace(facts, options={"device": "gpu"}), "m.onnx", 2)
     assert on_gpu is not None
+    assert "INFERENCE_NUM_THREADS" not in on_gpu
     assert on_gpu.endswith('compile_model("m.onnx", "GPU", options)')
     assert session_code(replace(facts, name="abacus"), "m.onnx", 2) is None
 
