@@ -327,15 +327,22 @@ class _Restorer(_Reader):
         position = start
         while position < end:
             field_start = position
-            field, wire_type, content, position = self.field(position, end)
-            if field == _EXTERNAL_DATA and wire_type == _BYTES:
+            field, _, content, position = self.field(position, end)
+            if field == _EXTERNAL_DATA and self.is_note(content, position):
                 spans = self.spans(content, position)
             elif field != _DATA_LOCATION:
                 kept.append(self.data[field_start:position])
         return [b"".join(kept), *spans]
 
+    def is_note(self, start: int, end: int) -> bool:
+        """Whether an entry of external_data is a note, and not the model's own.
+
+        A tensor may have data in the file beside entries that an exporter forgot to remove.
+        """
+        return self.data.find(_WEIGHT_KEY_BYTES, start, end) >= 0
+
     def spans(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
-        """The spans in one entry of external_data, which is a key and a value."""
+        """The spans in a note, which is a key and a value."""
         position = start
         while position < end:
             field, _, content, position = self.field(position, end)

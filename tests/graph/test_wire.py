@@ -336,6 +336,21 @@ def test_external_data_of_the_model_itself_survives_the_way_there_and_back() -> 
     assert _parsed(restored) == model
 
 
+def test_data_in_the_file_beside_a_forgotten_place_outside_of_it_comes_back() -> None:
+    """Older versions of onnx left the place behind when they read external data into a model."""
+    model = parse(
+        "g (float[1, 100] x) => (float[1, 9] y) { y = MatMul (x, w) }",
+        {"w": random_floats(100, 9)},
+    )
+    model.graph.initializer[0].external_data.add(key="location", value="gone.bin")
+    data = model.SerializeToString()
+
+    chunks = restore_model(slim_model(data, "m"), "m")
+
+    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
+    assert _parsed(restored) == model
+
+
 def test_a_changed_slim_model_is_restored_with_its_change() -> None:
     """What `rewrite` does: the graph is edited while the weights are elsewhere."""
     model = parse(
