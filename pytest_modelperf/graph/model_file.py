@@ -464,10 +464,13 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
         )
     place = PurePosixPath(posixpath.normpath(location))
     path = _path_inside(file, tensor, location)
+    dtype = dtype_name(tensor.data_type)
+    expected = byte_size(dtype or "", prod(tensor.dims))
     try:
         size = path.stat().st_size
         offset = int(entries.get("offset", 0))
-        length = int(entries.get("length", size - offset))
+        # To ONNX Runtime, too, a length of 0 is none.
+        length = int(entries.get("length", 0)) or expected
     except FileNotFoundError:
         raise ModelError(
             f"the weight {name!r} of {file.name} lies in {shown!r}, which is not there. "
@@ -487,6 +490,12 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
             f"the weight {name!r} of {file.name} claims bytes {offset:,} to {offset + length:,} "
             f"of {shown!r}, which has {size:,}. The two files do not belong together: copy both "
             "from the same place."
+        )
+    if dtype is not None and length != expected:
+        raise ModelError(
+            f"the weight {name!r} of {file.name} has the shape {list(tensor.dims)}, that is "
+            f"{format_bytes(expected)}, but its external data has {format_bytes(length)}. The two "
+            "files do not belong together: copy both from the same place."
         )
     return ExternalLocation(place.as_posix(), path, offset, length)
 

@@ -15,13 +15,11 @@ from pytest_modelperf.graph.model_file import (
     dtype_name,
     external_location,
     is_external,
-    printable_name,
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_bytes
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes
@@ -94,14 +92,6 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
 
 def _external_pieces(file: ModelFile, tensor: TensorProto) -> Iterator[bytes]:
     location = external_location(file, tensor)
-    expected = stored_bytes(tensor)
-    if location.length != expected:
-        raise ModelError(
-            f"the weight {printable_name(tensor)!r} of {file.name} has the shape "
-            f"{list(tensor.dims)}, that is {format_bytes(expected)}, but its external data has "
-            f"{format_bytes(location.length)}. The two files do not belong together: copy both "
-            "from the same place."
-        )
     try:
         with location.path.open("rb") as source:
             source.seek(location.offset)

@@ -231,6 +231,20 @@ def test_external_data_is_read_from_its_offset(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values, _WEIGHT)
 
 
+@pytest.mark.parametrize("entries", [{}, {"length": 0}])
+def test_external_data_without_a_length_has_the_bytes_of_its_shape(
+    tmp_path: Path, entries: dict[str, int]
+) -> None:
+    """As ONNX Runtime reads it: other weights may follow in the same file."""
+    path = _save_external(tmp_path, "w.bin", **entries)
+    (tmp_path / "w.bin").write_bytes(_WEIGHT.tobytes() + b"more")
+
+    values = _load(path).read_weight("w")
+
+    assert values is not None
+    np.testing.assert_array_equal(values, _WEIGHT)
+
+
 @pytest.mark.parametrize("location", ["../secret", "sub/../../secret", "", "a\0b"])
 def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path, location: str) -> None:
     (tmp_path / "secret").write_bytes(_WEIGHT.tobytes())
