@@ -34,7 +34,7 @@ _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 
 
 # Operators of the standard domain for which we have a rule.
-_RULED = frozenset({"Reshape", "SimplifiedLayerNormalization"})
+_RULED = frozenset({"LayerNormalization", "Reshape", "SimplifiedLayerNormalization"})
 
 
 class Resolver(Struct, frozen=True):

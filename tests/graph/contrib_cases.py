@@ -224,6 +224,8 @@ RUN = (
     call("SampleOp", "f32[2,3]"),
     call("SkipLayerNormalization", "f32[2,3,4] f32[2,3,4] f32[4] f32[4]"),
     call("SkipSimplifiedLayerNormalization", "f32[2,3,4] f32[2,3,4] f32[4]"),
+    call("LayerNormalization", "f32[2,3,4] f32[4] f32[4]"),
+    call("LayerNormalization", "f32[2,3,4] f32[3,4] f32[3,4]", outputs=3, axis=1, stash_type=1),
     call("SimplifiedLayerNormalization", "f32[2,3,4] f32[4]"),
     call("SimplifiedLayerNormalization", "f32[2,3,4] f32[3,4]", outputs=2, axis=1, stash_type=1),
     call(

@@ -159,7 +159,7 @@ def call(
     op: str, inputs: str, outputs: int = 1, answer: str | None = None, **attributes: Attribute
 ) -> Call:
     """A call of an operator of the contrib domain, unless another domain is named."""
-    standard = op == "SimplifiedLayerNormalization"
+    standard = op in {"LayerNormalization", "SimplifiedLayerNormalization"}
     told = None if answer is None else tuple(map(_output, answer.split()))
     return Call(
         op if standard or "::" in op else f"com.microsoft::{op}",

@@ -33,6 +33,18 @@ def test_a_symbolic_model_has_every_shape_at_every_binding() -> None:
         assert bound.rewritten == ()
 
 
+def test_a_layer_normalization_that_a_fusion_added_to_an_older_opset_has_a_shape() -> None:
+    """As the optimizers of ONNX Runtime write it; onnx itself has the operator since opset 17."""
+    bound = load(
+        """g (float[2, 3, 4] x, float[4] scale) => (y) {
+            n = LayerNormalization <axis = -1> (x, scale)
+            y = Relu (n)
+        }""",
+        opset=11,
+    )
+    assert shapes(bound, "n", "y") == [(2, 3, 4), (2, 3, 4)]
+
+
 def test_sizes_that_an_exporter_left_open_are_each_of_their_own() -> None:
     model = parse("g (float[N, 3, h, w] x) => (float[N, 3, h, w] y) { y = Relu (x) }")
     for info in (*model.graph.input, *model.graph.output):

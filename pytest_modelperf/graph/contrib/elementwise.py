@@ -95,14 +95,18 @@ def _skip_layer_normalization(node: Node) -> tuple[OutputType, ...]:
     return result, statistic, statistic, result
 
 
-def _simplified_layer_normalization(node: Node) -> tuple[OutputType, ...]:
+def _layer_normalization(statistics: int) -> ShapeRule:
     """The type follows the scale; `axis` is where the normalized dimensions begin."""
-    shape, axis = shape_of(node, 0), node.attr_int("axis", -1)
-    inverse: Shape | None = None
-    if shape is not None and -len(shape) <= axis < len(shape):
-        begin = axis % len(shape)
-        inverse = shape[:begin] + (1,) * (len(shape) - begin)
-    return OutputType(dtype_of(node, 1), shape), OutputType("float32", inverse)
+
+    def rule(node: Node) -> tuple[OutputType, ...]:
+        shape, axis = shape_of(node, 0), node.attr_int("axis", -1)
+        means: Shape | None = None
+        if shape is not None and -len(shape) <= axis < len(shape):
+            begin = axis % len(shape)
+            means = shape[:begin] + (1,) * (len(shape) - begin)
+        return OutputType(dtype_of(node, 1), shape), *[OutputType("float32", means)] * statistics
+
+    return rule
 
 
 def _embed_layer_normalization(word_embedding: int, dtype: int) -> ShapeRule:
@@ -197,9 +201,11 @@ def _reshape_by_attribute(node: Node) -> tuple[OutputType, ...]:
 
 
 # Operators of the standard domain for which onnx has no inference, or whose inference crashes; and
-# one that ONNX Runtime's fusions add to that domain.
+# those that ONNX Runtime's fusions add to that domain. Its LayerNormalization is older than onnx's,
+# which begins with opset 17.
 STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
+    "LayerNormalization": _layer_normalization(statistics=2),
     "Reshape": _reshape_by_attribute,
-    "SimplifiedLayerNormalization": _simplified_layer_normalization,
+    "SimplifiedLayerNormalization": _layer_normalization(statistics=1),
     "ai.onnx.ml::LabelEncoder": lambda node: one(None, shape_of(node, 0)),
 }
