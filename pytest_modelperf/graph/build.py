@@ -385,12 +385,16 @@ class _Builder:
         block, place = call.bodies["body"], _place(scope, call)
         inside = (*place, "body")
         trips = self.trips(place, self.loop_trips(scope, call))
-        given = control_flow.loop_inputs(node)
+        given = control_flow.loop_inputs(node, block)
         body = self.body(scope, node, inside, block, given)
-        # If a trip changes the shape of a value, only the unchanged dimensions are known.
-        stable = control_flow.stable_inputs(given, body.outputs)
-        if trips != 1 and any(a.shape != b.shape for a, b in zip(given, stable, strict=False)):
-            body = self.body(scope, node, inside, block, stable)
+        while trips != 1:
+            # If a trip changes the shape of a value, only the unchanged dimensions are known. A
+            # value that is made of another one changes a trip later.
+            stable = control_flow.stable_inputs(given, body.outputs)
+            if all(a.shape == b.shape for a, b in zip(given, stable, strict=False)):
+                break
+            given = stable
+            body = self.body(scope, node, inside, block, given)
         return replace(node, bodies={"body": body}, trips=trips)
 
     def trips(self, place: NodePlace, stated: int | None) -> int | None:

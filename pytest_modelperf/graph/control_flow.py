@@ -26,9 +26,16 @@ class ScanInputs(Struct, frozen=True):
     trips: int | None
 
 
-def loop_inputs(node: Node) -> tuple[Tensor, ...]:
-    """The types of the inputs of a Loop's body on its first trip."""
-    return (*_LOOP_HEAD, *(_from_outside(t) for t in node.inputs[2:]))
+def loop_inputs(node: Node, body: ParsedGraph) -> tuple[Tensor, ...]:
+    """The types of the inputs of a Loop's body on its first trip.
+
+    A body may declare the iteration as a vector of one element.
+    """
+    iteration, condition = _LOOP_HEAD
+    inputs = body.proto.input
+    if inputs and len(inputs[0].type.tensor_type.shape.dim) == 1:
+        iteration = replace(iteration, shape=(1,))
+    return (iteration, condition, *(_from_outside(t) for t in node.inputs[2:]))
 
 
 def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -420,6 +420,43 @@ def test_a_value_that_grows_with_each_trip_is_unknown_in_that_dimension_alone() 
     assert node_of(bound, "Concat").output().shape == (None, 3)
 
 
+def test_a_value_that_follows_one_that_grows_is_unknown_in_that_dimension_too() -> None:
+    """It has the size of the first trip in the second one, and grows in the third."""
+    bound = load("""g (float[2, 3] x) => (last, all) {
+        n = Constant <value_int = 7> ()
+        true = Constant <value = bool {1}> ()
+        last, all = Loop (n, true, x, x) <
+            body = b (int64 i, bool c, before, now) => (c_out, kept, grown) {
+                c_out = Identity (c)
+                kept = Identity (now)
+                grown = Concat <axis = 0> (now, now)
+            }
+        >
+    }""")
+    (body,) = node_of(bound, "Loop").bodies.values()
+
+    assert [tensor.shape for tensor in body.inputs[2:]] == [(None, 3), (None, 3)]
+
+
+@pytest.mark.parametrize(("dims", "shape"), [("", (3,)), ("[1]", (1, 3))])
+def test_the_iteration_of_a_loop_has_the_rank_that_its_body_declares(
+    dims: str, shape: tuple[int, ...]
+) -> None:
+    """ONNX Runtime gives the body what it declares."""
+    bound = load(f"""g (int64[5, 3] x, bool go) => (y, ys) {{
+        n = Constant <value_int = 5> ()
+        y, ys = Loop (n, , x) <
+            body = b (int64{dims} i, bool c, v) => (c_out, v_out, row) {{
+                c_out = Identity (c)
+                v_out = Identity (v)
+                row = Gather <axis = 0> (v, i)
+            }}
+        >
+    }}""")
+
+    assert node_of(bound, "Gather").output().shape == shape
+
+
 def test_a_value_that_changes_its_rank_has_no_shape() -> None:
     body = """c_out = Identity (c)
         axes = Constant <value_ints = [0]> ()
