@@ -48,15 +48,16 @@ def walk_nodes(model: ModelProto) -> Iterator[NodeProto]:
     for training in model.training_info:
         graphs += [training.initialization, training.algorithm]
     for nodes in (*(graph.node for graph in graphs), *(f.node for f in model.functions)):
-        yield from _with_bodies(nodes)
+        yield from with_bodies(nodes)
 
 
-def _with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes, each followed by the nodes of its bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for body in _bodies(attribute):
-                yield from _with_bodies(body.node)
+                yield from with_bodies(body.node)
 
 
 def _bodies(attribute: AttributeProto) -> Iterator[GraphProto]:

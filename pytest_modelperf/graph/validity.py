@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from pytest_modelperf.graph.convert import (
     read_calls,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
+from pytest_modelperf.graph.stored_tensors import with_bodies
 from pytest_modelperf.text.escaping import printable
 
 # Attributes that divide or count, with their least and greatest valid values.
@@ -205,15 +206,17 @@ def check_functions(file: ModelFile) -> None:
     for function in file.proto.functions:
         check_text(file.name, function.name, function.domain, *function.input, *function.output)
         read_calls(function.node, file.name)
-    functions = {(unified_domain(f.domain), f.name): f for f in file.proto.functions}
-    sizes: dict[tuple[str, str], int] = {}
+    functions = {
+        _FunctionKey(unified_domain(f.domain), f.name, f.overload): f for f in file.proto.functions
+    }
+    sizes: dict[_FunctionKey, int] = {}
 
-    def unfolded(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> int:
+    def unfolded(key: _FunctionKey, path: tuple[_FunctionKey, ...]) -> int:
         if key in sizes:
             return sizes[key]
         if key in path or len(path) > MAX_FUNCTION_DEPTH:
             raise ModelError(
-                f"{file.name} has a local function {printable(key[1])!r} that "
+                f"{file.name} has a local function {printable(key.name)!r} that "
                 + (
                     "calls itself. The file is damaged: export the model again."
                     if key in path
@@ -221,19 +224,32 @@ def check_functions(file: ModelFile) -> None:
                 )
             )
         total = 0
-        for node in functions[key].node:
-            call = (unified_domain(node.domain), node.op_type)
+        for call in _called(functions[key].node):
             total += unfolded(call, (*path, key)) if call in functions else 1
         sizes[key] = total
         return total
 
-    calls = ((unified_domain(n.domain), n.op_type) for n in file.proto.graph.node)
+    calls = _called(file.proto.graph.node)
     total = sum(unfolded(call, ()) if call in functions else 1 for call in calls)
     if total > MAX_NODES:
         raise ModelError(
             f"{file.name} would have {total:,} nodes with its local functions unfolded; "
             f"{MAX_NODES:,} is the limit."
         )
+
+
+class _FunctionKey(Struct, frozen=True):
+    """What a node says of the function that it calls."""
+
+    domain: str
+    name: str
+    overload: str
+
+
+def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_FunctionKey]:
+    """The function that each node would call, those in bodies included."""
+    for node in with_bodies(nodes):
+        yield _FunctionKey(unified_domain(node.domain), node.op_type, node.overload)
 
 
 def execution_order(calls: Sequence[Call], available: Container[str], model: str) -> Sequence[Call]:

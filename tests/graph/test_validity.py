@@ -230,15 +230,36 @@ def test_a_binding_that_the_weights_do_not_allow_is_refused() -> None:
         load(model, Binding(2, {"seq": 100}))
 
 
-def test_a_local_function_that_calls_itself_is_refused() -> None:
-    model = parse("g (float[2] x) => (float[2] y) { y = custom.f (x) }")
-    loop = helper.make_node("f", ["a"], ["b"], domain="custom")
+_IN_A_BODY = """y = If (c) <
+    then_branch = t () => (p) { p = custom.f (x) },
+    else_branch = e () => (q) { q = Relu (x) }
+>"""
+
+
+@pytest.mark.parametrize("inside", ["y = custom.f (x)", _IN_A_BODY])
+@pytest.mark.parametrize("outside", ["y = custom.f (x)", _IN_A_BODY])
+def test_a_local_function_that_calls_itself_is_refused(outside: str, inside: str) -> None:
+    model = parse(f"g (bool c, float[2] x) => (y) {{ {outside} }}")
+    nodes = parse(f"g (bool c, float[2] x) => (y) {{ {inside} }}").graph.node
     model.functions.append(
-        helper.make_function("custom", "f", ["a"], ["b"], [loop], model.opset_import)
+        helper.make_function("custom", "f", ["x"], ["y"], nodes, model.opset_import)
     )
 
     with pytest.raises(ModelError, match="local function 'f' that calls itself"):
         load(model)
+
+
+def test_a_function_may_call_another_one_of_its_name() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = custom.f (x) }")
+    call = helper.make_node("f", ["a"], ["b"], domain="custom", overload="other")
+    for overload, node in (("", call), ("other", helper.make_node("Relu", ["a"], ["b"]))):
+        model.functions.append(
+            helper.make_function(
+                "custom", "f", ["a"], ["b"], [node], model.opset_import, overload=overload
+            )
+        )
+
+    assert op_types(load(model).graph.nodes) == ["Relu"]
 
 
 @pytest.mark.parametrize("depth", [1, 10, 25])
