@@ -80,7 +80,8 @@ class _Names(Struct):
 
     values: dict[str, str] = field(default_factory=dict)
     dims: dict[str, str] = field(default_factory=dict)
-    functions: dict[tuple[str, str], _Function] = field(default_factory=dict)
+    # By domain, name and overload.
+    functions: dict[tuple[str, str, str], _Function] = field(default_factory=dict)
     domains: set[str] = field(default_factory=lambda: set(_STANDARD))
     nodes: int = 0
     graphs: int = 0
@@ -115,7 +116,7 @@ class _Names(Struct):
         for function in functions:
             own = [*function.attribute, *(each.name for each in function.attribute_proto)]
             self.functions.setdefault(
-                (function.domain, function.name),
+                (function.domain, function.name, function.overload),
                 _Function(f"f{len(self.functions)}", {name: f"a{i}" for i, name in enumerate(own)}),
             )
 
@@ -125,7 +126,7 @@ class _Names(Struct):
             if name in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(name)
         if isinstance(message, FunctionProto):
-            function = self.functions[message.domain, message.name]
+            function = self.functions[message.domain, message.name, message.overload]
             self._rename_function(message, function)
         elif isinstance(message, NodeProto):
             self._rename_node(message)
@@ -157,6 +158,7 @@ class _Names(Struct):
 
     def _rename_function(self, message: FunctionProto, function: _Function) -> None:
         message.name, message.domain = function.name, _FUNCTION_DOMAIN
+        message.ClearField("overload")
         message.input[:] = [self.value(name) for name in message.input]
         message.output[:] = [self.value(name) for name in message.output]
         message.attribute[:] = [function.attributes[name] for name in message.attribute]
@@ -165,13 +167,14 @@ class _Names(Struct):
         self._rename_imports(message)
 
     def _rename_node(self, node: NodeProto) -> None:
-        called = self.functions.get((node.domain, node.op_type))
+        called = self.functions.get((node.domain, node.op_type, node.overload))
         node.name = f"n{self.nodes}"
         self.nodes += 1
         node.input[:] = [self.value(name) for name in node.input]
         node.output[:] = [self.value(name) for name in node.output]
         if called is not None:
             node.op_type, node.domain = called.name, _FUNCTION_DOMAIN
+            node.ClearField("overload")
             for attribute in node.attribute:
                 attribute.name = called.attributes.get(attribute.name, attribute.name)
 
@@ -185,7 +188,7 @@ class _Names(Struct):
 
     def _rename_imports(self, message: ModelProto | FunctionProto) -> None:
         """Import the domain of functions in place of those that they were in."""
-        wanted = self.domains - ({domain for domain, _ in self.functions} - _STANDARD)
+        wanted = self.domains - ({domain for domain, *_ in self.functions} - _STANDARD)
         kept = [each for each in message.opset_import if each.domain in wanted]
         kept = [type(each).FromString(each.SerializeToString()) for each in kept]
         del message.opset_import[:]

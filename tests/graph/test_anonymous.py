@@ -168,3 +168,18 @@ def test_functions_with_one_name_in_two_domains_stay_two(tmp_path: Path) -> None
     renamed = make_anonymous(model).proto
     onnx.save(renamed, tmp_path / "model.onnx")
     np.testing.assert_array_equal(_outputs(model)[0], _outputs(renamed)[0])
+
+
+def test_functions_with_one_name_and_two_overloads_stay_two() -> None:
+    model = _named_everywhere()
+    other = FunctionProto()
+    other.CopyFrom(model.functions[0])
+    other.overload = "secret_overload"
+    other.node[1].op_type = "Add"
+    model.functions.append(other)
+    model.graph.node[1].overload = other.overload
+    renamed = make_anonymous(model).proto
+    assert b"secret" not in renamed.SerializeToString()
+    first, second = renamed.functions
+    assert first.name != second.name
+    assert renamed.graph.node[1].op_type == second.name
