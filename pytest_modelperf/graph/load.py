@@ -39,6 +39,7 @@ from pytest_modelperf.graph.validity import (
     check_functions,
     check_opsets,
     check_stored_tensors,
+    import_implied,
     unified_domain,
 )
 from pytest_modelperf.text.escaping import printable
@@ -252,9 +253,10 @@ class _Unfolded(Struct, frozen=True, eq=False):
 
 
 def _unfolded(file: ModelFile) -> _Unfolded:
-    opsets = dict(check_opsets(file))
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
+    import_implied(proto)
+    opsets = dict(check_opsets(proto, file.name))
     if proto.functions:
         proto = _without_functions(file, proto)
         opsets.update((unified_domain(e.domain), e.version) for e in proto.opset_import)

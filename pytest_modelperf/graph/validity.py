@@ -24,7 +24,7 @@ from pytest_modelperf.graph.convert import (
     read_calls,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
-from pytest_modelperf.graph.stored_tensors import with_bodies
+from pytest_modelperf.graph.stored_tensors import walk_nodes, with_bodies
 from pytest_modelperf.text.escaping import printable
 
 # Attributes that divide or count, with their least and greatest valid values.
@@ -32,10 +32,21 @@ _BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 
 _EQUATION = re.compile(r"[A-Za-z., ]*(->[A-Za-z. ]*)?")
 
 
-def check_opsets(file: ModelFile) -> Mapping[str, int]:
+# ONNX Runtime has these domains where a model imports others alone, at the newest version.
+_IMPLIED: Mapping[str, int] = {"ai.onnx.ml": defs.onnx_ml_opset_version(), "com.microsoft": 1}
+
+
+def import_implied(proto: onnx.ModelProto) -> None:
+    """Import the domains that a model uses and that an engine has unasked."""
+    imported = {entry.domain for entry in proto.opset_import}
+    used = {node.domain for node in walk_nodes(proto)} if imported else set[str]()
+    for domain in sorted(_IMPLIED.keys() & used - imported):
+        proto.opset_import.add(domain=domain, version=_IMPLIED[domain])
+
+
+def check_opsets(proto: onnx.ModelProto, model: str) -> Mapping[str, int]:
     """The version of each operator set that the model uses, by domain."""
-    proto = file.proto
-    check_text(file.name, *(entry.domain for entry in proto.opset_import))
+    check_text(model, *(entry.domain for entry in proto.opset_import))
     opsets = {unified_domain(entry.domain): entry.version for entry in proto.opset_import}
     if not opsets and proto.ir_version < 3:
         # Before IR 3, a model had no opsets and used the first.
@@ -44,13 +55,13 @@ def check_opsets(file: ModelFile) -> Mapping[str, int]:
     version = opsets.get("")
     if version is not None and version > newest:
         raise ModelError(
-            f"{file.name} uses opset {version}; onnx {onnx.__version__} knows 1 to {newest}. "
+            f"{model} uses opset {version}; onnx {onnx.__version__} knows 1 to {newest}. "
             "Install a newer onnx: pip install --upgrade onnx"
         )
     for domain, number in opsets.items():
         if not 1 <= number < 2**31:
             raise ModelError(
-                f"{file.name} uses version {number} of the operators of "
+                f"{model} uses version {number} of the operators of "
                 f"{printable(domain or 'ai.onnx')!r}, which does not exist. The file is damaged: "
                 "export the model again."
             )

@@ -179,6 +179,14 @@ def test_a_domain_without_a_version_is_refused() -> None:
         load(model)
 
 
+@pytest.mark.parametrize("call", ["com.microsoft.Gelu", "ai.onnx.ml.Binarizer"])
+def test_a_domain_that_engines_have_unasked_needs_no_version(call: str) -> None:
+    model = parse(f"g (float[2, 3] x) => (y) {{ y = {call} (x) }}", opset=17)
+    del model.opset_import[1:]
+
+    assert shapes(load(model), "y") == [(2, 3)]
+
+
 def test_operators_without_any_operator_set_are_refused() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
     del model.opset_import[:]
