@@ -33,6 +33,7 @@ from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
+from pytest_modelperf.graph.stored_tensors import walk_nodes
 from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
 from pytest_modelperf.graph.validity import (
     check_calls,
@@ -272,6 +273,8 @@ def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelPro
     read_graph(proto.graph, file.name)
     check_functions(file)
 
+    _state_defaults(proto)
+
     from onnx import inliner
 
     try:
@@ -280,6 +283,16 @@ def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelPro
         raise ModelError(
             f"the local functions of {file.name} cannot be unfolded: {printable(str(error))}"
         ) from error
+
+
+def _state_defaults(proto: onnx.ModelProto) -> None:
+    """Give each call of a local function the defaults that it leaves out: the inliner does not."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions}
+    for node in walk_nodes(proto):
+        given = {attribute.name for attribute in node.attribute}
+        for attribute in defaults.get((node.domain, node.op_type, node.overload), ()):
+            if attribute.name not in given:
+                node.attribute.append(attribute)
 
 
 def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:

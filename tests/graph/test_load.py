@@ -572,6 +572,20 @@ def test_layers_of_an_unfolded_function_have_different_ids() -> None:
     assert len(set(ids)) == len(ids)
 
 
+def test_a_call_of_a_function_has_the_defaults_of_its_attributes() -> None:
+    model = parse("g (float[2, 8] x) => (y) { h = custom.f (x)  y = custom.f <axis = 1> (h) }")
+    node = helper.make_node("Softmax", ["a"], ["b"])
+    node.attribute.add(name="axis", ref_attr_name="axis", type=onnx.AttributeProto.INT)
+    default = helper.make_attribute("axis", 0)
+    model.functions.append(
+        helper.make_function(
+            "custom", "f", ["a"], ["b"], [node], model.opset_import, attribute_protos=[default]
+        )
+    )
+
+    assert [node.attributes for node in load(model).graph.nodes] == [{"axis": 0}, {"axis": 1}]
+
+
 # -- constants and parameters
 
 
