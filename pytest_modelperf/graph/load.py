@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
@@ -149,6 +149,8 @@ def _load(asked: Asked) -> BoundModel:
     bound = bind_inputs(inputs, binding if phase is None else phase.at_step(), file.name)
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
+    if bound.rebound:
+        _forget_shapes_of_bodies(block)
     rewritten: tuple[str, ...] = ()
     before = None
     values = _given_values(bound)
@@ -336,9 +338,22 @@ def _bind(graph: onnx.GraphProto, bound: BoundInputs) -> None:
 def _forget_shapes(graph: onnx.GraphProto) -> None:
     """Remove all shapes but those of inputs and weights: they have the model's own sizes."""
     del graph.value_info[:]
-    for output in graph.output:
-        if output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")
+    _clear_shapes(graph.output)
+
+
+def _forget_shapes_of_bodies(block: ParsedGraph) -> None:
+    """Remove the shapes of bodies, whose inputs have those of the graph around them."""
+    for call in block.calls:
+        for body in call.bodies.values():
+            _forget_shapes(body.proto)
+            _clear_shapes(body.proto.input)
+            _forget_shapes_of_bodies(body)
+
+
+def _clear_shapes(infos: Iterable[onnx.ValueInfoProto]) -> None:
+    for info in infos:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
 
 
 def _given_values(bound: BoundInputs) -> dict[str, Value]:

@@ -253,3 +253,15 @@ def test_inputs_that_share_their_batch_all_follow() -> None:
     )
 
     assert shapes(bound, "a", "b", "y") == [(7, 4), (7, 4), (7, 8)]
+
+
+def test_the_sizes_that_a_body_declares_follow_the_batch() -> None:
+    model = parse("""g (bool c, float[1, 4] x) => (float[1, 4] y) {
+        z = If (c) <
+            then_branch = t () => (float[1, 4] a) { a = Relu (x) },
+            else_branch = e () => (float[1, 4] b) { b = Exp (x) }
+        >
+        y = Sigmoid (z)
+    }""")
+
+    assert shapes(load(model, Binding(3)), "z", "y") == [(3, 4), (3, 4)]
