@@ -1,7 +1,7 @@
 """From a protobuf graph with bound inputs to the records of `structure`.
 
 One walk in execution order, so that each node benefits from what is known of earlier nodes. Nodes
-that depend on constants alone are folded, as every engine does when it loads a model.
+that depend on constants alone are folded, as engines do when they load a model.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ _RANDOM = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
     "RandomUniformLike",
 })  # fmt: skip
+
+# The only operators outside of the standard domain that ONNX Runtime folds.
+_FOLDED_OUTSIDE = frozenset({"com.microsoft::DequantizeLinear", "com.microsoft::QuantizeLinear"})
 
 # Constants whose values are kept for shapes and counters: integers, and small vectors of any type.
 _VALUE_DTYPES = frozenset({"int64", "int32", "bool"})
@@ -285,7 +288,7 @@ class _Builder:
                 outputs = self.observed(scope, call, self.resolver.outputs(node, call, scope))
                 node = replace(node, outputs=outputs)
                 break
-        folded = not call.bodies and node.op_type not in _RANDOM and _takes_constants(node)
+        folded = not call.bodies and _can_be_folded(node) and _takes_constants(node)
         if folded:
             outputs = self.folded_outputs(scope, node)
         self.weights.count_uses(node, runs=not folded)
@@ -437,6 +440,13 @@ def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tup
         scope.tensors[info.name] = tensor
         inputs.append(tensor)
     return tuple(inputs)
+
+
+def _can_be_folded(node: Node) -> bool:
+    """Whether an engine knows that the operator returns the same each time."""
+    if not node.domain:
+        return node.op_type not in _RANDOM
+    return node.qualified_op in _FOLDED_OUTSIDE
 
 
 def _takes_constants(node: Node) -> bool:

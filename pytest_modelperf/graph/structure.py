@@ -190,7 +190,7 @@ class Weight(Struct, frozen=True, eq=False):
 class Graph(Struct, frozen=True, eq=False):
     """A model's graph, or the body of a Loop, Scan or If, in execution order.
 
-    `nodes` are the nodes that run. Every engine folds nodes that depend on constants alone; they
+    `nodes` are the nodes that run. Engines fold nodes that depend on constants alone; they
     appear only as the constant tensors that they make.
     """
 

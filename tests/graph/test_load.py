@@ -612,6 +612,16 @@ def test_what_depends_on_constants_alone_is_folded_and_still_a_weight() -> None:
     assert _params(model) == {"w": 40}
 
 
+def test_an_operator_of_another_domain_is_not_folded() -> None:
+    """ONNX Runtime does not know that it returns the same each time, and runs it."""
+    model = parse(
+        "g (float[3, 3] x) => (y) { i = com.microsoft.Inverse (w)  y = Add (x, i) }",
+        {"w": random_floats(3, 3)},
+    )
+
+    assert op_types(load(model).graph.nodes) == ["Inverse", "Add"]
+
+
 def test_weights_that_constantofshape_makes_are_parameters() -> None:
     assert _params("""g (float[2, 8] x) => (y) {
         s = Constant <value_ints = [8, 5]> ()
