@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from onnx import AttributeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Call, ParsedGraph
+from pytest_modelperf.graph.shape_arithmetic import product
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Node, Shape, Tensor
 
@@ -51,6 +52,8 @@ def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tens
 
 def scan_inputs(node: Node) -> ScanInputs:
     """The inputs of a Scan body: states unchanged, scanned inputs without the scanned axis."""
+    if node.opset == 8:
+        return _scan_inputs_of_batches(node)
     count = node.attr_int("num_scan_inputs", 0)
     axes = node.attr_ints("scan_input_axes")
     first = len(node.inputs) - count
@@ -69,6 +72,25 @@ def scan_inputs(node: Node) -> ScanInputs:
         trips = outside.shape[axis] if trips is None else trips
         rest = tuple(d for i, d in enumerate(outside.shape) if i != axis % rank)
         given.append(replace(outside, shape=rest))
+    return ScanInputs(tuple(given), trips)
+
+
+def _scan_inputs_of_batches(node: Node) -> ScanInputs:
+    """The same in opset 8, where the body runs for each sequence of a batch by itself.
+
+    The lengths of the sequences come first, and may be absent if these are all of one length.
+    """
+    lengths, others = node.optional_input(0), node.inputs[1:]
+    first = len(others) - node.attr_int("num_scan_inputs", 0)
+    given: list[Tensor] = []
+    trips: int | None = None
+    for index, tensor in enumerate(others):
+        outside = _from_outside(tensor)
+        shape = outside.shape
+        if shape is not None and index >= first and lengths is None:
+            trips = product(*shape[:2])
+        inside = None if shape is None else shape[1 if index < first else 2 :]
+        given.append(replace(outside, shape=inside))
     return ScanInputs(tuple(given), trips)
 
 
@@ -112,7 +134,8 @@ def output_types(node: Node) -> Sequence[OutputType | None]:
         states = max(0, len(node.inputs) - 2)
         stacked = (_stacked(tensor, node.trips, 0) for tensor in outputs[1 + states :])
         return [*map(_as_is, outputs[1 : 1 + states]), *stacked]
-    if node.op_type == "Scan":
+    # onnx tells the outputs of the Scan of opset 8, which are those of a batch.
+    if node.op_type == "Scan" and node.opset != 8:
         states = len(node.inputs) - node.attr_int("num_scan_inputs", 0)
         axes = node.attr_ints("scan_output_axes")
         types = [_as_is(tensor) for tensor in outputs[:states]]

@@ -539,6 +539,27 @@ def test_a_scan_along_other_axes_slices_and_stacks_there() -> None:
     assert shapes(bound, "ys") == [(2, 5, 3)]
 
 
+def test_a_scan_of_opset_8_runs_once_for_each_slice_of_each_sequence() -> None:
+    """Its first input has the lengths of the sequences, and every other one begins with a batch."""
+    model = parse(
+        """g (float[2, 3] start, float[2, 5, 3] xs) => (final, ys) {
+            final, ys = Scan <num_scan_inputs = 1,
+                body = b (float[3] state, float[3] x) => (float[3] next, float[3] out) {
+                    next = Add (state, x)
+                    out = Relu (next)
+                }
+            > (start, xs)
+        }""",
+        opset=8,
+    )
+    model.graph.node[0].input.insert(0, "")
+    bound = load(model)
+
+    assert node_of(bound, "Scan").trips == 2 * 5
+    assert node_of(bound, "Add").output().shape == (3,)
+    assert shapes(bound, "final", "ys") == [(2, 3), (2, 5, 3)]
+
+
 # -- functions
 
 
