@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnx import NodeProto
+from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from pytest_modelperf.graph.convert import Call
 
@@ -27,8 +27,8 @@ FOLDABLE = frozenset({
 })  # fmt: skip
 
 
-def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> tuple[Value, ...] | None:
-    """The outputs of `node` on these inputs; None if they cannot be computed."""
+def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> Mapping[str, Value] | None:
+    """The outputs of `node` on these inputs, by name; None if they cannot be computed."""
     # Imported late: most models need no folding, and this takes as long as onnx itself.
     import numpy as np
     from onnx.reference import ReferenceEvaluator
@@ -38,12 +38,20 @@ def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> tuple[V
         for name, value in zip(node.input, inputs, strict=True)
         if name and value is not None
     }
+    # Of a node alone, the evaluator takes the newest version, whatever the opset.
+    graph = GraphProto(
+        node=[node],
+        input=[ValueInfoProto(name=name) for name in feeds],
+        output=[ValueInfoProto(name=name) for name in node.output if name],
+    )
     try:
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(node, opsets={"": opset}).run(None, feeds)
+            results = ReferenceEvaluator(graph, opsets={"": opset}).run(None, feeds)
     except Exception:  # noqa: BLE001  # the evaluator raises anything; an unfolded value is unknown
         return None
-    return tuple(np.asarray(result) for result in results)
+    return {
+        value.name: np.asarray(result) for value, result in zip(graph.output, results, strict=True)
+    }
 
 
 def shape_value(call: Call, tensor: Tensor | None) -> Value | None:

@@ -119,9 +119,7 @@ class Scope:
         if any(v is None and n for v, n in zip(values, call.inputs, strict=True)):
             return None
         folded = fold(call.proto, values, self.opset)
-        if folded is None:
-            return None
-        return dict(zip(call.outputs, folded, strict=False)).get(tensor.name)
+        return None if folded is None else folded.get(tensor.name)
 
 
 def _is_small(tensor: Tensor) -> bool:

@@ -97,6 +97,25 @@ def test_a_reshape_whose_target_is_computed_from_shapes_has_a_shape() -> None:
     assert shapes(bound, "heads", "moved", "y") == [(2, 10, 8, 8), (2, 8, 10, 8), (2, 80, 8)]
 
 
+@pytest.mark.parametrize("opset", [7, 11])
+def test_a_shape_that_older_forms_of_operators_compute_is_known(opset: int) -> None:
+    """Their axes and sizes are attributes, which became inputs in opset 13 and later."""
+    bound = load(
+        """g (float[2, 10, 64] x) => (y) {
+            shape = Shape (x)
+            batch, others = Split <axis = 0, split = [1, 2]> (shape)
+            scalar = Squeeze <axes = [0]> (batch)
+            first = Unsqueeze <axes = [0]> (scalar)
+            second = ReduceProd <axes = [0]> (others)
+            target = Concat <axis = 0> (first, second)
+            y = Reshape (x, target)
+        }""",
+        opset=opset,
+    )
+
+    assert shapes(bound, "y") == [(2, 640)]
+
+
 def test_a_mask_that_is_expanded_to_a_computed_shape_has_a_shape() -> None:
     """Torch's `expand`: Where(Equal(target, -1), ones, target), then Expand."""
     bound = load(
