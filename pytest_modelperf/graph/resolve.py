@@ -34,7 +34,10 @@ _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 
 
 # Operators of the standard domain for which we have a rule.
-_RULED = frozenset({"LayerNormalization", "Reshape", "SimplifiedLayerNormalization"})
+_RULED = frozenset({
+    "Affine", "Crop", "ImageScaler", "LayerNormalization", "ParametricSoftplus", "Reshape", "Scale",
+    "ScaledTanh", "SimplifiedLayerNormalization",
+})  # fmt: skip
 
 
 class Resolver(Struct, frozen=True):

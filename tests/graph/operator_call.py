@@ -20,6 +20,7 @@ import onnxruntime as ort
 from onnx import helper
 
 from pytest_modelperf.graph.contrib_shapes import OutputType
+from pytest_modelperf.graph.resolve import _RULED
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 
 Array = npt.NDArray[np.generic]
@@ -29,6 +30,12 @@ _DTYPES = {
     "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
     "u32": "uint32", "u8": "uint8", "bool": "bool", "str": "string", "?": None,
 }  # fmt: skip
+
+
+# ONNX Runtime has these up to opset 9.
+_WITHDRAWN = frozenset({
+    "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +143,8 @@ class Call:
         graph = helper.make_graph([node], "call", inputs, self._outputs(declared), constants)
         # The NHWC forms have the versions of the standard operators that they are forms of.
         own = 19 if "nhwc" in self.domain else 1
-        versions = {"": 17} | ({self.domain: own} if self.domain else {})
+        versions = {"": 9 if self.op in _WITHDRAWN else 17}
+        versions |= {self.domain: own} if self.domain else {}
         imports = [helper.make_opsetid(*version) for version in versions.items()]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
@@ -159,7 +167,7 @@ def call(
     op: str, inputs: str, outputs: int = 1, answer: str | None = None, **attributes: Attribute
 ) -> Call:
     """A call of an operator of the contrib domain, unless another domain is named."""
-    standard = op in {"LayerNormalization", "SimplifiedLayerNormalization"}
+    standard = op in _RULED
     told = None if answer is None else tuple(map(_output, answer.split()))
     return Call(
         op if standard or "::" in op else f"com.microsoft::{op}",

@@ -15,6 +15,7 @@ from pytest_modelperf.graph.shape_arithmetic import (
     product,
     quotient,
     reduce,
+    total,
     with_last,
 )
 from pytest_modelperf.graph.shape_rule import (
@@ -193,19 +194,51 @@ def _reshape_by_attribute(node: Node) -> tuple[OutputType, ...]:
     if not target or data is None:
         return ()
     shape = [data[i] if size == 0 and i < len(data) else size for i, size in enumerate(target)]
-    total = prod([size for size in data if size is not None])
+    elements = prod([size for size in data if size is not None])
     others = prod([size for size in shape if size is not None and size != -1])
     is_known = None not in data and None not in shape and others > 0
-    rest = total // others if is_known else None
+    rest = elements // others if is_known else None
     return one(dtype_of(node, 0), tuple(rest if size == -1 else size for size in shape))
 
 
-# Operators of the standard domain for which onnx has no inference, or whose inference crashes; and
-# those that ONNX Runtime's fusions add to that domain. Its LayerNormalization is older than onnx's,
-# which begins with opset 17.
+def _crop(node: Node) -> tuple[OutputType]:
+    """An image without its borders (left, top, right, bottom), or a part of a stated size."""
+    shape, border = shape_of(node, 0), node.attr_ints("border")
+    if shape is None or len(shape) != 4 or len(border) != 4:
+        return one(dtype_of(node, 0), None)
+    left, top, right, bottom = border
+    sides: Shape = node.attr_ints("scale")
+    if len(sides) != 2:
+        sides = (total(shape[2], -top, -bottom), total(shape[3], -left, -right))
+    return one(dtype_of(node, 0), (*shape[:2], *sides))
+
+
+def _regressor(targets: str | None) -> ShapeRule:
+    """Floats for each row, as many as an attribute says, or one."""
+
+    def rule(node: Node) -> tuple[OutputType]:
+        shape = shape_of(node, 0)
+        count = 1 if targets is None else node.attr_int(targets, 1)
+        return one("float32", (shape[0], count) if shape and len(shape) == 2 else (None, count))
+
+    return rule
+
+
+# Operators of the standard domains for which onnx has no inference, or whose inference crashes; and
+# those that ONNX Runtime adds to that domain. Its LayerNormalization is older than onnx's, which
+# begins with opset 17; some others were in ONNX once, and CoreML's converter wrote them.
 STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
+    **dict.fromkeys(
+        ("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"), like(0)
+    ),
+    "Crop": _crop,
     "LayerNormalization": _layer_normalization(statistics=2),
     "Reshape": _reshape_by_attribute,
     "SimplifiedLayerNormalization": _layer_normalization(statistics=1),
+    "ai.onnx.ml::Imputer": like(0),
     "ai.onnx.ml::LabelEncoder": lambda node: one(None, shape_of(node, 0)),
+    "ai.onnx.ml::LinearRegressor": _regressor("targets"),
+    "ai.onnx.ml::Normalizer": _shaped_like(0, "float32"),
+    "ai.onnx.ml::Scaler": _shaped_like(0, "float32"),
+    "ai.onnx.ml::SVMRegressor": _regressor(None),
 }
