@@ -38,7 +38,6 @@ ML_TYPES: Mapping[str, Any] = {
     "int2": ml_dtypes.int2,
     "uint2": ml_dtypes.uint2,
 }
-_SCALE = "float8e8m0"
 _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
 
 
