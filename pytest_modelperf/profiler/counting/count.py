@@ -35,9 +35,15 @@ from pytest_modelperf.text.escaping import printable
 
 def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:
     """The static profile of a graph; `extra` counters go before the built-in ones."""
+    return _profile(graph, extra or {}, {})
+
+
+def _profile(
+    graph: Graph, extra: Mapping[str, Counter], chosen: dict[Node, Graph]
+) -> StaticProfile:
     used = used_outputs(graph)
     params = {name: weight for name, weight in graph.weights.items() if weight.params}
-    walk = _Walk(params, extra or {}, used, TrafficCounter(params, used))
+    walk = _Walk(params, extra, used, TrafficCounter(params, used), chosen)
     walk.enter(graph, repeats=1)
     return StaticProfile(
         layers=tuple(walk.layers),
@@ -69,12 +75,17 @@ _MOST_RUNS = 2**63 - 1
 
 
 class _Walk(Struct):
-    """One pass over a graph and its bodies in execution order."""
+    """One pass over a graph and its bodies in execution order.
+
+    `chosen` has the costlier branch of each If that was weighed. Every branch with Ifs of its own
+    is passed twice, to weigh it and to count it, and would weigh them both times.
+    """
 
     params: Mapping[str, Weight]
     extra: Mapping[str, Counter]
     used: frozenset[Tensor]
     traffic: TrafficCounter
+    chosen: dict[Node, Graph]
     layers: list[StaticLayer] = field(default_factory=list)
     makers: dict[Tensor, int] = field(default_factory=dict)
     uncounted: Multiset[tuple[str, str, str]] = field(default_factory=Multiset)
@@ -95,7 +106,7 @@ class _Walk(Struct):
     def enter_bodies(self, node: Node, repeats: int, *, is_counted: bool) -> None:
         bodies = tuple(node.bodies.values())
         if node.op_type == "If" and len(bodies) > 1:
-            bodies = (self.costlier(bodies),)
+            bodies = (self.costlier(node),)
             self.undecided += 1
             self.notes.append(
                 f"If {_shown(node)}: which branch runs is not known before a run; "
@@ -118,12 +129,14 @@ class _Walk(Struct):
             if any(self.needs_gradient(tensor) for tensor in body.outputs):
                 self.pass_gradient(node.outputs)
 
-    def costlier(self, branches: Iterable[Graph]) -> Graph:
+    def costlier(self, node: Node) -> Graph:
         def weight(branch: Graph) -> tuple[int, int]:
-            profile = profile_graph(branch, self.extra)
+            profile = _profile(branch, self.extra, self.chosen)
             return profile.macs, profile.elementwise_ops
 
-        return max(branches, key=weight)
+        if node not in self.chosen:
+            self.chosen[node] = max(node.bodies.values(), key=weight)
+        return self.chosen[node]
 
     def cost(self, node: Node) -> Cost | None:
         """The node's cost; None if it cannot be counted, which is then listed."""

@@ -170,6 +170,29 @@ def test_the_costlier_branch_of_an_if_counts_and_a_note_says_so(
     )
 
 
+def test_a_chain_of_choices_is_weighed_once() -> None:
+    depth = 10
+    text = "q0 = my.ops.Leaf(x)"
+    for n in range(1, depth + 1):
+        text = f"""q{n} = If(c) <
+            then_branch = t () => (float[4] p{n}) {{ p{n} = Neg(x) }},
+            else_branch = e () => (float[4] q{n - 1}) {{ {text} }}
+        >"""
+    calls: list[Node] = []
+
+    def count(node: Node) -> Cost:
+        calls.append(node)
+        return Cost(elementwise_ops=100)
+
+    operators = Operators()
+    operators.register("my.ops::Leaf", count=count)
+    profile = static_of(f"g (float[4] x, bool c) => (float[4] q{depth}) {{ {text} }}", operators)
+    assert profile.elementwise_ops == 100
+    assert profile.undecided == depth
+    # Weighing each choice anew would be 2 to the power of the depth.
+    assert len(calls) <= 2 * depth
+
+
 def test_only_the_taken_branch_of_a_constant_if_is_there() -> None:
     profile = static_of(
         """g (float[2,4] x) => (y) {
