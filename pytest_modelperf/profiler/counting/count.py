@@ -203,6 +203,7 @@ class _Walk(Struct):
             input_shape=None if first is None else first.shape,
             output_shape=None if output is None else output.shape,
             repeats=repeats,
+            weight_macs=0 if cost is None else repeats * _macs_with(params.largest, node, cost),
             attributes=node.attributes,
             reads=traffic.reads,
             writes=traffic.writes,
@@ -277,6 +278,16 @@ class _Walk(Struct):
 
 def _params_of(weight: Weight) -> int:
     return weight.params
+
+
+def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:
+    """The MACs of the contractions that multiply a weight."""
+    total = 0
+    for contraction in cost.contractions:
+        operands = (node.optional_input(at) for at in contraction.operands if at is not None)
+        if any(tensor is not None and weight in tensor.weights for tensor in operands):
+            total += contraction.macs
+    return total
 
 
 def _first(tensors: Iterable[Tensor | None]) -> Tensor | None:

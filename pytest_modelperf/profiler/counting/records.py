@@ -57,11 +57,12 @@ class Sparsity(Struct, frozen=True):
 class StaticLayer(Struct, frozen=True):
     """The cost of one node of the graph in one inference.
 
-    `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body of
-    a Loop or Scan count `repeats` times; their own figures already hold that factor. `attributes`
-    are the ones that the node sets, without bodies. `reads` and `writes` are the bytes that it has
-    to move, by the names of tensors and weights; None if they were not counted. `fed_by` are the
-    layers that make its inputs, by their indexes; None if they are not known.
+    `id` is the name of its first output; `weight` names its largest parameter, and `weight_macs`
+    are its MACs that multiply this weight. Nodes in the body of a Loop or Scan count `repeats`
+    times; their own figures already hold that factor. `attributes` are the ones that the node sets,
+    without bodies. `reads` and `writes` are the bytes that it has to move, by the names of tensors
+    and weights; None if they were not counted. `fed_by` are the layers that make its inputs, by
+    their indexes; None if they are not known.
     """
 
     id: str
@@ -81,6 +82,7 @@ class StaticLayer(Struct, frozen=True):
     repeats: int | None = 1
     sparsity: Sparsity | None = None
     effective_macs: int | None = None
+    weight_macs: int = 0
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     reads: Mapping[str, int | None] | None = None
     writes: Mapping[str, int | None] | None = None

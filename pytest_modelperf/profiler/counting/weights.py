@@ -64,5 +64,7 @@ def _measure(bound: BoundModel, name: str) -> Sparsity | None:
 def _with_sparsity(layer: StaticLayer, sparsity: Sparsity | None) -> StaticLayer:
     if sparsity is None:
         return layer
-    macs = None if layer.macs is None else effective_macs(layer.macs, sparsity)
-    return replace(layer, sparsity=sparsity, effective_macs=macs)
+    # The other MACs of the layer are those of attention's scores, or of its smaller weights.
+    others = None if layer.macs is None else layer.macs - layer.weight_macs
+    effective = None if others is None else others + effective_macs(layer.weight_macs, sparsity)
+    return replace(layer, sparsity=sparsity, effective_macs=effective)

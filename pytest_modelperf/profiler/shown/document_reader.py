@@ -182,6 +182,7 @@ def _layer(row: LayerJson, place: str) -> StaticLayer:
         StaticLayer,
         row,
         **_known_fields(row, place, "id", "name", "domain", "params", "weight_bytes"),
+        weight_macs=0,
         attributes={},
         reads=None,
         writes=None,

@@ -454,6 +454,25 @@ def test_macs_that_meet_a_zero_weight_are_not_effective() -> None:
     assert profile.effective_macs == 24 + 60 + 20
 
 
+def test_zeros_of_a_weight_spare_only_the_macs_that_multiply_it() -> None:
+    half = ones(4, 12)
+    half[:, ::2] = 0
+    text = "g (float[1,5,4] x) => (y) { y = com.microsoft.Attention<num_heads = 2>(x, w, b) }"
+    (attention,) = sparse_of(parse(text, weights={"w": half, "b": ones(12)})).layers
+    projection, scores = 5 * 4 * 12, 2 * 2 * 5 * 5 * 2
+    assert attention.macs == projection + scores
+    assert attention.effective_macs == projection // 2 + scores
+
+
+def test_zeros_for_the_input_of_a_recurrent_layer_spare_nothing_of_its_state() -> None:
+    half = ones(1, 16, 6)
+    half[:, ::2] = 0
+    text = "g (float[5,2,6] x) => (y) { y = LSTM<hidden_size = 4>(x, w, r) }"
+    (layer,) = sparse_of(parse(text, weights={"w": half, "r": ones(1, 16, 4)})).layers
+    assert layer.macs == 10 * (16 * 6 + 16 * 4)
+    assert layer.effective_macs == 10 * (16 * 3 + 16 * 4)
+
+
 def test_effective_macs_are_unknown_until_the_weights_are_read() -> None:
     model = parse("g (float[2,4] x) => (y) { y = MatMul(x, w) }", weights={"w": ones(4, 4)})
     assert static_of(model).effective_macs is None
