@@ -512,6 +512,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "com.microsoft::EmbedLayerNormalization": {
         0: _rows_of(2), 1: _rows_of(4), 7: _ONE, 8: _rows_of(3),
     },
+    "com.microsoft::QEmbedLayerNormalization": {0: _rows_of(2), 1: _rows_of(4), 7: _ONE},
     "com.microsoft::GatherBlockQuantized": {1: _block_quantized},
     "com.microsoft::GatherND": {1: _gather_nd},
     "com.microsoft::RotaryEmbedding": {1: _rotary_start},
@@ -519,4 +520,6 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "com.microsoft::ExpandDims": {1: _ZERO},
     "com.microsoft::Pad": {1: _size(_MAKES, 0)},
     "com.microsoft::WordConvEmbedding": {0: _rows_of(3)},
+    "com.microsoft::DynamicQuantizeLSTM": {4: _all_of(0, 0)},
+    "com.microsoft::AttnLSTM": {4: _all_of(0, 0), 12: _all_of(11, 1)},
 }  # fmt: skip

@@ -93,6 +93,10 @@ def table(rows: int, columns: int = 4) -> Array:
     return np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
 
 
+def bytes_of(*shape: int) -> Array:
+    return np.ones(shape, np.uint8)
+
+
 # -- integers inside the range that their uses allow
 
 BERT = """
@@ -194,6 +198,13 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
         "{ y = LSTM<hidden_size = 4>(x, w, r, , n) }"),
         {"w": np.ones((1, 16, 3), np.float32), "r": np.ones((1, 16, 4), np.float32)},
     ),
+    "lengths of quantized sequences": (
+        """l (float[5,2,3] x, int32[2] n) => (float[5,1,2,4] y)
+            <float[1] s = {0.5}, uint8[1] z = {0}>
+        { y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 4>
+            (x, w, r, , n, , , , s, z, s, z) }""",
+        {"w": bytes_of(1, 3, 16), "r": bytes_of(1, 4, 16)},
+    ),
     "numbers as texts": (
         ("t (string[9] a, string[9] b) => (string[q] y, int64[9] z)"
         "{ y = StringNormalizer(a) z = Cast<to = 7>(b) }"),
@@ -214,6 +225,14 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
         { y, k = com.microsoft.EmbedLayerNormalization(i, s, w, p, t, g, b, m) }""",
         {"w": table(10, 8), "p": table(9, 8), "t": table(2, 8), "g": table(1, 8)[0],
          "b": table(1, 8)[0]},
+    ),
+    "quantized embedding layers": (
+        """e (int32[2,9] i, int32[2,9] s) => (float[2,9,8] y, int32[2] k)
+            <float scale = {0.5}, uint8 zero = {3}>
+        { y, k = com.microsoft.QEmbedLayerNormalization(i, s, w, p, t, g, b, , scale, scale, scale,
+            scale, scale, zero, zero, zero, zero, zero) }""",
+        {"w": bytes_of(10, 8), "p": bytes_of(9, 8), "t": bytes_of(2, 8), "g": bytes_of(8),
+         "b": bytes_of(8)},
     ),
     "cached keys": (
         """g (float[1,2,16] q, float[1,2,16] k, float[1,2,16] v, float[1,2,3,8] a, float[1,2,3,8] b,
