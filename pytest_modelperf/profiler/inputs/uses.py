@@ -22,6 +22,8 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Shape
 
+# How many tokens a search makes, unless the user says.
+_NEW_TOKENS = 16
 # The most tensors that are followed from one input.
 _MAX_STEPS = 20_000
 
@@ -408,6 +410,13 @@ def _cache_position(node: Node, _: int) -> Demand:
     return Demand(low=0, high=last)
 
 
+def _longest_text(node: Node, _: int) -> Demand:
+    """Room for some tokens behind the prompt, which a decoder takes and an encoder does not."""
+    is_decoder = node.op_type != "WhisperBeamSearch" and node.attr_int("model_type", 0) == 0
+    prompt = dim(_shape(node, 0 if is_decoder else 10), 1) or 1
+    return Demand(low=1, value=prompt + _NEW_TOKENS, decides=_what(node, _MAKES))
+
+
 def _divisor(node: Node, _: int) -> Demand | None:
     """Not 0, which ends the process where integers are divided."""
     return None if node.input(1).is_float else Demand(low=1)
@@ -427,6 +436,15 @@ def _size(text: str, value: float = 1) -> _Rule:
 
 
 _LENGTH = _size(_MAKES)
+# The longest and shortest text, penalties, and masks of words and of the prompt.
+_SEARCH: Mapping[int, Demand | _Rule] = {
+    1: _longest_text, 2: _ZERO, 3: _ONE, 4: _ONE, 5: _ONE, 6: _ONE,
+}  # fmt: skip
+# The same, behind the numbers of beams and of the texts that come out.
+_BEAM_SEARCH: Mapping[int, Demand | _Rule] = {
+    1: _longest_text, 2: _ZERO, 3: _size("how many beams {} keeps", 4),
+    4: Demand(low=1, value=1), 5: _ONE, 6: _ONE, 7: _ONE, 8: _ONE, 9: _ONE, 11: _ZERO,
+}  # fmt: skip
 
 _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "Gather": {1: _along_axis},
@@ -516,6 +534,10 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "com.microsoft::GatherBlockQuantized": {1: _block_quantized},
     "com.microsoft::GatherND": {1: _gather_nd},
     "com.microsoft::RotaryEmbedding": {1: _rotary_start},
+    "com.microsoft::BeamSearch": _BEAM_SEARCH,
+    "com.microsoft::WhisperBeamSearch": {**_BEAM_SEARCH, 12: _ZERO, 14: _ONE},
+    "com.microsoft::GreedySearch": _SEARCH,
+    "com.microsoft::Sampling": _SEARCH,
     "com.microsoft::CropAndResize": {2: _rows_of(0), 3: _LENGTH},
     "com.microsoft::ExpandDims": {1: _ZERO},
     "com.microsoft::Pad": {1: _size(_MAKES, 0)},

@@ -241,6 +241,21 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
             (q, k, v, a, b, s, t) }""",
         {},
     ),
+    "searches": (
+        """s (int32[2,5] ids, int32[1] most, int32[1] least, int32[1] beams, int32[1] texts,
+            float[1] length, float[1] repetition) => (int32[2,t,n] y)
+        { y = com.microsoft.BeamSearch<eos_token_id = 9, pad_token_id = 9, model_type = 0,
+            decoder = d (int32[b,s] input_ids, int32[b,s] position_ids, int32[b,m] attention_mask,
+                float[2,b,2,p,4] past_0) => (float[b,s,10] logits, float[2,b,2,q,4] present_0)
+                <int64[5] parts = {0, 0, 2, 2, 4}> {
+                logits = Gather(words, input_ids)
+                flat = Gather(keys, input_ids)
+                split = Reshape(flat, parts)
+                new = Transpose<perm = [2, 0, 3, 1, 4]>(split)
+                present_0 = Concat<axis = 3>(past_0, new)
+            }>(ids, most, least, beams, texts, length, repetition) }""",
+        {"words": table(10, 10), "keys": table(10, 16)},
+    ),
     "rotary positions": (
         ("r (float[1,4,2,8] x, int64[1,2] p) => (float[1,4,2,8] y)"
         "{ y = com.microsoft.RotaryEmbedding(x, p, c, s) }"),
