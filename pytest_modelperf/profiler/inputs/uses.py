@@ -104,13 +104,15 @@ class _Step(Struct, frozen=True):
 
 
 class Uses(Struct, frozen=True):
-    """The nodes that take each tensor, and the names that it has inside and outside of bodies."""
+    """The nodes that take and make each tensor, and its names inside and outside of bodies."""
 
     nodes: dict[Tensor, list[tuple[Node, int]]] = field(default_factory=dict)
+    makers: dict[Tensor, Node] = field(default_factory=dict)
     aliases: dict[Tensor, list[Tensor]] = field(default_factory=dict)
 
     def demands(self, tensor: Tensor) -> Iterator[_Found]:
         is_float = tensor.is_float
+        may_be_length = not is_float and len(tensor.shape or ()) < 2
         first = _Step(tensor)
         waiting, seen = [first], {(first.tensor, first.added)}
         while waiting and len(seen) < _MAX_STEPS:
@@ -122,6 +124,8 @@ class Uses(Struct, frozen=True):
                     yield _moved(demand, step.added)
                 if node.op_type in _COMPARISONS:
                     yield from self._compared(node, index, step)
+                    if may_be_length:
+                        yield from self._masked(node, index, step)
                 steps.extend(_passed_on(node, index, step))
             for each in steps:
                 if (each.tensor, each.added) not in seen:
@@ -141,9 +145,23 @@ class Uses(Struct, frozen=True):
             values = (edge,) if node.op_type == "Equal" else (edge, edge + 1, edge - 1)
             yield _Found(Demand(decides=decides, compared=values), is_changed=True)
 
+    def _masked(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
+        """The whole length, if a range is compared with it to mask what is behind a sequence."""
+        other = node.optional_input(1 - index)
+        made = None if other is None else self.makers.get(other)
+        while made is not None and made.op_type in _RESHAPES:
+            source = made.optional_input(0)
+            made = None if source is None else self.makers.get(source)
+        if made is None or made.op_type != "Range" or node.op_type == "Equal":
+            return
+        size = dim(made.output().shape, 0)
+        if size is not None and step.added is not None:
+            yield _moved(Demand(value=size), step.added)
+
 
 def _add_uses(graph: Graph, uses: Uses) -> None:
     for node in graph.nodes:
+        uses.makers.update((tensor, node) for tensor in node.outputs if tensor is not None)
         for index, tensor in enumerate(node.inputs):
             if tensor is not None and not tensor.is_constant:
                 uses.nodes.setdefault(tensor, []).append((node, index))
@@ -206,6 +224,7 @@ _PASSES: Mapping[str, Sequence[int]] = {
 # Only the first output of these operators has them.
 _FIRST_OUTPUT = frozenset({"Dropout", "TopK", "Unique"})
 _SUMS = frozenset({"Add", "Sub"})
+_RESHAPES = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 # The smallest index is the safest for values computed here.
 _COMPUTES = frozenset({"Mul", "Mod", "ReduceSum", "Sum"})

@@ -389,6 +389,23 @@ def test_a_mask_hides_nothing_whatever_it_is_called() -> None:
     assert named["masked_image"] != [1, 1, 1]
 
 
+def test_a_length_that_masks_a_sequence_hides_nothing_of_it() -> None:
+    text = """l (float[2,7,3] x, int64[2] n) => (float[2,7,3] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] rows = {0}, int64[1] columns = {1},
+         int64[1] last = {2}> {
+            shape = Shape(x)
+            longest = Gather(shape, one)
+            all = Range(zero, longest, one)
+            row = Unsqueeze(all, rows)
+            column = Unsqueeze(n, columns)
+            is_there = Less(row, column)
+            mask = Cast<to = 1>(is_there)
+            wide = Unsqueeze(mask, last)
+            y = Mul(x, wide)
+        }"""
+    assert values(text)["n"] == [7, 7]
+
+
 def test_conditions_are_true_and_other_booleans_are_mixed() -> None:
     feeds = made(
         """b (bool c, bool[99] m, bool[99] w, float[99] x)
