@@ -298,7 +298,7 @@ def _words(draw: _Draw, demand: Demand) -> Array:
 def _note(
     name: str, dtype: str, shape: tuple[int, ...], demand: Demand, array: Array
 ) -> str | None:
-    if not demand.decides:
+    if not demand.decides or not array.size:
         return None
     value = array.reshape(-1)[0]
     shown = value.item()

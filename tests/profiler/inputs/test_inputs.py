@@ -454,6 +454,21 @@ def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> 
     assert f"rate:int64::{told}" in note
 
 
+def test_an_empty_input_has_no_value_to_tell() -> None:
+    feeds = made(
+        """e (int64[0] i, float[2] x) => (float[2] y) <int64 zero = {0}> {
+            c = Equal(i, zero)
+            n = Cast<to = 7>(c)
+            s = ReduceSum<keepdims = 0>(n)
+            b = Cast<to = 9>(s)
+            y = If(b) <then_branch = t () => (float[2] r) { r = Relu(x) },
+                       else_branch = e () => (float[2] q) { q = Neg(x) }>
+        }"""
+    )
+    assert feeds["i"].array.shape == (0,)
+    assert feeds["i"].note is None
+
+
 def test_a_comparison_that_decides_nothing_is_not_told() -> None:
     feeds = made(
         """t (int64[1] rate, float[1] x) => (bool[1] y) <int64[1] limit = {16000}> {
