@@ -187,7 +187,10 @@ def _stored(
         if dtype == "string":
             return dtype, _texts(name, array, source)
         stored = STORED_AS.get(dtype)
-        return dtype, np.ascontiguousarray(array).view(stored) if stored else _native(array)
+        if stored is None:
+            return dtype, _native(array)
+        # Not by ascontiguousarray, which makes a vector of a scalar.
+        return dtype, np.require(array, requirements=["C"]).view(stored)
     if found == STORED_AS.get(dtype):
         return dtype, _native(array)
     raise BindingError(f"{what} is {dtype}, but {source} has {found}. {_conversion(name, dtype)}")

@@ -725,6 +725,14 @@ def test_arrays_of_every_origin_reach_the_worker_as_the_same_numbers(
     assert received.view(ML_TYPES.get(dtype, dtype)).astype(np.float64).tolist() == [1.5, -2]
 
 
+def test_a_scalar_of_a_type_that_numpy_lacks_stays_a_scalar() -> None:
+    feeds = given_feeds(
+        {"x": np.array(1.5, ml_dtypes.bfloat16)},
+        "s (bfloat16 x) => (bfloat16 y) { y = Identity(x) }",
+    )
+    assert feeds["x"].array.shape == ()
+
+
 def test_texts_reach_the_worker_as_they_are() -> None:
     text = "s (string[2] x) => (string[2] y) { y = Identity(x) }"
     for array in (np.array(["a", "bé"]), np.array(["a", "bé"], dtype=object)):
