@@ -211,7 +211,13 @@ def _native(array: Array) -> Array:
 
 
 def _texts(name: str, array: Array, source: str) -> Array:
-    texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
+    try:
+        texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
+    except UnicodeDecodeError as error:
+        raise BindingError(
+            f"{source} has bytes among the texts of {printable(name)!r} that are no UTF-8: "
+            f"{printable(repr(error.object))}. Give an array of str."
+        ) from error
     for text in texts:
         if not isinstance(text, str):
             raise BindingError(

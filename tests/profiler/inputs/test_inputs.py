@@ -779,6 +779,14 @@ def test_a_wrong_type_for_one_that_numpy_lacks_says_how_to_convert() -> None:
     )
 
 
+def test_bytes_that_are_no_text_are_refused() -> None:
+    text = "s (string[2] x) => (string[2] y) { y = Identity(x) }"
+    assert failure({"x": np.array([b"a", b"\xff"])}, text) == snapshot(
+        "the mapping of inputs has bytes among the texts of 'x' that are no UTF-8: b'\\xff'. "
+        "Give an array of str."
+    )
+
+
 def test_a_wrong_name_says_which_was_meant() -> None:
     assert failure({"idx": np.ones(3)}) == snapshot(
         "the mapping of inputs has 'idx', but the model has no such input. Did you mean "
