@@ -59,15 +59,16 @@ def divide_given(
     past = {pair.past for pair in phase.state.pairs}
     is_step = phase.phase.phase is Phase.STEP
     steps = {name: array for name, array in arrays.items() if is_step or name not in past}
+    plain = replace(given, function=None)
+    # This also checks the shapes, by which tokens are divided next.
+    of_steps = replace(plain, arrays=steps).feeds(bound.graph, all_steps, model)
     still = {name: array for name, array in steps.items() if name not in past}
     for name, token in tokens.items():
         if name in still:
             parts = np.split(still[name], phase.phase.steps, token.axis)
             still[name] = parts[phase.phase.middle]
-    plain = replace(given, function=None)
     return PhaseGiven(
-        replace(plain, arrays=still).feeds(bound.graph, bound.inputs, model),
-        replace(plain, arrays=steps).feeds(bound.graph, all_steps, model),
+        replace(plain, arrays=still).feeds(bound.graph, bound.inputs, model), of_steps
     )
 
 

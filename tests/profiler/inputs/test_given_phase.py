@@ -87,6 +87,11 @@ def test_too_few_tokens_are_an_error_that_says_how_many_it_takes(decoder: Path) 
         divided(decoder, Phase.STEP, {"input_ids": tokens(7)})
 
 
+def test_a_function_that_makes_too_few_tokens_is_told(decoder: Path) -> None:
+    with pytest.raises(BindingError, match=r"is 1x6, but the function .* has 1x5"):
+        divided(decoder, Phase.STEP, lambda _: {"input_ids": tokens(5)})
+
+
 def test_a_past_of_another_length_is_an_error(decoder: Path) -> None:
     with pytest.raises(BindingError, match=r"1x2x4x8, but .* has 1x2x5x8"):
         divided(decoder, Phase.STEP, {PAST: np.ones((1, 2, 5, 8), np.float32)})
