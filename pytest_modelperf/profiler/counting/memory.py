@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
 # Operators whose output is their first input under another shape.
-VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def is_view(node: Node) -> bool:
+    """Whether the first output is the first input, as that of a dropout is unless it trains."""
+    if node.op_type not in _VIEWS or node.domain:
+        return False
+    training = node.optional_input(2) if node.op_type == "Dropout" else None
+    return training is None or training.value is None or not training.value.all()
 
 
 def used_outputs(graph: Graph) -> frozenset[Tensor]:
@@ -90,7 +98,7 @@ def _peak_of_bodies(node: Node, used: frozenset[Tensor]) -> int | None:
 
 def _viewed(node: Node, output: Tensor) -> Tensor | None:
     """The input whose storage an output shares; None where it has its own."""
-    if node.op_type not in VIEWS or node.domain or output is not node.outputs[0]:
+    if output is not node.outputs[0] or not is_view(node):
         return None
     return node.inputs[0] if node.inputs else None
 

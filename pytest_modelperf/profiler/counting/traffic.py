@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
-from pytest_modelperf.profiler.counting.memory import VIEWS
+from pytest_modelperf.profiler.counting.memory import is_view
 
 # These take a part of their input, whatever its size.
 _LOOKUPS = frozenset(
@@ -53,7 +53,7 @@ class TrafficCounter(Struct):
         """The bytes of all calls of a node; a node with bodies moves what they move."""
         if node.bodies:
             return _NOTHING
-        if node.op_type in VIEWS and not node.domain:
+        if is_view(node):
             self._note_view(node)
             return _NOTHING
         writes = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -232,3 +233,14 @@ def test_only_the_first_output_of_a_view_is_one() -> None:
         "g (float[256] x) => (float[256] y, bool[256] m) { a = Relu(x) y, m = Dropout(a) }"
     )
     assert profile.peak_activation_bytes == KiB + 256
+
+
+@pytest.mark.parametrize("trains", [0, 1])
+def test_a_dropout_that_trains_has_storage_of_its_own(trains: int) -> None:
+    profile = static_of(
+        "g (float[256] x) => (float[256] y) { a = Relu(x) y = Dropout(a, ratio, trains) }",
+        ratio=np.asarray(0.5, np.float32),
+        trains=np.asarray(trains, np.bool_),
+    )
+    assert profile.peak_activation_bytes == (1 + trains) * KiB
+    assert profile.layers[1].writes == ({"y": KiB} if trains else {})
