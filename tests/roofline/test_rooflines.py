@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ from pytest_modelperf.roofline.text import roofline_insets
 from tests.support.facts import make_engine
 from tests.support.peaks import make_peaks
 from tests.support.profiles import ENGINE, MACHINE, measured_classifier
-from tests.support.small_models import ones, static_of
+from tests.support.small_models import ones, parse, static_of
 
 FLOAT = 4
 MIB = 1 << 20
@@ -99,6 +100,31 @@ def test_a_lookup_reads_no_more_of_a_table_than_it_writes() -> None:
     (layer,) = static_of(text, table=ones(1000, 4)).layers
     assert layer.reads == {"table": 3 * 4 * FLOAT, "ids": 3 * 8}
     assert layer.writes == {"y": 3 * 4 * FLOAT}
+
+
+def test_a_lookup_in_quantized_tables_reads_no_more_of_them_than_it_writes() -> None:
+    text = """
+        g (int32[1,3] ids, int32[1,3] types) => (float[1,3,4] y) {
+            y, m = com.microsoft.QEmbedLayerNormalization(ids, types, words, places, kinds, g, g)
+        }
+    """
+    tables = {"words": (1000, 4), "places": (500, 4), "kinds": (2, 4), "g": (4,)}
+    weights = {name: np.ones(shape, np.uint8) for name, shape in tables.items()}
+    (layer,) = static_of(parse(text, weights=weights)).layers
+    assert layer.reads is not None
+    assert layer.reads["words"] == layer.reads["places"] == 3 * 4 * FLOAT
+
+
+@pytest.mark.parametrize(("tokens", "in_use"), [(1, 2), (3, 6), (5, 8)])
+def test_experts_that_no_token_can_be_sent_to_are_not_read(tokens: int, in_use: int) -> None:
+    text = (
+        f"g (float[{tokens},16] x, float[{tokens},8] r) => (y)"
+        "{ y = com.microsoft.MoE<k = 2>(x, r, a, , b) }"
+    )
+    (layer,) = static_of(text, a=ones(8, 32, 16), b=ones(8, 16, 32)).layers
+    assert layer.reads is not None
+    assert layer.reads["a"] == layer.reads["b"] == in_use * 32 * 16 * FLOAT
+    assert layer.reads["x"] == tokens * 16 * FLOAT
 
 
 def test_the_body_of_a_loop_moves_its_bytes_on_every_trip() -> None:

@@ -1,12 +1,14 @@
 """The bytes that a node reads and writes in memory: each tensor counts once.
 
-A kernel for this node alone has to move at least that. A view moves nothing, and a lookup of rows
-in a table reads no more than it writes.
+A kernel for this node alone has to move at least that. A view moves nothing, a lookup of rows
+in a table reads no more than it writes, and a mixture of experts reads those that its tokens need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
+from math import prod
 
 from msgspec import Struct, field
 
@@ -23,8 +25,13 @@ _LOOKUPS = frozenset(
         "Slice",
         "com.microsoft::EmbedLayerNormalization",
         "com.microsoft::GatherBlockQuantized",
+        "com.microsoft::GatherND",
+        "com.microsoft::QEmbedLayerNormalization",
+        "com.microsoft::TorchEmbedding",
     }
 )
+# Their weights are experts, of which a token takes `k`.
+_EXPERTS = frozenset({"com.microsoft::MoE", "com.microsoft::QMoE"})
 # These read a shape, not the elements.
 _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 
@@ -67,6 +74,10 @@ class TrafficCounter(Struct):
         if node.qualified_op in _LOOKUPS:
             most = None if None in writes.values() else sum(map(int, filter(None, writes.values())))
             reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
+        if node.qualified_op in _EXPERTS:
+            share = _share_of_experts(node)
+            stored = {name: nbytes for name, nbytes in reads.items() if name in self.weights}
+            reads |= {name: int(share * nbytes) for name, nbytes in stored.items() if nbytes}
         return Traffic(reads, writes)
 
     def _reads(self, node: Node, repeats: int) -> dict[str, int | None]:
@@ -87,6 +98,15 @@ class TrafficCounter(Struct):
         output = node.outputs[0] if node.outputs else None
         if source is not None and output is not None and not source.is_constant:
             self._viewed[output] = self._viewed.get(source, source)
+
+
+def _share_of_experts(node: Node) -> Fraction:
+    """The share of the experts that is in use: at most `k` for each token, as they are counted."""
+    x, experts = node.optional_input(0), node.optional_input(2)
+    if x is None or experts is None or not (x.is_complete and experts.is_complete):
+        return Fraction(1)
+    passes = prod(x.dims[:-1]) * node.attr_int("k", 1)
+    return Fraction(min(passes, experts.dims[0]), max(experts.dims[0], 1))
 
 
 def _times(nbytes: int | None, repeats: int) -> int | None:
