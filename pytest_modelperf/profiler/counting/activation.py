@@ -29,6 +29,7 @@ ACTIVATION_OPS: Mapping[str, int] = {
     "Elu": CMP + EXP + ADD + MUL,  # x if x > 0 else a * (exp(x) - 1)
     "Erf": ERF,
     "FastGelu": 3 * MUL + ADD + MUL + TANH + ADD + 2 * MUL,  # x / 2 * (1 + tanh(c(x + dx^3)))
+    "GeGLU": 3 * MUL + ADD + MUL + TANH + ADD + 3 * MUL,  # fastgelu(g) * l; for each pair (g, l)
     "Gelu": DIV + ERF + ADD + 2 * MUL,  # 0.5 * x * (1 + erf(x / sqrt(2)))
     "HardSigmoid": MUL + ADD + 2 * CMP,  # max(0, min(1, a * x + b))
     "HardSwish": MUL + ADD + 2 * CMP + MUL,  # x * hardsigmoid(x)
@@ -40,6 +41,7 @@ ACTIVATION_OPS: Mapping[str, int] = {
     "PRelu": CMP + MUL,  # x if x >= 0 else slope * x
     "QuickGelu": MUL + SIGMOID + MUL,  # x * sigmoid(a * x)
     "Relu": CMP,  # max(0, x)
+    "Relu2": CMP + MUL,  # the square of relu(x)
     "ScaledTanh": MUL + TANH + MUL,  # a * tanh(b * x)
     "Selu": CMP + EXP + MUL + ADD + MUL,  # g * (x if x > 0 else a * exp(x) - a)
     "Shrink": 2 * CMP + ADD,  # x + b below -l, x - b above l, else 0

@@ -368,18 +368,20 @@ def _experts(  # noqa: PLR0913  # one index for each weight of the two layouts
     tokens, experts = prod(x.dims[:-1]), node.input(fc1).dims[0]
     chosen = node.attr_int("k", 1)
     passes = tokens * chosen
-    first = node.input(fc1).dims[1]
-    activation = node.attr_str("activation_type", "relu")
+    _, rows, columns = node.input(fc1).dims
+    # Models for ONNX Runtime before 1.23 store the weights of experts transposed.
+    first = rows if decode or columns == hidden else columns
+    activation = node.attr_str("activation_type", "relu").lower()
     gated_by_fc3 = node.optional_input(fc3) is not None
-    # SwiGLU takes pairs: both halves are in fc1, unless the second has a weight of its own.
-    inner = first // 2 if activation.lower() == "swiglu" and not gated_by_fc3 else first
+    # These take pairs: both halves are in fc1, unless the second has a weight of its own.
+    inner = first // 2 if activation in {"swiglu", "geglu"} and not gated_by_fc3 else first
     weights = [(fc1, hidden, first), (fc2, inner, hidden)]
     if gated_by_fc3:
         weights.append((fc3, hidden, first))
 
     router = tokens * (experts * (SOFTMAX + chosen * CMP) + chosen * (ADD + DIV))
     mixing = passes * hidden * (MUL + ADD)
-    gate = MUL if gated_by_fc3 and activation.lower() != "swiglu" else 0
+    gate = MUL if gated_by_fc3 and activation != "swiglu" else 0
     activated = passes * inner * (activation_ops(activation) + gate)
     biases = sum(bias_ops(node, i + bias_distance, passes * width) for i, _, width in weights)
     decoded = min(experts, passes) * sum(rows * width for _, rows, width in weights) * decode

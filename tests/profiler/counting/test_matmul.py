@@ -261,6 +261,19 @@ def test_gated_experts_count_both_halves_wherever_they_lie() -> None:
     assert costs[0].elementwise_ops == costs[1].elementwise_ops
 
 
+@pytest.mark.parametrize("activation", ["relu", "swiglu", "geglu"])
+def test_experts_of_older_exporters_count_the_same_the_other_way_round(activation: str) -> None:
+    first = 32 if activation == "relu" else 64
+    now = [(6, 16), (6, 8), (8, first, 16), None, (8, 16, 32)]
+    before = [(6, 16), (6, 8), (8, 16, first), None, (8, 32, 16)]
+    found = [
+        cost(node("com.microsoft::MoE", shapes, [(6, 16)], k=2, activation_type=activation))
+        for shapes in (now, before)
+    ]
+    assert found[0] == found[1]
+    assert found[0].macs == 6 * 2 * 16 * (first + 32)
+
+
 def test_quantized_experts_count_as_dense_ones_and_decode_those_in_use() -> None:
     def moe(tokens: int) -> Cost:
         shapes = [(tokens, 16), (tokens, 8), (8, 32, 16), None, (8, 16, 32)]
