@@ -37,13 +37,15 @@ _INTEGER_WEIGHTS: Mapping[str, frozenset[int]] = {
 # Operands whose bytes pack several weights, by operator.
 _PACKED: Mapping[str, frozenset[int]] = {
     "MatMulNBits": frozenset({1, 3}),
-    "MatMulNBitsMlp": frozenset({1, 2, 4, 5, 7, 8}),
-    "MatMulNBitsQkv": frozenset({1, 2, 3, 4, 5, 6}),
+    "MatMulNBitsMlp": frozenset({3, 6}),
+    "MatMulNBitsQkv": frozenset({3, 6, 9}),
     "MatMulBnb4": frozenset({1}),
     "MatMulFpQ4": frozenset({1}),
     "GatherBlockQuantized": frozenset({0, 3}),
-    "QMoE": frozenset({2, 5, 8}),
+    "QMoE": frozenset({2, 5, 8, 11, 12, 13}),
 }
+# The layer of an expert that each of QMoE's operands belongs to, which may have its own bits.
+_EXPERT_LAYERS: Mapping[int, int] = {2: 1, 5: 2, 8: 3, 11: 1, 12: 2, 13: 3}
 
 # Quantized operands, with the operand that is their zero point and its axis.
 _ZERO_POINTS: Mapping[str, Mapping[int, tuple[int, int]]] = {
@@ -90,7 +92,9 @@ def count_params(
 
 
 def _unpacked(index: int, size: int, attributes: Mapping[str, object]) -> int:
-    bits = attributes.get("bits", attributes.get("expert_weight_bits", 4))
+    of_experts = attributes.get("expert_weight_bits", 4)
+    of_layer = attributes.get(f"fc{_EXPERT_LAYERS.get(index)}_expert_weight_bits", of_experts)
+    bits = attributes.get("bits", of_layer)
     rows, columns = attributes.get("K"), attributes.get("N")
     if index == 1 and isinstance(rows, int) and isinstance(columns, int):
         # K is padded to whole blocks in the file; the padding is no parameter.

@@ -795,6 +795,49 @@ def test_packed_weights_count_what_they_stand_for() -> None:
     assert shapes(bound, "y") == [(2, 16)]
 
 
+def test_packed_weights_that_are_fused_count_what_each_stands_for() -> None:
+    packed, scales = np.zeros((16, 2, 16), np.uint8), zeros(16, 2)
+    model = parse(
+        """g (float[2, 64] x) => (y) {
+        y = com.microsoft.MatMulNBitsMlp <
+            K: int = 64, N: int = 16, bits: int = 4, block_size: int = 32, activation = "silu"
+        > (x, , , gate, gate_scales, , up, up_scales)
+    }""",
+        {"gate": packed, "gate_scales": scales, "up": packed, "up_scales": scales},
+    )
+    expected = {"gate": 64 * 16, "gate_scales": 32, "up": 64 * 16, "up_scales": 32}
+    assert _params(model) == expected
+    model = parse(
+        """g (float[2, 64] x) => (a, b, c) {
+        a, b, c = com.microsoft.MatMulNBitsQkv <
+            K: int = 64, Nq: int = 16, Nkv: int = 16, bits: int = 4, block_size: int = 32
+        > (x, , n, q, qs, , k, ks, , v, vs)
+    }""",
+        {
+            "n": zeros(64),
+            **dict.fromkeys("qkv", packed),
+            **dict.fromkeys(("qs", "ks", "vs"), scales),
+        },
+    )
+    found = _params(model)
+    assert [found[name] for name in "qkv"] == [64 * 16] * 3
+
+
+def test_each_layer_of_an_expert_may_have_its_own_bits() -> None:
+    model = parse(
+        """g (float[2, 32] x, float[2, 3] r) => (y) {
+        y = com.microsoft.QMoE <
+            expert_weight_bits: int = 4, fc2_expert_weight_bits: int = 8
+        > (x, r, a, sa, , b, sb)
+    }""",
+        {
+            "a": np.zeros((3, 64, 16), np.uint8), "sa": zeros(3, 64),
+            "b": np.zeros((3, 32, 64), np.uint8), "sb": zeros(3, 32),
+        },
+    )  # fmt: skip
+    assert _params(model) == {"a": 3 * 64 * 32, "sa": 3 * 64, "b": 3 * 32 * 64, "sb": 3 * 32}
+
+
 def test_a_packed_table_counts_what_it_stands_for() -> None:
     """GatherBlockQuantized holds two 4-bit numbers in a byte, in the table and its zero points."""
     model = parse(
