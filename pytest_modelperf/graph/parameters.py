@@ -96,7 +96,7 @@ def _unpacked(index: int, size: int, attributes: Mapping[str, object]) -> int:
     of_layer = attributes.get(f"fc{_EXPERT_LAYERS.get(index)}_expert_weight_bits", of_experts)
     bits = attributes.get("bits", of_layer)
     rows, columns = attributes.get("K"), attributes.get("N")
-    if index == 1 and isinstance(rows, int) and isinstance(columns, int):
+    if index == 1 and size and isinstance(rows, int) and isinstance(columns, int):
         # K is padded to whole blocks in the file; the padding is no parameter.
         return rows * columns
     return size * BITS["uint8"] // bits if isinstance(bits, int) and 0 < bits < 8 else size

@@ -838,6 +838,18 @@ def test_each_layer_of_an_expert_may_have_its_own_bits() -> None:
     assert _params(model) == {"a": 3 * 64 * 32, "sa": 3 * 64, "b": 3 * 32 * 64, "sb": 3 * 32}
 
 
+def test_a_projection_that_is_left_out_has_no_parameters() -> None:
+    model = parse(
+        """g (float[2, 64] x) => (y) {
+        y = com.microsoft.MatMulNBits <
+            K: int = 64, N: int = 16, bits: int = 4, block_size: int = 32
+        > (x, w, s)
+    }""",
+        {"w": np.zeros((0, 2, 16), np.uint8), "s": zeros(0)},
+    )
+    assert sum(_params(model).values()) == 0
+
+
 def test_a_packed_table_counts_what_it_stands_for() -> None:
     """GatherBlockQuantized holds two 4-bit numbers in a byte, in the table and its zero points."""
     model = parse(

@@ -180,8 +180,14 @@ def count_qordered_matmul(node: Node) -> Cost:
 
 
 def count_matmul_nbits(node: Node, *, bias: int | None = 5) -> Cost:
-    """A product with a compressed weight of `N` columns, which is decoded in every run."""
-    return _weight_only(node, node.attr_int("N", 0), bias)
+    """A product with a compressed weight of `N` columns, which is decoded in every run.
+
+    An empty weight stands for a projection that is left out: the result is the bias alone.
+    """
+    weight, columns = node.optional_input(1), node.attr_int("N", 0)
+    if weight is not None and weight.shape is not None and 0 in weight.shape:
+        return Cost((), bias_ops(node, bias, prod(node.input(0).dims[:-1]) * columns))
+    return _weight_only(node, columns, bias)
 
 
 def count_matmul_bnb4(node: Node) -> Cost:

@@ -274,6 +274,12 @@ def test_experts_of_older_exporters_count_the_same_the_other_way_round(activatio
     assert found[0].macs == 6 * 2 * 16 * (first + 32)
 
 
+def test_a_projection_that_is_left_out_costs_its_bias() -> None:
+    shapes = [(4, 64), (0, 2, 16), (0,), None, None, (8,)]
+    left_out = node("com.microsoft::MatMulNBits", shapes, [(4, 8)], K=64, N=8, bits=4)
+    assert cost(left_out) == Cost((), 4 * 8 * ADD)
+
+
 def test_quantized_experts_count_as_dense_ones_and_decode_those_in_use() -> None:
     def moe(tokens: int) -> Cost:
         shapes = [(tokens, 16), (tokens, 8), (8, 32, 16), None, (8, 16, 32)]
