@@ -10,7 +10,8 @@ from pytest_modelperf.profiler.records import ModelFacts
 
 def name_models(models: Sequence[ModelFacts]) -> tuple[str, ...]:
     """A name for each: `encoder.onnx`, or `old/model.onnx` and `new/model.onnx`."""
-    names = name_paths([model.path or model.name for model in models])
+    # A path of Windows has backslashes, wherever it is shown.
+    names = name_paths([(model.path or model.name).replace("\\", "/") for model in models])
     # A model that is no file has a name of its own.
     pairs = zip(models, names, strict=True)
     return tuple(name if "/" in name else model.name for model, name in pairs)

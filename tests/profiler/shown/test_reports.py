@@ -16,9 +16,10 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.records import LayerRow, Profile
+from pytest_modelperf.profiler.records import LayerRow, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.csv import render_csv
+from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
@@ -580,3 +581,11 @@ def check_cell(name: str, cell: str, layer: LayerRow) -> None:
         assert cell == value
     else:
         assert np.isclose(float(cell), float(value), rtol=1e-12)
+
+
+@pytest.mark.parametrize("separator", ["/", "\\"])
+def test_models_of_one_name_are_told_apart_by_their_folders(separator: str) -> None:
+    paths = [separator.join(("C:", "models", folder, "m.onnx")) for folder in ("old", "new")]
+    models = [ModelFacts.named("m.onnx", path) for path in paths]
+    assert name_models(models) == ("old/m.onnx", "new/m.onnx")
+    assert name_models(models[:1]) == ("m.onnx",)
