@@ -181,7 +181,9 @@ def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]
         yield from zip(node.inputs[2:], body.inputs[2:], strict=False)
         yield from zip(body.outputs[1:], body.inputs[2:], strict=False)
     elif node.op_type == "Scan":
-        yield from zip(node.inputs, body.inputs, strict=False)
+        # In operator set 8 the lengths of sequences come first.
+        first = 1 if node.opset == 8 else 0
+        yield from zip(node.inputs[first:], body.inputs, strict=False)
 
 
 def _names_out(node: Node, body: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:

@@ -128,6 +128,23 @@ def test_the_steps_of_a_scan_are_the_length_of_what_it_scans() -> None:
     assert layer_of(profile, "Relu").repeats == 7
 
 
+def test_a_scan_of_a_batch_steps_through_each_of_its_items() -> None:
+    model = parse(
+        """g (float[2,1,4] start, float[2,7,1,4] xs) => (float[2,1,4] last, float[2,7,1,5] ys) {
+            last, ys = Scan<num_scan_inputs = 1,
+                body = b (float[1,4] s, float[1,4] x) => (float[1,4] t, float[1,5] y) {
+                    t = Add(s, x)
+                    y = MatMul(t, w)
+                }>("", start, xs)
+        }""",
+        opset=8,
+        weights={"w": ones(4, 5)},
+    )
+    product = layer_of(static_of(model), "MatMul")
+    assert (product.repeats, product.output_shape) == (2 * 7, (1, 5))
+    assert product.macs == 2 * 7 * 4 * 5
+
+
 def test_trips_that_only_a_run_can_tell_are_listed_and_counted_once() -> None:
     profile = static_of(
         """g (float[2,4] x, int64 n) => (y) {

@@ -339,6 +339,21 @@ def test_indices_cover_their_table_and_stay_in_it(rows: int, dtype: str, seed: i
     assert len(np.unique(ids)) > 0.98 * rows - 1
 
 
+def test_indices_that_a_scan_of_a_batch_steps_through_stay_in_their_table() -> None:
+    model = parse(
+        """s (float[2,1] start, int64[2,7,9] ids) => (float[2,1] last, float[2,7,9,4] y) {
+            last, y = Scan<num_scan_inputs = 1,
+                body = b (float[1] t, int64[9] i) => (float[1] o, float[9,4] r) {
+                    o = Identity(t)
+                    r = Gather(rows, i)
+                }>("", start, ids)
+        }""",
+        opset=8,
+        weights={"rows": table(3)},
+    )
+    assert set(made(bound(model))["ids"].array.reshape(-1).tolist()) == {0, 1, 2}
+
+
 def test_the_tightest_of_several_uses_wins() -> None:
     ids = values(
         """t (int64[999] i) => (float[999,4] y, float[999,4] z)
