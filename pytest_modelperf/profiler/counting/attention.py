@@ -251,7 +251,7 @@ def count_group_query_attention(node: Node) -> Cost:
     scores = Scores(batch, heads, queries, max(present, new_keys), size, size)
 
     rotated = batch * (queries * heads + new_keys * kv_heads)
-    before = rotated * size * ROTARY if node.attr_int("do_rotary", 0) else 0
+    before = rotated * _cached_rotary_ops(node, 7, size)
     if _has(node, 14):
         before += rms_norm_ops(rotated, size)
     for scale, quantization in ((12, "k_quant_type"), (13, "v_quant_type")):
@@ -277,7 +277,7 @@ def count_paged_attention(node: Node) -> Cost:
     scores = Scores(1, heads, tokens, keys, size, node.attr_int("v_head_size", 0) or size)
 
     rotated = tokens * (heads + kv_heads)
-    before = rotated * size * ROTARY if node.attr_int("do_rotary", 0) else 0
+    before = rotated * _cached_rotary_ops(node, 8, size)
     if _has(node, 12):
         before += rms_norm_ops(rotated, size)
     if _has(node, 11):
@@ -326,8 +326,7 @@ def count_sparse_attention(node: Node) -> Cost:
     rows, blocks = _dim(node.input(5), 1) - 1, _dim(node.input(6), 1)
     met = blocks * node.attr_int("sparse_block_size", 1) // max(rows, 1)
     scores = Scores(batch, heads, queries, min(met, _dim(node.input(3), 2)), size, size)
-    rotary = node.attr_int("do_rotary", 0) != 0
-    before = batch * queries * (heads + kv_heads) * size * ROTARY if rotary else 0
+    before = batch * queries * (heads + kv_heads) * _cached_rotary_ops(node, 9, size)
     operands = (0, 0, 0) if key is None else (0, 1, 2)
     return attend(scores, operands, CMP, Cost((), before))
 
@@ -465,6 +464,15 @@ def _rotary_ops(node: Node, scores: Scores, rows: int) -> int:
     """Rotation of the first dimensions of each new query and key."""
     rotated = node.attr_int("rotary_embedding_dim", 0) or scores.head_size
     return scores.batch * 2 * rows * rotated * ROTARY
+
+
+def _cached_rotary_ops(node: Node, cosines: int, size: int) -> int:
+    """Rotation of one head: as many dimensions as the cache has angles, twice; all if unknown."""
+    if not node.attr_int("do_rotary", 0):
+        return 0
+    cache = node.optional_input(cosines)
+    angles = None if cache is None or not cache.shape else cache.shape[-1]
+    return (size if angles is None else min(size, 2 * angles)) * ROTARY
 
 
 def _score_ops(node: Node, masks: tuple[int, ...], causal: str | None = None) -> int:

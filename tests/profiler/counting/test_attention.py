@@ -289,6 +289,9 @@ def test_grouped_queries_rotate_and_quantize_elementwise() -> None:
     rotated = gqa(shapes, (2, 3, 32), do_rotary=1)
     assert rotated.macs == plain.macs
     assert rotated.elementwise_ops - plain.elementwise_ops == 2 * 3 * (8 + 2) * 4 * ROTARY
+    # A cache of one angle a position turns two of the four dimensions of a head.
+    partly = gqa([*shapes, (20, 1), (20, 1)], (2, 3, 32), do_rotary=1)
+    assert partly.elementwise_ops - plain.elementwise_ops == 2 * 3 * (8 + 2) * 2 * ROTARY
     unmasked = gqa(shapes, (2, 3, 32), causal=0)
     assert plain.elementwise_ops - unmasked.elementwise_ops == 2 * 8 * 3 * 3 * CMP
 
