@@ -516,6 +516,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "SequenceAt": {1: _ZERO},
     "SequenceErase": {1: _ZERO},
     "SequenceInsert": {2: _ZERO},
+    "CumProd": {1: _ZERO},
     "CumSum": {1: _ZERO},
     "Squeeze": {1: _ZERO},
     "Unsqueeze": {1: _ZERO},

@@ -354,6 +354,12 @@ def test_indices_that_a_scan_of_a_batch_steps_through_stay_in_their_table() -> N
     assert set(made(bound(model))["ids"].array.reshape(-1).tolist()) == {0, 1, 2}
 
 
+@pytest.mark.parametrize(("op", "opset"), [("CumSum", 21), ("CumProd", 26)])
+def test_an_axis_that_something_runs_along_is_the_first(op: str, opset: int) -> None:
+    text = f"c (float[3] x, int64 axis) => (float[3] y) {{ y = {op}(x, axis) }}"
+    assert made(bound(parse(text, opset=opset)))["axis"].array.tolist() == 0
+
+
 def test_the_tightest_of_several_uses_wins() -> None:
     ids = values(
         """t (int64[999] i) => (float[999,4] y, float[999,4] z)
