@@ -555,6 +555,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "com.microsoft::QEmbedLayerNormalization": {0: _rows_of(2), 1: _rows_of(4), 7: _ONE},
     "com.microsoft::GatherBlockQuantized": {1: _block_quantized},
     "com.microsoft::GatherND": {1: _gather_nd},
+    "com.microsoft::MRotaryEmbedding": {1: _rotary_start},
     "com.microsoft::RotaryEmbedding": {1: _rotary_start},
     "com.microsoft::BeamSearch": _BEAM_SEARCH,
     "com.microsoft::WhisperBeamSearch": {**_BEAM_SEARCH, 12: _ZERO, 14: _ONE},

@@ -360,6 +360,13 @@ def test_an_axis_that_something_runs_along_is_the_first(op: str, opset: int) -> 
     assert made(bound(parse(text, opset=opset)))["axis"].array.tolist() == 0
 
 
+def test_positions_in_time_height_and_width_stay_in_the_table_of_angles() -> None:
+    text = """r (float[1,2,50,8] x, int64[3,1,50] p) => (float[1,2,50,8] y)
+        { y = com.microsoft.MRotaryEmbedding(x, p, cosines, sines) }"""
+    model = bound(text, cosines=table(6), sines=table(6))
+    assert set(made(model)["p"].array.reshape(-1).tolist()) == set(range(6))
+
+
 def test_the_tightest_of_several_uses_wins() -> None:
     ids = values(
         """t (int64[999] i) => (float[999,4] y, float[999,4] z)
