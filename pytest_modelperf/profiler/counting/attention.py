@@ -207,7 +207,7 @@ def count_decoder_attention(node: Node) -> Cost:
 
     Self attention projects key and value from the query, and appends them to the cache; cross
     attention (`static_kv`) projects them from the key, or takes those of the cache as they are.
-    A flag whose value is not known: self attention, and the cache is used where it is given.
+    If the values of the flags are not known, it is self attention, and a given cache is used.
     """
     query, key = node.input(0), node.input(1)
     queries, batch, hidden = (_dim(query, axis) for axis in range(3))
@@ -266,8 +266,8 @@ def count_group_query_attention(node: Node) -> Cost:
 def count_paged_attention(node: Node) -> Cost:
     """Attention of tokens without padding over a cache in pages.
 
-    How long each sequence is, only values tell: each token meets as many keys as the pages of one
-    sequence hold (`block_table`'s second dimension x the page's size).
+    Only values tell how long each sequence is, so each token meets as many keys as the pages of
+    one sequence hold (`block_table`'s second dimension x the page's size).
     """
     query, key = node.input(0), node.optional_input(1)
     heads, kv_heads = node.attr_int("num_heads", 1), node.attr_int("kv_num_heads", 1)
@@ -336,8 +336,8 @@ def count_longformer_attention(
 ) -> Cost:
     """Attention to `window` tokens on both sides: at most 2 x window + 1 keys a query.
 
-    Both projections are of all tokens. Which tokens are global only values tell: their own
-    scores are not counted. https://arxiv.org/abs/2004.05150, section 3.1.
+    Both projections are of all tokens. Only values tell which tokens are global, so the scores
+    of these are not counted. https://arxiv.org/abs/2004.05150, section 3.1.
     """
     x, heads = node.input(0), node.attr_int("num_heads", 1)
     batch, tokens, hidden = (_dim(x, axis) for axis in range(3))

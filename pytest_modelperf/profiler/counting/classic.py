@@ -87,8 +87,8 @@ def count_linear_regressor(node: Node) -> Cost:
 def count_svm_classifier(node: Node) -> Cost:
     """The kernel of each row with each support vector, then a vote of each pair of classes.
 
-    Without support vectors it is a linear classifier. Of probabilities the sigmoid of each pair
-    is counted, and not how they are coupled.
+    Without support vectors it is a linear classifier. Probabilities count the sigmoid of each
+    pair, without the coupling of the pairs.
     """
     rows, features = _rows_and_features(node)
     coefficients = _length(node, "coefficients")

@@ -316,7 +316,7 @@ def count_einsum(node: Node) -> Cost:
 def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None) -> tuple[str, ...]:
     """The indexes of a term; those of an ellipsis are numbered from the right, as they align.
 
-    Of the result no rank is given: its ellipsis stands for all that the operands' stood for.
+    The rank of the result is not given: its ellipsis stands for all indexes of those of operands.
     """
     before, dots, after = term.partition("...")
     if not dots:
