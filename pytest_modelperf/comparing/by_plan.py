@@ -70,8 +70,10 @@ def _measure_plan(
         return None
     with started_rig(model, setup, place) as rig:
         # This process only waits for the plan, and nothing is timed meanwhile.
-        Thread(target=load_quantiles).start()
+        loading = Thread(target=load_quantiles)
+        loading.start()
         saved = save_plan(rig, model.static.weight_bytes)
+        loading.join()
         if saved is None or saved.plan.digest.value != stored.digest:
             return None
         known = see_shapes_if_told(model, rig)
