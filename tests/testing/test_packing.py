@@ -58,9 +58,10 @@ def _filled_whole(origin: Any, arguments: Any, inside: tuple[type, ...]) -> obje
 def _within(base: type, meta: Meta, inside: tuple[type, ...]) -> object:
     """A value that keeps to the bounds or the pattern of a field."""
     if meta.pattern is not None:
-        # A digest of so many digits, or a key.
+        # A digest of so many digits, a key, or a type of numbers.
         digits = re.search(r"\{(\d+)\}", meta.pattern)
-        return "0" * int(digits[1]) if digits else "key"
+        texts = ("0" * int(digits[1]),) if digits else ("key", "bool")
+        return next(text for text in texts if re.search(meta.pattern, text))
     return filled(base, inside) if meta.le is None else base(meta.le)
 
 
