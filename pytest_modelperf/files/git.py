@@ -27,6 +27,8 @@ _TROUBLE = ("fatal: ", "error: ", "error downloading ")
 _FOREIGN_VARIABLES = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE",
     "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE",
+    # Paths are taken as they are, which these contradict.
+    "GIT_GLOB_PATHSPECS", "GIT_ICASE_PATHSPECS",
     # Set to make checkouts fast; here the file itself is wanted.
     "GIT_LFS_SKIP_SMUDGE",
 )  # fmt: skip

@@ -222,6 +222,15 @@ def test_a_hook_of_another_repository_does_not_lead_astray(
     assert repository.taken("HEAD") == model(1)
 
 
+@pytest.mark.parametrize("name", ["GIT_GLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"])
+def test_paths_are_taken_as_they_are_whatever_the_environment_makes_of_them(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    repository.commit({"m.onnx": model(1)})
+    monkeypatch.setenv(name, "1")
+    assert repository.taken("HEAD") == model(1)
+
+
 def test_a_worktree_of_a_bare_repository_works_and_the_bare_one_is_refused(
     repository: Repository, tmp_path: Path
 ) -> None:
