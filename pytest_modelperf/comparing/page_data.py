@@ -25,7 +25,6 @@ from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
     change_entry,
-    engine_name,
     point_entry,
 )
 from pytest_modelperf.stats.records import Ratio
@@ -53,7 +52,7 @@ def comparison_data(comparison: Comparison) -> Entry:
 
 
 def engine_of_runs(runs: Iterable[SideRun | None]) -> str:
-    return next((engine_name(run.engine) for run in runs if run is not None), "")
+    return next((run.engine.label for run in runs if run is not None), "")
 
 
 class ShownComparison(Struct, frozen=True):

@@ -10,7 +10,6 @@ from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page import profile_overview
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
-from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.profiles.advice import UNTESTED, is_large, judging_command
 from pytest_modelperf.profiles.page_data import ARROW, pairs_data
 from pytest_modelperf.profiles.records import CasePair, NamedProfile, SideBySide
@@ -131,4 +130,4 @@ def _names(pair: SideBySide) -> str:
 
 def _engines(named: NamedProfile) -> str:
     runs = (case.measured for case in named.profile.cases)
-    return ", ".join(dict.fromkeys(engine_name(run.engine) for run in runs if run is not None))
+    return ", ".join(dict.fromkeys(run.engine.label for run in runs if run is not None))

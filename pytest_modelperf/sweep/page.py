@@ -16,7 +16,6 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import Sweep, SweepSide, find_competing
@@ -59,7 +58,7 @@ def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = No
         sections=_sections_at_best(sweep, wording),
         facts=(
             models_table(
-                ModelRow(label, side.model, engine_name(side.engine) if side.engine else "")
+                ModelRow(label, side.model, side.engine.label if side.engine else "")
                 for label, side in sides
             ),
             run_table([] if sweep.machine is None else [sweep.machine], rule, made),

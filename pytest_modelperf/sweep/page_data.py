@@ -15,7 +15,6 @@ from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
     change_entry,
-    engine_name,
     point_entry,
 )
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide
@@ -30,7 +29,7 @@ def sweep_data(sweep: Sweep) -> Entry:
             side_entry(
                 "" if is_one else label,
                 name,
-                "" if side.engine is None else engine_name(side.engine),
+                "" if side.engine is None else side.engine.label,
             )
             for label, name, side in zip(LABELS, names, sweep.sides, strict=False)
         ],

@@ -12,7 +12,6 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
@@ -59,7 +58,7 @@ def tuning_overview(tuning: Tuning, made: dt.datetime | None = None) -> Overview
         ("limit of memory", "" if memory is None else format_bytes(memory)),
         ("took", f"{tuning.seconds:.1f} s"),
     ]
-    engine = "" if tuning.engine is None else engine_name(tuning.engine)
+    engine = "" if tuning.engine is None else tuning.engine.label
     return Overview(
         title=f"{tuning.model.name}: tuning",
         headline=f"{failed} of {len(tuning.cases)} cases failed" if failed else "",

@@ -8,14 +8,14 @@ from pytest_modelperf.profiler.shown.page_data import (
     side_entry,
     whole_page,
 )
-from pytest_modelperf.profiler.shown.page_latency import Entry, engine_name
+from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.tuning.records import Tried, TunedCase, Tuning
 from pytest_modelperf.tuning.tables import ordered, word_of
 
 
 def tuning_data(tuning: Tuning) -> Entry:
     name = tuning.model.name
-    engine = "" if tuning.engine is None else engine_name(tuning.engine)
+    engine = "" if tuning.engine is None else tuning.engine.label
     model = model_entry(
         name,
         sides=[side_entry("", name, engine)],

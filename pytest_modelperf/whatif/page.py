@@ -14,7 +14,6 @@ from pytest_modelperf.profiler.shown.page_facts import (
     run_table,
     without_empty_columns,
 )
-from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
@@ -65,7 +64,7 @@ def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview
         ("confidence", format_share(whatif.confidence)),
         ("took", f"{whatif.seconds:.1f} s"),
     ]
-    engine = "" if whatif.engine is None else engine_name(whatif.engine)
+    engine = "" if whatif.engine is None else whatif.engine.label
     return Overview(
         title=f"{whatif.model.name}: what if",
         headline=f"{failed} of {levels} levels failed" if failed else "",

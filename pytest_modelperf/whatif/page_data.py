@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.shown.page_data import (
     side_entry,
     whole_page,
 )
-from pytest_modelperf.profiler.shown.page_latency import Entry, engine_name
+from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.page_layers import fused_entries
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
@@ -120,7 +120,7 @@ def _layer_entry(
 
 def whatif_data(whatif: WhatIf) -> Entry:
     name = whatif.model.name
-    engine = "" if whatif.engine is None else engine_name(whatif.engine)
+    engine = "" if whatif.engine is None else whatif.engine.label
     model = model_entry(
         name,
         sides=[side_entry("", name, engine)],

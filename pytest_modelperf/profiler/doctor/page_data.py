@@ -11,7 +11,6 @@ from pytest_modelperf.profiler.shown.page_data import LABELS, model_entry, side_
 from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
-    engine_name,
     latency_entry,
     round_entries,
 )
@@ -20,7 +19,7 @@ _NAMES = ("first session", "second session")
 
 
 def checkups_data(checkups: Sequence[Checkup], tolerance: float) -> Entry:
-    engine = engine_name(checkups[0].engine)
+    engine = checkups[0].engine.label
     sides = [side_entry(label, name, engine) for label, name in zip(LABELS, _NAMES, strict=True)]
     model = model_entry(
         checkups[0].model,

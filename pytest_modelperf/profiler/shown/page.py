@@ -14,7 +14,6 @@ from pytest_modelperf.profiler.shown.conditions import (
 )
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
-from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.profiler.shown.page_tiles import profile_tiles
 from pytest_modelperf.profiler.shown.tables.generation import generation_tables
 from pytest_modelperf.profiler.shown.tables.measured import latency_tables, performance_table
@@ -31,7 +30,9 @@ def render_profile_page(
 def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overview:
     has_run = any(case.measured is not None for case in profile.cases)
     engines = [case.measured.engine for case in profile.cases if case.measured is not None]
-    model = ModelRow("", profile.model, ", ".join(dict.fromkeys(map(engine_name, engines))))
+    model = ModelRow(
+        "", profile.model, ", ".join(dict.fromkeys(engine.label for engine in engines))
+    )
     machines = [] if profile.machine is None else [profile.machine]
     asked = [("engine", describe_engine(e).removeprefix("engine ")) for e in engines]
     return Overview(

@@ -14,7 +14,6 @@ from pytest_modelperf.profiler.shown.page_graph import case_picture
 from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
-    engine_name,
     latency_entry,
     point_entry,
     round_entries,
@@ -34,7 +33,7 @@ def profile_data(profile: Profile) -> Entry:
     engines = [case.measured.engine for case in profile.cases if case.measured is not None]
     model = model_entry(
         profile.model.name,
-        sides=[side_entry("", profile.model.name, engine_name(engines[0]) if engines else "")],
+        sides=[side_entry("", profile.model.name, engines[0].label if engines else "")],
         points=[
             [
                 point_entry(

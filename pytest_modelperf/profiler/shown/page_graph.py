@@ -11,7 +11,6 @@ from pytest_modelperf.profiler.fusion import is_layout
 from pytest_modelperf.profiler.kernel_graph import kernels_of_case
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile
-from pytest_modelperf.profiler.shown.page_latency import engine_name
 from pytest_modelperf.report.picture.records import Box, Picture
 from pytest_modelperf.report.picture.svg import render_svg
 
@@ -29,7 +28,7 @@ def render_profile_svg(profile: Profile) -> str:
     facts = [case.case.id]
     if case.measured is not None:
         facts.append(f"median {case.measured.latency.median_ns / _NS_PER_MS:.4g} ms")
-        facts.append(engine_name(case.measured.engine))
+        facts.append(case.measured.engine.label)
     return render_svg(picture, profile.model.name, ", ".join(facts))
 
 

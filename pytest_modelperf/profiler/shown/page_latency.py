@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.profiler.measurements import EngineFacts, Round
+from pytest_modelperf.profiler.measurements import Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
@@ -123,11 +123,6 @@ def spread_of(made: Round) -> RoundSpread:
         p95_ns=p95,
         max_ns=ordered[-1],
     )
-
-
-def engine_name(engine: EngineFacts) -> str:
-    """`onnxruntime 1.31.1`."""
-    return " ".join(part for part in (engine.name, engine.version) if part)
 
 
 def _percentile(ordered: Sequence[int], percent: float) -> float:
