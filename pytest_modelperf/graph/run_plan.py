@@ -112,9 +112,9 @@ def draw_inputs(model: RunModel) -> dict[str, npt.NDArray[Any]]:
 
 def _one_note_a_line(lines: bytes) -> bytes:
     """JSON with the lists and notes of numbers each on one line, for people to read."""
-    shown = lines.decode()
     found: list[str] = []
-    for line in shown.splitlines():
+    # A name may hold a character that str.splitlines takes for the end of a line.
+    for line in lines.decode().split("\n"):
         depth = len(line) - len(line.lstrip())
         if depth > _OPENED_DEPTH:
             found[-1] += line.strip() if line.strip()[0] in "]}" else f" {line.strip()}"

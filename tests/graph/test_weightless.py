@@ -328,6 +328,13 @@ def test_every_note_is_one_line_for_people_who_read_what_they_share(tmp_path: Pa
     assert len([line for line in text.splitlines() if '"stream"' in line]) == len(shared.weights)
 
 
+def test_a_name_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
+    name = "x\u2028\x85x"
+    _share(tmp_path, convolutions(), describe_input(name, "float32", np.ones(2), 1, {}, "it"))
+    plan = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert [each["name"] for each in plan["models"][0]["inputs"]] == [name]
+
+
 def test_numbers_of_few_bits_are_drawn_with_their_packing(tmp_path: Path) -> None:
     import ml_dtypes
 
