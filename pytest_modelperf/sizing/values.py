@@ -9,7 +9,7 @@ from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.structure import Graph, Tensor
 from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
 from pytest_modelperf.sizing.records import FoundInput
-from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.units import exact_number, format_shape
 
 
 def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, ...]]:
@@ -41,13 +41,8 @@ def _is_scalar(tensor: Tensor) -> bool:
 
 def _text(tensor: Tensor, value: float) -> str:
     size = format_shape(tensor.shape) if tensor.shape else ""
-    return f"{tensor.name}:{tensor.dtype}:{size}:{_exact(value)}"
+    return f"{tensor.name}:{tensor.dtype}:{size}:{exact_number(value)}"
 
 
 def _reason(decides: str, value: float) -> str:
-    return f"decides {decides}; the graph compares it with {_exact(value)}"
-
-
-def _exact(value: float) -> str:
-    """All digits of a whole number, and as many of another one as a float32 has."""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"
+    return f"decides {decides}; the graph compares it with {exact_number(value)}"

@@ -55,6 +55,12 @@ def format_shape(shape: tuple[int | None, ...] | None) -> str:
     return "x".join(UNKNOWN if dim is None else str(dim) for dim in shape) or "scalar"
 
 
+def exact_number(value: float) -> str:
+    """A whole number of 64 bits with all digits, and another one with as many as a float32 has."""
+    is_whole = float(value).is_integer() and abs(value) < 2**64
+    return f"{value:.0f}" if is_whole else f"{value:.9g}"
+
+
 def parse_count(text: str) -> int:
     """The count that a user wrote: `4.1G`, `26M`, `512`; the inverse of `format_count`.
 

@@ -10,6 +10,7 @@ from hypothesis import given
 
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
+    exact_number,
     format_bytes,
     format_count,
     format_shape,
@@ -51,6 +52,17 @@ def test_what_is_unknown_is_a_question_mark_and_never_a_number() -> None:
 def test_a_share_of_nothing_is_nothing() -> None:
     assert format_share(0, 0) == "0.0 %"
     assert format_share(1, 3) == "33.3 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (123_456_789.0, "123456789"), (-2.0**63, "-9223372036854775808"), (0.1, "0.1"),
+        (1e300, "1e+300"), (float("nan"), "nan"), (float("-inf"), "-inf"),
+    ],
+)  # fmt: skip
+def test_a_whole_number_keeps_all_of_its_digits(value: float, text: str) -> None:
+    assert exact_number(value) == text
 
 
 def test_a_shape_shows_each_dimension() -> None:

@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.inputs.number_formats import NARROW_INTEGERS, STO
 from pytest_modelperf.profiler.inputs.uses import Demand, demand_on, find_uses
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word
-from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.units import exact_number, format_shape
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -137,7 +137,7 @@ def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
     """The input that `name:dtype:shape:value` describes."""
     numbers = np.asarray(values, np.float64)
     if spec.dtype == "string":
-        array: Array = np.array([f"{number:g}" for number in numbers], dtype=object)
+        array: Array = np.array([exact_number(number) for number in numbers], dtype=object)
     elif spec.dtype in STORED_AS:
         array = _encoded(spec, numbers, model)
     else:
@@ -162,8 +162,8 @@ def _encoded(spec: InputSpec, numbers: Array, model: str) -> Array:
 
 def _unfit(spec: InputSpec, numbers: Array, fits: Array, model: str) -> BindingError:
     return BindingError(
-        f"the value {numbers[~fits][0]:g} of the input {printable(spec.name)!r} of {model} is no "
-        f"{spec.dtype}. Give another value."
+        f"the value {exact_number(numbers[~fits][0])} of the input {printable(spec.name)!r} of "
+        f"{model} is no {spec.dtype}. Give another value."
     )
 
 
@@ -303,7 +303,7 @@ def _note(
     value = array.reshape(-1)[0]
     shown = value.item()
     size = format_shape(shape) if shape else ""
-    real = f"{demand.compared[0]:g}" if demand.compared else "VALUE"
+    real = exact_number(demand.compared[0]) if demand.compared else "VALUE"
     return (
         f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. "
         f"{_advice(demand)} as the input {shell_word(f'{name}:{dtype}:{size}:{real}')}"
@@ -313,4 +313,5 @@ def _note(
 def _advice(demand: Demand) -> str:
     if not demand.compared:
         return "Give its real value"
-    return f"The graph compares it with {demand.compared[0]:g}: give that value, or its real one,"
+    value = exact_number(demand.compared[0])
+    return f"The graph compares it with {value}: give that value, or its real one,"

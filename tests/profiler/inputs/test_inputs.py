@@ -466,11 +466,13 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
         ("c = Less(limit, rate)", "16000"),
         ("e = Equal(rate, limit)  c = Not(e)", "16000"),
         ("r = Sub(rate, limit)  c = Equal(r, limit)", "32000"),
+        ("m = Sub(rate, large)  c = Equal(m, limit)", "123472789"),
     ],
 )
 def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> None:
     feeds = made(
-        f"""t (int64 rate, float[9] x) => (float[9] y) <int64 limit = {{16000}}> {{
+        f"""t (int64 rate, float[9] x) => (float[9] y)
+        <int64 limit = {{16000}}, int64 large = {{123456789}}> {{
             {condition}
             y = If(c) <then_branch = a () => (float[9] r) {{ r = Neg(x) }},
                        else_branch = b () => (float[9] q) {{ q = Abs(x) }}>
@@ -759,6 +761,11 @@ def test_a_scalar_of_a_type_that_numpy_lacks_stays_a_scalar() -> None:
         "s (bfloat16 x) => (bfloat16 y) { y = Identity(x) }",
     )
     assert feeds["x"].array.shape == ()
+
+
+def test_a_given_number_becomes_a_text_with_all_of_its_digits() -> None:
+    feeds = made("t (string x) => (string y) { y = Identity(x) }", "x:string::20261126")
+    assert feeds["x"].array.item() == "20261126"
 
 
 def test_texts_reach_the_worker_as_they_are() -> None:
