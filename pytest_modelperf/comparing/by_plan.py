@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recorded_twin import has_recorded_structure, other_counts
 from pytest_modelperf.baselines.records import StoredCase, StoredPlan
-from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.comparing.stored_case import compare_counts
+from pytest_modelperf.comparing.stored_case import compare_counts, has_recorded_engine
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.profiler.measured_cases import MeasuredCase
@@ -29,7 +28,6 @@ from pytest_modelperf.profiler.pairs.plans import measure_shortly, save_plan
 from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
 
@@ -83,15 +81,11 @@ def _measure_plan(
 
 def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
     """Whether a case was recorded by the same engine on this kind of machine."""
-    engine = setup.engine.name
     return (
         stored.plan is not None
         and before.machine is not None
         and stored.plan.machine == before.machine.key
-        and stored.engine == engine
-        and recorded_version(stored) == installed_version(engine) is not None
-        and is_this_python(setup.spec)
-        and stored.options == dict(setup.options)
+        and has_recorded_engine(stored, setup)
     )
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredCase
+
+# Other builds of an engine, which are packages of their own with its version.
+_BUILDS: Mapping[str, Sequence[str]] = {
+    "onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"),
+}
 
 
 class EngineChange(Struct, frozen=True, order=True):
@@ -37,6 +43,12 @@ def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange |
     if installed is None or installed == recorded:
         return None
     return EngineChange(engine, recorded, installed)
+
+
+def installed_builds(engine: str) -> list[str]:
+    """The versions of an engine that are installed, of all its builds."""
+    found = map(installed_version, (engine, *_BUILDS.get(engine, ())))
+    return [version for version in found if version is not None]
 
 
 def recorded_version(stored: StoredCase) -> str | None:

@@ -10,7 +10,7 @@ from pytest_modelperf.baselines.recorded_twin import (
 )
 from pytest_modelperf.baselines.records import StoredCase
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
-from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
+from pytest_modelperf.comparing.engine_change import installed_builds, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.paired_case import PairedCase
@@ -114,15 +114,24 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
 
 def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
     """Whether a case was recorded of the same model on the same engine, with the same options."""
+    # The digest is last, because it may read gigabytes.
+    return has_recorded_engine(stored, setup) and (
+        stored.model_sha256 == model.file.sha256(place.tell)
+    )
+
+
+def has_recorded_engine(stored: StoredCase, setup: Setup) -> bool:
+    """Whether a case runs on the engine that it was recorded on: same version, same options.
+
+    Where several builds of an engine are installed, nobody knows which of them is imported.
+    """
     engine = setup.engine.name
     return (
         stored.engine == engine
-        and recorded_version(stored) == installed_version(engine) is not None
+        and installed_builds(engine) == [recorded_version(stored)]
         and is_this_python(setup.spec)
         # The options that were not given are defaults, which follow from the version.
         and stored.options == dict(setup.options)
-        # Checked last: it may read gigabytes.
-        and stored.model_sha256 == model.file.sha256(place.tell)
     )
 
 

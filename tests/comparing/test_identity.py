@@ -209,6 +209,27 @@ def test_another_version_of_the_engine_has_to_run(path: Path) -> None:
     assert verdict(USUAL, USUAL, path, provenance=older) is None
 
 
+def test_another_build_of_the_recorded_version_is_the_same_engine(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two builds are installed, either of them may be the one that is imported."""
+    stored = run_case(USUAL.bind(path), USUAL)
+    usual = importlib.metadata.version("onnxruntime")
+    builds = {"onnxruntime-gpu": usual}
+
+    def version(name: str) -> str:
+        if name not in builds:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return builds[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = settled(stored, USUAL.bind(path), USUAL)
+    assert found is not None
+    assert found.comparison.verdict is Verdict.UNCHANGED
+    builds["onnxruntime-openvino"] = usual
+    assert settled(stored, USUAL.bind(path), USUAL) is None
+
+
 def test_other_weights_in_a_file_beside_the_model_have_to_run(tmp_path: Path) -> None:
     text = "g (float[1,64] x) => (float[1,64] y) { y = MatMul(x, w) }"
     way, path = Way(inputs=()), tmp_path / "m.onnx"
