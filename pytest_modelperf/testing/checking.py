@@ -152,7 +152,10 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
     result = with_budgets(bound, judged)
     is_improved = result.comparison.verdict is Verdict.IMPROVED
     if name is not None and context.update is UpdateMode.IMPROVED and is_improved:
-        return replace(result, recording=record_check(bound).recording)
+        recorded = record_check(bound)
+        # Without a recording it has the failure.
+        has_failed = recorded.recording is None
+        return recorded if has_failed else replace(result, recording=recorded.recording)
     return result
 
 

@@ -179,6 +179,18 @@ def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Py
     assert (recorded.path / "baselines/base/model.json").read_bytes() != before
 
 
+def test_what_improved_and_cannot_be_recorded_failed(
+    recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise MeasureError("no room")
+
+    monkeypatch.setattr("pytest_modelperf.testing.recording.record_case", refuse)
+    result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
+    result.assert_outcomes(failed=1)
+    assert case_of(recorded)["failure"] == "no room"
+
+
 def test_what_did_not_improve_is_not_recorded_as_such(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
     result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=improved")
