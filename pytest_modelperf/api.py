@@ -47,7 +47,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.readers import is_gateway, read_gateway
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.sweep.configurations import sweep_models
+from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 from pytest_modelperf.sweep.text import render_sweep
@@ -185,14 +185,15 @@ def sweep(  # noqa: PLR0913  # what a call may say
     """Measure a model at every batch size, number of cores and of streams, and find the best.
 
     The best one gives the most items per second with a median latency within `threshold_ms`.
-    `against` is the version before, which runs in turn.
+    `against` is the version before, which runs in turn. Each configuration takes up to
+    `max_seconds`, 5 unless given.
 
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].best
     """
     with _in_words():
         spec = _spec(model, case, "sweep", unused=("tolerance",))
         known = load_extensions(extensions)
-        setup = _setup(spec, known)
+        setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
         models = (model,) if against is None else (against, model)
         sources = [SweepSource(_onnx(spec, "sweep", each), setup) for each in models]
         counts = (streams,) if isinstance(streams, int) else tuple(streams)

@@ -113,6 +113,13 @@ def test_what_a_call_says_of_measuring_is_checked(model: Path, words: CaseWords,
         api.compare(model, model, **words)
 
 
+def test_a_sweep_has_the_time_of_the_command_unless_the_call_says(model: Path) -> None:
+    with pytest.raises(UsageError, match="longer than max_seconds, 5: make"):
+        api.sweep(model, min_seconds=7)
+    with pytest.raises(UsageError, match="longer than max_seconds, 6: make"):
+        api.sweep(model, min_seconds=7, max_seconds=6)
+
+
 def test_the_side_before_may_run_elsewhere_by_no_name_of_a_machine(model: Path) -> None:
     with pytest.raises(UsageError, match="gateway_before takes how to reach a machine"):
         api.compare(model, model, gateway_before="board")

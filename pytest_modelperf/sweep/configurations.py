@@ -22,6 +22,8 @@ from pytest_modelperf.sweep.sides import BoundSide, SweepSource
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of
 
+# The seconds of each configuration, unless the user says.
+SWEEP_SECONDS = 5.0
 # The precision of each median. A sweep looks for larger differences.
 _PRECISION = 0.02
 
