@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.csv import COMPARISON_COLUMNS
 from pytest_modelperf.comparing.figures import LAYERS_ON
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
@@ -509,7 +510,12 @@ def test_the_words_of_a_call_are_on_the_page() -> None:
     assert calls == known | {"modelperf"}
 
 
-# -- the metrics in JSON
+# -- the metrics in CSV and JSON
+
+
+def test_the_page_on_comparing_names_every_column_of_the_csv() -> None:
+    page = text_of("comparing")
+    assert [name for name in COMPARISON_COLUMNS if f"`{name}`" not in page] == []
 
 
 def empty_case() -> CaseOutcome:
