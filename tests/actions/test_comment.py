@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -263,6 +265,23 @@ def bomb() -> bytes:
     return zipped({"modelperf.json": b" " * 70_000_000, "pull-request.json": b'{"number": 5}'})
 
 
+def damaged() -> bytes:
+    """An archive whose first compressed byte announces a kind of block that there is not."""
+    name = "pull-request.json"
+    content = bytearray(zipped({name: b'{"number": 5}'}))
+    header_bytes = 30
+    content[header_bytes + len(name)] = 0b111
+    return bytes(content)
+
+
+def packed_by(way: int) -> bytes:
+    """An archive that is compressed in another way than that of GitHub."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", way) as archive:
+        archive.writestr("pull-request.json", b'{"number": 5}')
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -278,8 +297,20 @@ def bomb() -> bytes:
         ),
         (bomb(), "modelperf.json of the artifact has more than 67,108,864 bytes"),
         (bytes(MAX_ZIP_BYTES + 1), "is larger than 16 MiB, which is too much here"),
+        (damaged(), "pull-request.json of the artifact cannot be read: Error -3 while decompres"),
+        (
+            packed_by(zipfile.ZIP_BZIP2),
+            "pull-request.json of the artifact cannot be read: it is compressed by method 12 of",
+        ),
+        (
+            zipped({"\u00e9": b""}).replace(b"\xc3\xa9", b"\xff\xff"),
+            "the artifact is no zip file: 'utf-8' codec can't decode byte 0xff",
+        ),
     ],
-    ids=["text", "empty", "no-number", "long", "unknown", "path", "no-run", "bomb", "large"],
+    ids=[
+        "text", "empty", "no-number", "long", "unknown", "path", "no-run", "bomb", "large",
+        "damaged", "another-way", "name",
+    ],
 )  # fmt: skip
 def test_a_broken_artifact_is_an_error_that_says_what_is_wrong(
     runner: Runner, github: StandIn, content: bytes, message: str
