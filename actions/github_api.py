@@ -17,7 +17,9 @@ _SECONDS = 60.0
 _MAX_ANSWER_BYTES = 32 << 20
 _PER_PAGE = 100
 _MAX_PAGES = 100
+_FORBIDDEN = 403
 _NOT_FOUND = 404
+_TOO_MANY = 429
 _HINTS = {
     401: "The token is not valid.",
     403: "The token may not do this: look at `permissions` of the workflow.",
@@ -75,15 +77,24 @@ class GitHub:
                 content: bytes = answer.read(max_bytes + 1)
         except HTTPError as error:
             kind = NotFoundError if error.code == _NOT_FOUND else StepError
-            hint = _HINTS.get(
-                error.code, "Try again; https://www.githubstatus.com tells of faults."
-            )
-            raise kind(f"{method} {url} was answered with {error.code}. {hint}") from error
+            raise kind(f"{method} {url} was answered with {error.code}. {_hint(error)}") from error
         except (URLError, HTTPException, OSError) as error:
             raise StepError(f"{method} {url} was not answered: {error}. Try again.") from error
         if len(content) > max_bytes:
             raise StepError(f"{url} is larger than {max_bytes >> 20} MiB, which is too much here")
         return content
+
+
+def _hint(error: HTTPError) -> str:
+    """What to do about an answer. A rate limit has the code of a missing right, or its own."""
+    is_forbidden = error.code == _FORBIDDEN
+    is_used_up = error.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in error.headers
+    if error.code == _TOO_MANY or (is_forbidden and is_used_up):
+        return (
+            "The token has made as many requests as GitHub allows. The limit is renewed within an "
+            "hour: run the job again then."
+        )
+    return _HINTS.get(error.code, "Try again; https://www.githubstatus.com tells of faults.")
 
 
 class _KeepTokenAtHome(HTTPRedirectHandler):

@@ -42,6 +42,8 @@ class StandIn:
         self.comments: list[dict[str, Any]] = []
         self.branches: dict[str, bytes] = {}
         self.tags: dict[str, str] = {}
+        # Whether the token has made as many requests as it may.
+        self.is_limited = False
         self.url = ""
         # Where files are downloaded from: another name of this server.
         self.storage = ""
@@ -113,6 +115,12 @@ def serve(state: StandIn) -> Iterator[StandIn]:
             length = int(self.headers.get("Content-Length") or 0)
             data = json.loads(self.rfile.read(length)) if length else None
             state.asked.append(Asked(self.command, url.path, self.headers["Authorization"]))
+            if state.is_limited:
+                self.send_response(403)
+                self.send_header("X-RateLimit-Remaining", "0")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             content = state.answer(self.command, url.path, parse_qs(url.query), data)
             if isinstance(content, str):
                 self.send_response(302)

@@ -207,6 +207,14 @@ def test_the_token_is_for_the_api_alone(runner: Runner, github: StandIn) -> None
     assert TOKEN not in ran.log + "".join(ran.calls)
 
 
+def test_a_rate_limit_is_not_called_a_missing_right(runner: Runner, github: StandIn) -> None:
+    github.is_limited = True
+    ran = comment(runner)
+    assert ran.has_failed
+    assert "was answered with 403. The token has made as many requests as GitHub allows" in ran.log
+    assert "permissions" not in ran.log
+
+
 # -- what is not trusted
 
 
