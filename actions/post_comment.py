@@ -183,7 +183,9 @@ def _put(github: GitHub, number: int, mark: str, body: str) -> str:
     """
     author = read_input("author")
     for comment in github.pages(f"issues/{number}/comments"):
-        if comment["user"]["login"] == author and str(comment["body"]).startswith(mark):
+        # An account that was deleted is null.
+        login = comment["user"] and comment["user"]["login"]
+        if login == author and str(comment["body"]).startswith(mark):
             path = f"issues/comments/{int(comment['id'])}"
             return str(github.send("PATCH", path, {"body": body})["html_url"])
     return str(github.send("POST", f"issues/{number}/comments", {"body": body})["html_url"])

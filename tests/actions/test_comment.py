@@ -182,6 +182,15 @@ def test_a_comment_of_somebody_else_with_the_mark_stays(runner: Runner, github: 
     assert len(github.comments) == 2
 
 
+def test_a_comment_of_a_deleted_account_stays(runner: Runner, github: StandIn) -> None:
+    github.add_comment("somebody", f"{MARK}\n\nall is well")
+    github.comments[0]["user"] = None
+    ran = comment(runner)
+    assert not ran.has_failed, ran.log
+    assert bodies(github)[0] == f"{MARK}\n\nall is well"
+    assert len(github.comments) == 2
+
+
 def test_each_title_has_its_comment(runner: Runner, github: StandIn) -> None:
     comment(runner, title="Encoder")
     comment(runner, title="Decoder")
