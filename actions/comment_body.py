@@ -29,6 +29,8 @@ from pytest_modelperf.text.words import count_of, shorten_list
 MAX_CHARACTERS = 60_000
 LAST_POINTS = 30
 _MAX_ROWS = 100
+# Names may be long, and a character that is escaped becomes several.
+_MAX_TABLE_CHARACTERS = 30_000
 # More would push what got worse out of sight.
 _MAX_CURVES = 40
 _COMMIT_LENGTH = 9
@@ -138,6 +140,8 @@ def _is_of(curve: Curve, path: str | None) -> bool:
 
 def _table(ranked: Sequence[ReadCase]) -> Iterator[str]:
     shown = ranked[:_MAX_ROWS]
+    while len(_rows(shown)) > _MAX_TABLE_CHARACTERS:
+        shown = shown[: len(shown) // 2]
     if not shown:
         yield "The run tested no case. Its log says why."
         return

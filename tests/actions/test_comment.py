@@ -478,6 +478,13 @@ def test_many_cases_are_cut_the_worst_shown() -> None:
     assert "more cases are explained on the page of the run." in body
 
 
+def test_long_names_shorten_the_table() -> None:
+    """Each of their characters becomes six."""
+    body = render(*[outcome(f"{number}{'|' * 400}") for number in range(100)])
+    assert len(body) <= MAX_CHARACTERS
+    assert re.search(r"^[89]\d more cases are on the page of the run\.$", body, re.MULTILINE)
+
+
 def test_a_comment_as_it_is_shown() -> None:
     shown = render(outcome(), SLOWER).replace(ENDED.url, "URL").replace("<code>", "<c>")
     assert shown == snapshot("""\
