@@ -134,7 +134,11 @@ def _read_curves(github: GitHub, branch: str) -> tuple[Curve, ...]:
     try:
         content = github.download(f"tarball/{quote(branch, safe='')}", _MAX_HISTORY_BYTES)
     except NotFoundError:
-        say("notice", f"no curves: there is no branch {branch}; a run of the main branch makes it")
+        say(
+            "notice",
+            f"no curves: there is no branch {branch}, which a run of the main branch makes, or the "
+            "token may not read it, which takes `permissions: contents: read`",
+        )
         return ()
     with TemporaryDirectory() as folder:
         try:

@@ -635,7 +635,13 @@ def test_the_curve_has_the_last_points_of_the_main_branch(
 @pytest.mark.parametrize(
     ("content", "notice"),
     [
-        (None, "no curves: there is no branch perf; a run of the main branch makes it"),
+        (
+            None,
+            (
+                "no curves: there is no branch perf, which a run of the main branch makes, or the "
+                "token may not read it, which takes `permissions: contents: read`"
+            ),
+        ),
         (tarball({"README.md": b""}), "no curves: the branch perf has no history"),
     ],
 )
