@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,28 @@ def test_only_what_writes_may_write() -> None:
         "publish": {"id-token": "write", "attestations": "write"},
         "announce": {"contents": "write"},
     }
+
+
+@pytest.mark.parametrize(("exists", "asked"), [("false", ["view", "create"]), ("true", ["view"])])
+def test_a_release_that_a_first_run_made_is_left_alone(
+    tmp_path: Path, exists: str, asked: list[str]
+) -> None:
+    """Otherwise the job could not be run again after its last step, which moves the tag, failed."""
+    (step,) = (
+        step["run"]
+        for step in workflow("release")["jobs"]["announce"]["steps"]
+        if "gh release" in step.get("run", "")
+    )
+    gh = tmp_path / "gh"
+    gh.write_text(f'#!/bin/sh\necho "$2" >>"{tmp_path}/calls"\ntest "$2" != view || {exists}\n')
+    gh.chmod(0o755)
+    subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", step],  # noqa: S607  # as the runner does
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "GITHUB_REF_NAME": "v1.2.3"},
+        check=True,
+    )
+    assert (tmp_path / "calls").read_text().split() == asked
 
 
 def test_the_tag_of_the_actions_starts_no_release() -> None:
