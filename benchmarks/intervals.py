@@ -2,7 +2,7 @@
 
     python benchmarks/intervals.py [--repetitions 100]
 
-The tables of docs/measuring.md are those of 300 repetitions, which take six minutes. The first
+300 repetitions take six minutes; docs/measuring.md sums up what they found. The first table
 holds the intervals of fixed numbers of rounds against other ways to make them. The second runs the
 very loop that samples a model, in simulated time, so that it stops as it does in earnest. No model
 runs and no clock is read: the figures depend on the seed alone.

@@ -4,7 +4,7 @@ Another process can hold up most runs of a slow kernel, and then their median te
 waited. A kernel that nobody holds up takes about the same time in each run. So the time of a kernel
 is the median of its shorter runs: those that take little more than the shortest ones. Beside busy
 processes it was within 6 % of the quiet median for the larger kernels of four models
-(docs/measuring.md, "Layer times"). The median of all runs was up to 2.4 times as long, and fixed
+(docs/layer-times.md). The median of all runs was up to 2.4 times as long, and fixed
 quantiles were too long there or too short on a quiet machine.
 """
 

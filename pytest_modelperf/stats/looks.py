@@ -4,7 +4,7 @@ Testing after every few rounds and stopping at the first success is wrong more o
 of one test says. So the level is spent over the looks (Lan and DeMets, "Discrete sequential
 boundaries for clinical trials", Biometrika 70 (1983)). The level of alarms is spent in proportion
 to the rounds: a third of it after a third of the rounds. The level of passes is spent sooner, by
-the root of that share. docs/statistics.md compares this with other ways.
+the root of that share. docs/error-rates.md compares this with other ways.
 """
 
 from __future__ import annotations
