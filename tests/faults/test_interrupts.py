@@ -84,7 +84,6 @@ def test_a_second_interrupt_as_the_command_ends_is_the_same_line() -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
-@pytest.mark.usefixtures("heard_interrupts")
 def fail_interrupted() -> NoReturn:
     signal.raise_signal(signal.SIGINT)
     raise OSError
@@ -96,6 +95,7 @@ def test_an_interrupt_is_not_lost_where_the_step_that_it_waits_for_fails() -> No
         fail_interrupted()
 
 
+@pytest.mark.usefixtures("heard_interrupts")
 def test_an_interrupt_as_a_folder_is_removed_comes_after_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
