@@ -43,7 +43,7 @@ def _going_on_if_closed(stream: TextIO) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # What is left in the buffer would fail again.
+        # The stream still holds text in its buffer, which would fail again as the process ends.
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # devnull is a text
             os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -38,7 +38,7 @@ def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> Mapping
         for name, value in zip(node.input, inputs, strict=True)
         if name and value is not None
     }
-    # Of a node alone, the evaluator takes the newest version, whatever the opset.
+    # The evaluator ignores the opset of a single node and takes the newest version of its operator.
     graph = GraphProto(
         node=[node],
         input=[ValueInfoProto(name=name) for name in feeds],

@@ -148,7 +148,7 @@ class Recorder:
         if not self._is_here() or not self.is_recorded(start_ns):
             yield
             return
-        # Of the thread that opens it: a generator may be closed by another.
+        # The label belongs to the thread that opens it, also where another thread closes it.
         thread, labels = self._thread.number, self._thread.labels
         outer = self._label_on(thread)
         opened = _Label(self.new_id(), thread, outer)

@@ -364,7 +364,7 @@ class _CaseRun(Struct):
             try:
                 self.memory[name] = self.duets.memory_of(option_set)
             except MeasureError as error:
-                # What was found before stays true.
+                # The case keeps what its race found; this figure alone is missing.
                 self.memory[name] = None
                 reason = error.worded(self.duets.setup.wording)
                 self.notes.append(
