@@ -57,7 +57,7 @@ _RANDOM = frozenset({
     "RandomUniformLike",
 })  # fmt: skip
 
-# The only operators outside of the standard domain that ONNX Runtime folds.
+# ONNX Runtime treats these like those of the standard domain, and folds no others outside of it.
 _FOLDED_OUTSIDE = frozenset({"com.microsoft::DequantizeLinear", "com.microsoft::QuantizeLinear"})
 
 # Constants whose values are kept for shapes and counters: integers, and small vectors of any type.

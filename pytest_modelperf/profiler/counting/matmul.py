@@ -375,7 +375,7 @@ def _experts(  # noqa: PLR0913  # one index for each weight of the two layouts
     chosen = node.attr_int("k", 1)
     passes = tokens * chosen
     _, rows, columns = node.input(fc1).dims
-    # Models for ONNX Runtime before 1.23 store the weights of experts transposed.
+    # Some models store the weights of experts transposed; ONNX Runtime takes both.
     first = rows if decode or columns == hidden else columns
     activation = node.attr_str("activation_type", "relu").lower()
     gated_by_fc3 = node.optional_input(fc3) is not None
