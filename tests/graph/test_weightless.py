@@ -293,6 +293,15 @@ def test_small_integers_single_numbers_and_constants_of_inputs_are_exact(
     assert draw_inputs(run)["x"].dtype == array.dtype
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_drawn_inputs_begin_where_the_tensors_of_engines_begin(dtype: str) -> None:
+    array = np.random.default_rng(0).integers(0, 2, (3, 211)).astype(dtype)
+    note = describe_input("x", dtype, array, 1, {}, "it")
+    run = RunModel(file="", weights_file="", weights=(), inputs=(note,))
+    drawn = [draw_inputs(run)["x"] for _ in range(5)]
+    assert [each.__array_interface__["data"][0] % 64 for each in drawn] == [0] * 5
+
+
 def test_ids_are_drawn_within_their_range() -> None:
     ids = np.random.default_rng(0).integers(5, 900, (4, 700))
     note = describe_input("ids", "int64", ids, 1, {}, "it")

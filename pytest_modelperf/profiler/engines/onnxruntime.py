@@ -144,6 +144,8 @@ def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder:
     path = Path(folder) / _PLAN_FILE
     made = _session_options(threads, options)
     made.optimized_model_filepath = str(path)
+    # This session never runs, and packing its weights takes up to a third of the time.
+    made.add_session_config_entry("session.disable_prepacking", "1")
     _keep_weights_apart(made)
     _open(model, made, options)
     return str(path) if path.exists() else None

@@ -31,7 +31,7 @@ from pytest_modelperf.profiler.worker.clocks import (
     describe_clocks,
     measure_clocks,
 )
-from pytest_modelperf.profiler.worker.feeds import FeedArrays, read_feed
+from pytest_modelperf.profiler.worker.feeds import FeedArrays, align, read_feed
 from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import (
     describe_platform,
@@ -449,7 +449,7 @@ class Agent:
             )
         )
         for name, wanted in kept.items():
-            own = {each: arrays[each] for each in wanted}
+            own = {each: align(arrays[each]) for each in wanted}
             dtypes = {each: fed.dtypes.get(each, str(a.dtype)) for each, a in own.items()}
             self._feeds[name] = FeedArrays(own, dtypes)
         found = {

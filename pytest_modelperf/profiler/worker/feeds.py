@@ -9,6 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# The width of the widest vector registers, and the alignment of the memory of ONNX Runtime.
+_ALIGNMENT = 64
+
 
 class FeedArrays:
     """The inputs of a model by name, and their types, which numpy may not have.
@@ -77,13 +80,31 @@ class StepArrays:
                 length = array.shape[axis] + step * growth
                 shape = list(array.shape)
                 shape[axis] = length
-                array = (
+                array = align(
                     np.take(array, np.arange(length) % array.shape[axis], axis)
                     if array.size
                     else np.zeros(shape, array.dtype)
                 )
             found[past] = array
         return found
+
+
+def align(array: Any) -> Any:  # noqa: ANN401  # an array, as everywhere here
+    """A copy that begins where an engine lets its own tensors begin; texts stay where they are.
+
+    Vector instructions are slower on memory that begins elsewhere, by up to a third of the time of
+    a kernel. Where numpy begins an array depends on what was freed before, so it would differ
+    between processes.
+    """
+    import numpy as np
+
+    if array.dtype.hasobject:
+        return array
+    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def read_feed(inputs: Mapping[str, Any], steps: Mapping[str, Any] | None) -> FeedArrays:
@@ -98,11 +119,9 @@ def read_feed(inputs: Mapping[str, Any], steps: Mapping[str, Any] | None) -> Fee
     dtypes: dict[str, str] = {}
     for name, (dtype, stored, shape, data) in inputs.items():
         values = (
-            np.array(data, dtype=object)
-            if dtype == "string"
-            else np.frombuffer(bytearray(data), dtype=stored)
+            np.array(data, dtype=object) if dtype == "string" else np.frombuffer(data, dtype=stored)
         )
-        arrays[name] = values.reshape(shape)
+        arrays[name] = align(values.reshape(shape))
         dtypes[name] = dtype
     made = None if steps is None else StepArrays(arrays, **steps)
     return FeedArrays(arrays, dtypes, made)
