@@ -70,8 +70,22 @@ _PROVIDER_OPTIONS: Mapping[str, tuple[OptionValues, ...]] = {
         OptionValues("provider.prefer_nhwc", "0", ("1", "0")),
         OptionValues("provider.use_tf32", "1", ("1", "0")),
     ),
+    "openvino": (
+        # The provider takes the hints of OpenVINO as JSON, by device.
+        OptionValues(
+            "provider.load_config",
+            "",
+            tuple(
+                f'{{"CPU": {{"INFERENCE_PRECISION_HINT": "{hint}"}}}}'
+                for hint in ("f32", "bf16", "f16")
+            ),
+        ),
+        OptionValues("provider.num_streams", "1", ("1", "2"), least_cores=2),
+    ),
     "tensorrt": (OptionValues("provider.trt_fp16_enable", "0", ("1", "0")),),
 }
+# Providers that run a model on threads of their own, and the option that says on how many.
+_PROVIDER_THREADS: Mapping[str, str] = {"openvino": "provider.num_of_threads"}
 
 
 def check_given(engine: str, options: Mapping[str, str]) -> None:
@@ -94,10 +108,7 @@ def usual_sets(engine: str, given: Mapping[str, str], cores: int) -> tuple[Optio
             f"the options of the engine {printable(engine)} are not known here: name some to try, "
             "as in --try KEY=VALUE."
         )
-    options = list(_OPTIONS[engine])
-    if engine == _ORT:
-        first = given.get("provider", "").split(",")[0].strip().lower()
-        options += _PROVIDER_OPTIONS.get(first.removesuffix("executionprovider"), ())
+    options = (*_OPTIONS[engine], *_PROVIDER_OPTIONS.get(_provider(engine, given), ()))
     single = [
         _set({option.key: value})
         for option in options
@@ -151,9 +162,17 @@ def _set(options: Mapping[str, str]) -> OptionSet:
     return OptionSet(options, needs_process=bool(options.keys() & _DENORMALS))
 
 
+def _provider(engine: str, given: Mapping[str, str]) -> str:
+    """The first provider of ONNX Runtime in small letters, as in `cuda`; empty if none is given."""
+    if engine != _ORT:
+        return ""
+    first = given.get("provider", "").split(",")[0].strip().lower()
+    return first.removesuffix("executionprovider")
+
+
 def _threads(engine: str, given: Mapping[str, str], cores: int) -> Iterator[OptionSet]:
     """Fewer threads than the case has cores, by halves; all of them if the baseline has fewer."""
-    key = _THREADS[engine]
+    key = _PROVIDER_THREADS.get(_provider(engine, given), _THREADS[engine])
     threads = int(given.get(key, cores)) if given.get(key, "1").isdecimal() else cores
     tried = cores
     while tried >= 1:

@@ -16,8 +16,16 @@ OUTPUTS_VARY = (
     "the outputs of the model differ from process to process, so they are not compared: give "
     "inputs with --input-file, or compare them yourself"
 )
+_PRECISION = (
+    "{} may change the precision: the outputs were compared on these inputs alone, and accuracy "
+    "was not measured"
+)
 # The warnings that go with a recommended option.
 _WARNINGS: Mapping[str, str] = {
+    **{
+        key: _PRECISION.format(key)
+        for key in ("INFERENCE_PRECISION_HINT", "provider.load_config", "provider.trt_fp16_enable")
+    },
     "session.set_denormal_as_zero": (
         "session.set_denormal_as_zero makes numbers zero that are too small for full precision. "
         "It has to stand in the options of the first session of a program"
@@ -25,17 +33,9 @@ _WARNINGS: Mapping[str, str] = {
     "CPU_DENORMALS_OPTIMIZATION": (
         "CPU_DENORMALS_OPTIMIZATION makes numbers zero that are too small for full precision"
     ),
-    "INFERENCE_PRECISION_HINT": (
-        "INFERENCE_PRECISION_HINT changes the precision: the outputs were compared on these inputs "
-        "alone, and accuracy was not measured"
-    ),
     "session.intra_op.allow_spinning": (
         "inferences ran back to back: in a program that waits between them, spinning threads also "
         "take processor time"
-    ),
-    "provider.trt_fp16_enable": (
-        "provider.trt_fp16_enable changes the precision: the outputs were compared on these inputs "
-        "alone, and accuracy was not measured"
     ),
 }
 

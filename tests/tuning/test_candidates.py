@@ -11,6 +11,7 @@ from pytest_modelperf.tuning.candidates import (
     named_sets,
     usual_sets,
 )
+from pytest_modelperf.tuning.wording import find_warnings
 from tests.support.tunings import option_sets
 
 
@@ -68,6 +69,16 @@ def test_the_options_of_a_provider_are_tried_where_it_is_the_first() -> None:
         "onnxruntime", {"provider": "TensorrtExecutionProvider"}, 1
     )
     assert not [each for each in names("onnxruntime", {}, 1) if each.startswith("provider")]
+
+
+def test_the_provider_of_openvino_has_threads_and_hints_of_its_own() -> None:
+    found = names("onnxruntime", {"provider": "OpenVINO"}, 4)
+    threads = [each for each in found if "threads=" in each and "parallel" not in each]
+    assert threads == ["provider.num_of_threads=2", "provider.num_of_threads=1"]
+    hint = 'provider.load_config={"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'
+    assert hint in found
+    assert "provider.num_streams=2" in found
+    assert "was not measured" in next(find_warnings({"provider.load_config": "{}"}))
 
 
 def test_denormals_need_a_process_alone_or_together() -> None:
