@@ -29,12 +29,16 @@ _REPORTING_CODES = frozenset({0, 1})
 _NO_CASE = "no case"
 
 
-def pytest_arguments(folder: Path, history: Path | None) -> list[str]:
-    """The arguments of Python for the run; the user's come last, so that they win."""
-    files = report_files(folder)
+def pytest_arguments(folder: Path, history: str, *, is_written: bool) -> list[str]:
+    """The arguments of Python for the run; the user's come last, so that they win.
+
+    A history that is not written is set as a file would set it, because a run that compares with
+    another revision refuses the option.
+    """
+    files: dict[str, Path | str] = {**report_files(folder)}
     if read_switch("page"):
         files["html"] = folder / "page" / "modelperf.html"
-    if history is not None:
+    if is_written:
         files["history"] = history
     ours = {f"--modelperf-{kind}": path for kind, path in files.items()}
     typed = read_words("arguments")
@@ -46,7 +50,8 @@ def pytest_arguments(folder: Path, history: Path | None) -> list[str]:
             )
     switches = ["--modelperf-strict"] if read_switch("strict") else []
     written = [f"{option}={path}" for option, path in ours.items()]
-    return ["-m", "pytest", "--modelperf", *written, *switches, *typed]
+    read = ["-o", f"modelperf_history={history}"] if history and not is_written else []
+    return ["-m", "pytest", "--modelperf", *written, *read, *switches, *typed]
 
 
 def report_files(folder: Path) -> dict[str, Path]:
@@ -93,16 +98,14 @@ def run_models() -> int:
     folder = Path(mkdtemp(prefix="modelperf-", dir=require("RUNNER_TEMP")))
     for name in ("report", "page"):
         (folder / name).mkdir()
-    history = None
-    if read_input("history-branch"):
-        if writes_history(event):
-            history = folder / "history"
-        else:
-            say("notice", "the history is written by runs of the default branch, not by this one")
+    history = read_input("history")
+    is_written = bool(history) and writes_history(event)
+    if history and not is_written:
+        say("notice", "the history is written by runs of the default branch, not by this one")
     number = event.get("pull_request", {}).get("number")
     if number is not None:
         (folder / "report" / "pull-request.json").write_text(json.dumps({"number": number}))
-    code = run_python(*pytest_arguments(folder, history))
+    code = run_python(*pytest_arguments(folder, history, is_written=is_written))
     outputs = read_outputs(folder)
     if code in _REPORTING_CODES and not outputs["report"]:
         raise StepError(
@@ -110,8 +113,8 @@ def run_models() -> int:
             "settings and in the input arguments for `-p no:modelperf` and for options such as "
             "`--collect-only`."
         )
-    has_history = history is not None and history.exists()
-    write_outputs({**outputs, "history": str(history) if has_history else ""})
+    has_history = is_written and Path(history).exists()
+    write_outputs({**outputs, "history": history if has_history else ""})
     if code == 0 and outputs["verdict"] == _NO_CASE and is_strict(folder):
         raise StepError(
             "the run is strict, and it judged no case. Its log says which tests were skipped or "

@@ -42,6 +42,7 @@ class StandIn:
         self.comments: list[dict[str, Any]] = []
         self.branches: dict[str, bytes] = {}
         self.tags: dict[str, str] = {}
+        self.releases: list[str] = []
         # Whether the token has made as many requests as it may.
         self.is_limited = False
         self.url = ""
@@ -59,7 +60,7 @@ class StandIn:
             }
         )
 
-    def answer(self, method: str, path: str, query: Mapping[str, list[str]], data: Any) -> Any:  # noqa: ANN401, C901, PLR0911  # a table
+    def answer(self, method: str, path: str, query: Mapping[str, list[str]], data: Any) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912  # a table
         """The content of an answer: JSON, bytes, or the address to go to; None if not there."""
         parts = path.removeprefix(f"/repos/{REPOSITORY}/").split("/")
         match [method, *parts]:
@@ -89,6 +90,8 @@ class StandIn:
                 comment = self.comments[int(number) - 1]
                 comment["body"] = data["body"]
                 return comment
+            case ["GET", "releases"]:
+                return _page([{"tag_name": each} for each in self.releases], query)
             case ["GET", "git", "ref", "tags", name]:
                 return {"ref": f"refs/tags/{name}"} if name in self.tags else None
             case ["PATCH", "git", "refs", "tags", name] if name in self.tags and data["force"]:

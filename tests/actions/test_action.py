@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from install_release import read_version
-from push_history import git_settings
+from sync_history import git_settings
 
 from pytest_modelperf.text.version import __version__
 from tests.actions.runner import Ran, Runner, read_action
@@ -217,17 +217,45 @@ def test_another_package_and_python_can_be_named(runner: Runner) -> None:
 # -- history
 
 
-def test_the_history_of_the_main_branch_is_written_and_pushed(runner: Runner) -> None:
+def make_remote(runner: Runner) -> Path:
+    """A remote of the project, which becomes a repository."""
+    remote = runner.folder / "remote.git"
+    git(runner.folder, "init", "-q", "--bare", str(remote))
+    git(runner.project, "init", "-q")
+    git(runner.project, "remote", "add", "origin", str(remote))
+    git(runner.project, "commit", "-q", "--allow-empty", "-m", "first")
+    return remote
+
+
+def lines_of(remote: Path) -> list[str]:
+    """The lines of the only file of the branch."""
+    (path,) = git(remote, "ls-tree", "-r", "--name-only", "perf").splitlines()
+    return git(remote, "show", f"perf:{path}").splitlines()
+
+
+def pulled_into(ran: Ran) -> Path:
+    (call,) = (call for call in ran.calls if " history pull --branch=perf " in call)
+    return Path(call.partition("--dir=")[2])
+
+
+@needs_git
+def test_the_main_branch_pulls_the_history_and_pushes_its_lines(runner: Runner) -> None:
     runner.variables |= MAIN
+    remote = make_remote(runner)
     record(runner)
-    ran = runner.run("action.yml", arguments=STATIC, page="false", history_branch="perf")
-    (folder,) = runner.folder.glob("modelperf-*/history")
+    for run in (1, 2):
+        ran = runner.run("action.yml", arguments=STATIC, page="false", history_branch="perf")
+        assert not ran.has_failed, ran.log
+        assert len(lines_of(remote)) == run
+    folder = pulled_into(ran)
     assert f" --modelperf-history={folder} " in pytest_call(ran)
-    assert len(list(folder.glob("model/*.jsonl"))) == 1
     assert ran.calls[-1] == f"-m pytest_modelperf history push --branch=perf --dir={folder}"
+    (file,) = folder.glob("model/*.jsonl")
+    assert len(file.read_text().splitlines()) == 2
     assert runner.token not in "".join(ran.calls)
 
 
+@needs_git
 @pytest.mark.parametrize(
     "variables",
     [
@@ -237,15 +265,45 @@ def test_the_history_of_the_main_branch_is_written_and_pushed(runner: Runner) ->
         {"GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_REF": "refs/heads/main"},
     ],
 )
-def test_no_other_run_writes_history(runner: Runner, variables: dict[str, str]) -> None:
+def test_any_other_run_reads_the_history_and_adds_nothing(
+    runner: Runner, variables: dict[str, str]
+) -> None:
+    remote = make_remote(runner)
+    record(runner)
+    runner.variables |= MAIN
+    runner.run("action.yml", arguments=STATIC, page="false", history_branch="perf")
     runner.variables |= variables
     ran = runner.run("action.yml", arguments=STATIC, page="false", history_branch="perf")
     assert not ran.has_failed, ran.log
-    assert "--modelperf-history" not in pytest_call(ran)
+    folder = pulled_into(ran)
+    assert f" -o modelperf_history={folder} " in pytest_call(ran)
+    (file,) = folder.glob("model/*.jsonl")
+    assert len(file.read_text().splitlines()) == 2
     assert not any("history push" in call for call in ran.calls)
+    assert len(lines_of(remote)) == 1
     assert (
         "::notice title=modelperf::the history is written by runs of the default branch" in ran.log
     )
+
+
+@needs_git
+def test_a_run_against_another_revision_may_have_a_branch_of_the_history(runner: Runner) -> None:
+    make_remote(runner)
+    git(runner.project, "add", ".")
+    git(runner.project, "commit", "-q", "-m", "a model")
+    arguments = f"{STATIC} --modelperf-against=HEAD"
+    ran = runner.run("action.yml", arguments=arguments, page="false", history_branch="perf")
+    assert not ran.has_failed, ran.log
+
+
+@needs_git
+def test_a_history_that_cannot_be_pulled_ends_the_job_before_the_run(runner: Runner) -> None:
+    make_remote(runner)
+    git(runner.project, "remote", "set-url", "origin", str(runner.folder / "gone.git"))
+    ran = runner.run("action.yml", arguments=STATIC, page="false", history_branch="perf")
+    assert ran.has_failed
+    assert "origin cannot be read" in ran.log
+    assert not any(call.startswith("-m pytest ") for call in ran.calls)
 
 
 @needs_git

@@ -94,8 +94,31 @@ def test_the_tag_of_the_actions_moves(before: str | None) -> None:
     if before is not None:
         state.tags["v1"] = before
     with serve(state):
-        move_tag(GitHub(state.url, REPOSITORY, TOKEN), "v1", COMMIT)
+        move_tag(GitHub(state.url, REPOSITORY, TOKEN), "v1", COMMIT, "v1.2.3")
     assert state.tags == {"v1": COMMIT}
+
+
+@pytest.mark.parametrize(
+    ("releases", "after"),
+    [
+        (["v1.2.3", "v1.2.2", "v1.1.9"], COMMIT),
+        (["v1.10.0", "v1.2.3"], "f" * 40),
+        (["v1.2.10"], "f" * 40),
+        (["v2.0.0", "v1.2.3", "nightly"], COMMIT),
+    ],
+)
+def test_the_tag_of_the_actions_never_moves_back(releases: list[str], after: str) -> None:
+    state = StandIn()
+    state.tags["v1"] = "f" * 40
+    state.releases = releases
+    with serve(state):
+        move_tag(GitHub(state.url, REPOSITORY, TOKEN), "v1", COMMIT, "v1.2.3")
+    assert state.tags["v1"] == after
+
+
+def test_no_release_waits_for_another_and_is_dropped() -> None:
+    """Of those that wait for one group, a workflow keeps only the last."""
+    assert "github.ref" in workflow("release")["concurrency"]["group"]
 
 
 def workflow(name: str) -> dict[str, Any]:

@@ -1,11 +1,17 @@
-"""Pushes the lines of a run to the branch of the history, with the token of the job."""
+"""Pulls the history from its branch before a run, and pushes the lines of the run to it after.
+
+`pull` and `push` are its words; git signs in with the token of the job.
+"""
 
 from __future__ import annotations
 
 import base64
 import os
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
 
-from workflow import read_input, require, run_python, run_step
+from workflow import read_input, require, run_python, run_step, write_outputs
 
 
 def git_settings(server: str, token: str) -> dict[str, str]:
@@ -26,12 +32,23 @@ def git_settings(server: str, token: str) -> dict[str, str]:
     }
 
 
+def pull_history() -> int:
+    """The folder is an output; it is not there if the branch is not."""
+    folder = Path(mkdtemp(prefix="modelperf-", dir=require("RUNNER_TEMP"))) / "history"
+    write_outputs({"folder": str(folder)})
+    return _run_history("pull", str(folder))
+
+
 def push_history() -> int:
-    branch, folder = read_input("history-branch"), require("INPUT_HISTORY")
+    return _run_history("push", require("INPUT_HISTORY"))
+
+
+def _run_history(word: str, folder: str) -> int:
     settings = git_settings(require("GITHUB_SERVER_URL"), require("INPUT_TOKEN"))
-    command = ("-m", "pytest_modelperf", "history", "push", f"--branch={branch}", f"--dir={folder}")
+    branch = f"--branch={read_input('history-branch')}"
+    command = ("-m", "pytest_modelperf", "history", word, branch, f"--dir={folder}")
     return run_python(*command, **settings)
 
 
 if __name__ == "__main__":
-    run_step(push_history)
+    run_step({"pull": pull_history, "push": push_history}[sys.argv[1]])
