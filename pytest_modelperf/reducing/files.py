@@ -5,7 +5,7 @@ The folder has both models, a program that draws their weights and inputs, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -18,6 +18,7 @@ from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.run_plan import RunModel, RunPlan, draw_inputs, draw_weights
 from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
+from pytest_modelperf.profiler.engines.session_attributes import session_attributes
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.pairs.cuts import Cut, CutPair
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
@@ -27,8 +28,6 @@ from pytest_modelperf.profiler.worker.working_folder import working_folder
 _PROVIDERS = ("CPUExecutionProvider",)
 # The value of ORT_DISABLE_ALL: the kernels run as they are.
 _AS_THEY_ARE = 0
-# How the names of entries of a session's configuration begin.
-_ENTRIES = ("ep.", "mlas.", "optimization.", "session.")
 # Weights have the streams from 1 on; those of inputs begin here.
 _INPUT_STREAMS = 1 << 20
 
@@ -80,19 +79,15 @@ def pair_files(cut: CutPair, cores: int, *, is_anonymous: bool) -> Iterator[Pair
             _write_model(folder, name, own, streams, is_anonymous=is_anonymous)
             for name, own in ((BEFORE, cut.before), (AFTER, cut.after))
         ]
+        session = session_attributes(cut.after.options)
         plan = RunPlan(
             cores=cores,
             providers=_PROVIDERS,
-            options={"graph_optimization_level": _AS_THEY_ARE},
-            config=_config(cut.after.options),
+            options={**session.options, "graph_optimization_level": _AS_THEY_ARE},
+            config=session.config,
             models=tuple(model for model, _ in made),
         )
         yield PairFiles(folder, plan, tuple(dict.fromkeys(d for _, own in made for d in own)))
-
-
-def _config(options: Mapping[str, str]) -> dict[str, str]:
-    """The entries of a session's configuration among the options of the engine."""
-    return {name: value for name, value in options.items() if name.startswith(_ENTRIES)}
 
 
 # The name, the type and the shape of an input.

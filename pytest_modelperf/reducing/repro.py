@@ -15,8 +15,9 @@ def load(model):
     draw_weights(FOLDER, model)
     options = ort.SessionOptions()
     options.intra_op_num_threads = PLAN["cores"]
-    # The models hold kernels that were optimized already.
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # Without optimizations: the models hold kernels that were optimized already.
+    for name, value in PLAN["options"].items():
+        setattr(options, name, type(getattr(options, name))(value))
     for name, value in PLAN["config"].items():
         options.add_session_config_entry(name, value)
     session = ort.InferenceSession(str(FOLDER / model["file"]), options, PLAN["providers"])

@@ -30,6 +30,7 @@ from pytest_modelperf.graph.stored_tensors import walk_nodes
 from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.records import Checkup
+from pytest_modelperf.profiler.engines.session_attributes import session_attributes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import read_given
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -42,7 +43,7 @@ from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.sharing.records import CONFIDENCE, Likening, Share, SharedInput
-from pytest_modelperf.sharing.sessions import require_shareable, session_of
+from pytest_modelperf.sharing.sessions import require_shareable
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 
 # Enough to see how noisy a machine is.
@@ -145,7 +146,7 @@ def _check_machine(setup: Setup, cores: int, watch: Watch) -> Checkup:
 
 
 def _plan(made: _Made, checkup: Checkup, cores: int) -> RunPlan:
-    session = session_of(checkup.engine.options)
+    session = session_attributes(checkup.engine.options)
     run = RunModel(
         file=MODEL_FILE,
         weights_file=made.shared.weights_file,

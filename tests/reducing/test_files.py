@@ -164,8 +164,15 @@ def test_both_models_get_the_same_numbers_for_an_input_of_both(plans: OpenPlans)
 
 def test_the_options_of_a_session_are_kept(plans: OpenPlans) -> None:
     cut = plans.cut(plans.units[index] for index in changed(plans))
-    options = {"session.intra_op.allow_spinning": "0", "provider": "cpu"}
+    options = {
+        "session.intra_op.allow_spinning": "0",
+        "provider": "cpu",
+        "execution_mode": "parallel",
+        "graph_optimization_level": "all",
+    }
     cut = replace(cut, after=replace(cut.after, options=options))
     with pair_files(cut, 2, is_anonymous=False) as files:
         assert files.plan.config == {"session.intra_op.allow_spinning": "0"}
+        assert files.plan.options["execution_mode"] == 1
+        assert files.plan.options["graph_optimization_level"] == 0
         assert files.plan.cores == 2
