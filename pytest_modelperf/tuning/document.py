@@ -10,9 +10,11 @@ from pytest_modelperf.comparing.document import (
     Interval,
     OutputJson,
     outputs_to_json,
+    phase_keys,
     ratio_interval,
 )
 from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.shown.facts_document import (
     EngineJson,
@@ -76,6 +78,9 @@ class TunedCaseJson(Struct, frozen=True, kw_only=True):
     batch_size: int
     cores: int
     dims: Mapping[str, int]
+    phase: Phase | None
+    prompt: int | None
+    generate: int | None
     given: Mapping[str, str]
     baseline: SideCosts
     tried: tuple[TriedJson, ...]
@@ -125,6 +130,7 @@ def _case(tuning: Tuning, case: TunedCase) -> TunedCaseJson:
         batch_size=case.case.batch_size,
         cores=case.case.cores,
         dims=dict(case.case.dims),
+        **phase_keys(case.case),
         tried=tuple(map(_tried, case.tried)),
         winner=_winner(tuning, case),
         confirmations=tuple(map(_confirmation, case.confirmations)),

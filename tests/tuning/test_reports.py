@@ -14,7 +14,9 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.tuning.document import dump_tuning
 from pytest_modelperf.tuning.page import render_tuning_page
@@ -138,6 +140,14 @@ def test_the_document_has_all_that_was_tried_and_what_to_paste() -> None:
     assert "ORT_ENABLE_ALL" in case["winner"]["python"]
     (other,) = json.loads(dump_tuning(make_tuning(nothing_helps())))["cases"]
     assert other["winner"] is None
+
+
+def test_the_document_tells_the_phase_of_a_generation() -> None:
+    step = Case(1, 2, phase=GenerationPhase(Phase.STEP, prompt=16, generate=8))
+    (case,) = json.loads(dump_tuning(make_tuning(make_tuned_case(case=step))))["cases"]
+    assert (case["phase"], case["prompt"], case["generate"]) == ("step", 16, 8)
+    (plain,) = json.loads(dump_tuning(make_tuning()))["cases"]
+    assert (plain["phase"], plain["prompt"], plain["generate"]) == (None, None, None)
 
 
 def test_the_page_says_without_scripts_what_the_terminal_says() -> None:
