@@ -15,8 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from onnx import TensorProto
 
-from pytest_modelperf.graph.model_file import dtype_name
-from pytest_modelperf.graph.structure import byte_size
+from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
 from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
 
 # Operators of plain arithmetic: the value of a single factor or term does not change their time.
@@ -45,7 +44,7 @@ def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: 
     if not is_float(tensor):
         if is_quantized:
             return f"{shown} {_number_class(tensor, contents)}" if is_single else shown
-        is_known = stored_size(tensor) <= KEEP_INTEGER_BYTES
+        is_known = packed_bytes(tensor) <= KEEP_INTEGER_BYTES
         return f"{shown} {contents.digest(tensor).hex()}" if is_known else shown
     if is_single:
         is_plain = bool(operators) and operators <= _ARITHMETIC
@@ -58,12 +57,6 @@ def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: 
 def is_float(tensor: TensorProto) -> bool:
     name = dtype_name(tensor.data_type) or ""
     return name.startswith(("float", "bfloat", "complex"))
-
-
-def stored_size(tensor: TensorProto) -> int:
-    """The bytes of a tensor's packed elements; 0 for text and for an unknown type."""
-    name = dtype_name(tensor.data_type)
-    return 0 if name is None else byte_size(name, prod(tensor.dims))
 
 
 def _is_quantized(operator: str) -> bool:

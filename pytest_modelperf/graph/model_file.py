@@ -72,6 +72,11 @@ def dtype_name(data_type: int) -> str | None:
     return _DTYPES.get(data_type)
 
 
+def packed_bytes(tensor: TensorProto) -> int:
+    """The bytes of a tensor's packed elements; 0 for text and for an unknown type."""
+    return byte_size(dtype_name(tensor.data_type) or "", prod(tensor.dims))
+
+
 def _dtype_names() -> dict[int, str]:
     renamed = {"FLOAT": "float32", "DOUBLE": "float64"}
     return {

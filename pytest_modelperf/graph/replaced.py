@@ -14,8 +14,7 @@ from msgspec import Struct
 from onnx import ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, OutputError
-from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
-from pytest_modelperf.graph.weight_pieces import stored_bytes
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
     Chunk,
@@ -53,7 +52,7 @@ class Replacement(Struct, frozen=True, eq=False):
 
     @property
     def nbytes(self) -> int:
-        return stored_bytes(self.tensor)
+        return packed_bytes(self.tensor)
 
 
 def write_replaced(

@@ -33,7 +33,13 @@ from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.convert import check_text
 from pytest_modelperf.graph.equal_weights import NotedWeight, find_equal
-from pytest_modelperf.graph.model_file import MAX_RANK, ModelFile, dtype_name, open_model
+from pytest_modelperf.graph.model_file import (
+    MAX_RANK,
+    ModelFile,
+    dtype_name,
+    open_model,
+    packed_bytes,
+)
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes, walk_stored
 from pytest_modelperf.graph.weight_notes import (
@@ -44,7 +50,7 @@ from pytest_modelperf.graph.weight_notes import (
     format_note,
     parse_note,
 )
-from pytest_modelperf.graph.weight_pieces import read_codes, stored_bytes, stored_number
+from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
@@ -120,7 +126,7 @@ class LeftOutWeight(Struct, frozen=True, eq=False):
 
     @property
     def nbytes(self) -> int:
-        return stored_bytes(self.tensor)
+        return packed_bytes(self.tensor)
 
 
 def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
@@ -240,7 +246,7 @@ def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
 
 def is_always_kept(tensor: TensorProto) -> bool:
     """Whether a tensor is so small that a twin has its data, whatever operators use it."""
-    return stored_bytes(tensor) <= _limit(tensor, is_weight=True)
+    return packed_bytes(tensor) <= _limit(tensor, is_weight=True)
 
 
 def is_left_out(tensor: TensorProto) -> bool:
@@ -298,13 +304,13 @@ def _take_note(
     number = stored_number(tensor)
     if stored.kind is StorageKind.ATTRIBUTE or number is None:
         return None
-    if stored_bytes(tensor) <= limit(stored, uses):
+    if packed_bytes(tensor) <= limit(stored, uses):
         return None
     if stored.kind is StorageKind.SPARSE_INDICES:
         return NotedWeight(stored, number, _describe_indices(file, stored, number))
     note = describe(number, tuple(tensor.dims), lambda: read_codes(file, tensor, number))
     # Engines look into masks: a small one that has no exact note stays as it is.
-    is_small = stored_bytes(tensor) <= KEEP_INTEGER_BYTES
+    is_small = packed_bytes(tensor) <= KEEP_INTEGER_BYTES
     if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
         return None
     return NotedWeight(stored, number, note)
@@ -469,7 +475,7 @@ def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
         raise ValueError(f"it has a negative dimension: {dims}")
     if len(dims) > MAX_RANK:
         raise ValueError(f"it has {len(dims)} dimensions")
-    size = prod(dims) if number is None else stored_bytes(tensor)
+    size = prod(dims) if number is None else packed_bytes(tensor)
     if size > MAX_MODEL_BYTES:
         raise ValueError(f"it claims the shape {dims}, that is {format_bytes(size)}")
 

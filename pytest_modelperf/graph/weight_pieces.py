@@ -15,9 +15,9 @@ from pytest_modelperf.graph.model_file import (
     dtype_name,
     external_location,
     is_external,
+    packed_bytes,
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
-from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 
@@ -34,11 +34,6 @@ _PACKED_TAGS: Mapping[int, int] = {TensorProto.FLOAT: 0x22, TensorProto.DOUBLE: 
 def stored_number(tensor: TensorProto) -> NumberType | None:
     """The type of a tensor's numbers; None for text."""
     return number_type(dtype_name(tensor.data_type) or "")
-
-
-def stored_bytes(tensor: TensorProto) -> int:
-    """The bytes of a tensor's packed elements; 0 for text."""
-    return byte_size(dtype_name(tensor.data_type) or "", prod(tensor.dims))
 
 
 def code_count(tensor: TensorProto, number: NumberType) -> int:
@@ -85,7 +80,7 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
     size = next((i for i, byte in enumerate(head[1:], 2) if byte < 0x80), len(head))
     length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(head[1:size]))
     is_packed = head[0] == tag and start + size + length == stop == start + size + (
-        stored_bytes(tensor)
+        packed_bytes(tensor)
     )
     return (start + size, stop) if is_packed else None
 

@@ -27,12 +27,11 @@ from onnx import ModelProto, NodeProto, TensorProto
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import FEW_NUMBERS, note_for_program, without_values
-from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
 from pytest_modelperf.graph.run_plan import WEIGHTS_FILE, DrawnNumbers, write_bytes
 from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes
 from pytest_modelperf.graph.twin import LeftOutWeight, Twin, Uses, left_out, make_twin
 from pytest_modelperf.graph.weight_notes import Indices, Statistics
-from pytest_modelperf.graph.weight_pieces import stored_bytes
 from pytest_modelperf.graph.weights_in_nodes import (
     draw_attributes,
     replace_texts,
@@ -133,7 +132,7 @@ def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_deciding: bool) -> int:
     tensor = stored.tensor
     elements = math.prod(tensor.dims)
     if elements <= 1 or (is_deciding and elements <= FEW_NUMBERS):
-        return stored_bytes(tensor)
+        return packed_bytes(tensor)
     is_bias = bool(uses) and uses <= _BIASES
     is_kept = tensor.data_type in _INTEGERS and not is_bias
     return KEEP_INTEGER_BYTES if is_kept else 0

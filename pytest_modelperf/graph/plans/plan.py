@@ -23,9 +23,8 @@ from pytest_modelperf.graph.identities import (
     digest_texts,
     identify_weight,
     is_float,
-    stored_size,
 )
-from pytest_modelperf.graph.model_file import dtype_name
+from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
 from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.wire import KEEP_BYTES
 
@@ -203,7 +202,7 @@ class EnginePlan:
         groups: dict[tuple[int, bytes], list[str]] = defaultdict(list)
         for name, tensor in self.weights.items():
             facts = self._facts_of(tensor)
-            if facts is not None and len(tensor.dims) > 1 and stored_size(tensor) > KEEP_BYTES:
+            if facts is not None and len(tensor.dims) > 1 and packed_bytes(tensor) > KEEP_BYTES:
                 groups[tensor.data_type, facts.content].append(name)
         return tuple(
             repr((len(names), sorted(f"{self.forward[k]}/{place}" for k, place in readers)))
@@ -288,7 +287,7 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
         StoredSpan(
             _external(tensor)["location"],
             offset,
-            stored_size(tensor),
+            packed_bytes(tensor),
             dtype_name(tensor.data_type) or "",
         )
         for tensor in _initializers(_parse(data).graph)
