@@ -84,6 +84,8 @@ _ATTACHED = "modelperf_outcomes"
 # The attribute that holds the word behind a test, after the outcome that it belongs to.
 _WORD = "modelperf_word"
 # The words of pytest itself.
+# How many of the outcomes of a test its reports have told.
+_TOLD = pytest.StashKey[int]()
 _PLAIN_WORDS = ("PASSED", "FAILED", "ERROR")
 _INTERRUPTED = "interrupted while the run ended: all that it writes is written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
@@ -359,6 +361,7 @@ class RunHooks:
             pytest.fail(self.refusal, pytrace=False)
         # A test may run several times.
         item.stash[OUTCOMES] = []
+        item.stash[_TOLD] = 0
         self.run.begin(item)
 
     @pytest.hookimpl(wrapper=True)
@@ -392,15 +395,19 @@ class RunHooks:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         self.live.clear()
         outcomes = item.stash.get(OUTCOMES, [])
-        is_last = call.when == "call" or call.excinfo is not None
-        if outcomes and is_last and call.when != "teardown":
+        told = item.stash.get(_TOLD, 0)
+        # Fixtures may check models before and after the test itself.
+        is_told = len(outcomes) > told and (call.when != "setup" or call.excinfo is not None)
+        if is_told:
             add_properties(item, outcomes)
         report = yield
-        if outcomes and is_last and call.when != "teardown":
+        if is_told:
             setattr(report, _ATTACHED, pack(outcomes))
-            worst = min(outcomes, key=_severity)
+            item.stash[_TOLD] = len(outcomes)
+            new = outcomes[told:]
+            worst = min(new, key=_severity)
             # The rest of the test may fail it, or expect the failure.
-            if report.failed is any(map(self.run.is_failure, outcomes)):
+            if report.failed is any(map(self.run.is_failure, new)):
                 setattr(report, _WORD, f"{report.outcome} {worst.word}")
                 _shorten(report, worst)
         return report
@@ -426,13 +433,13 @@ class RunHooks:
         """The verdict as the word behind a test, unless another plugin has a word for it."""
         status = yield
         outcome, _, word = getattr(report, _WORD, "").partition(" ")
-        is_plain = status is not None and status[2] in _PLAIN_WORDS and outcome == report.outcome
-        if not (is_plain and self.has_words) or word == Verdict.PASSED.value:
+        if status is None or status[2] not in _PLAIN_WORDS or outcome != report.outcome:
             return status
-        if report.failed:
-            return "failed", "F", (word.upper(), {"red": True})
-        color = "yellow" if word in _DOUBTFUL else "green"
-        return "passed", ".", (word.upper(), {color: True})
+        if not self.has_words or word == Verdict.PASSED.value:
+            return status
+        color = "red" if report.failed else "yellow" if word in _DOUBTFUL else "green"
+        # An error of a fixture stays one.
+        return status[0], status[1], (word.upper(), {color: True})
 
     # -- the end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -362,3 +363,36 @@ def test_a_conftest_that_registers_wrongly_is_told_so(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines([message])
     assert_says_no_internals(result)
+
+
+CHECKS_AFTERWARDS = """
+    import pytest
+
+    @pytest.fixture
+    def afterwards(modelperf):
+        yield
+        modelperf.check("linear.onnx", dims={"seq": 1}, batch_size=2)
+
+    @pytest.mark.perf_budget(macs=20)
+    def test_it(afterwards, modelperf):
+        modelperf.check("linear.onnx", dims={"seq": 1})
+"""
+
+
+def test_a_check_of_a_fixture_after_its_test_is_recorded_and_told(run: pytest.Pytester) -> None:
+    run.makepyfile(CHECKS_AFTERWARDS.replace("macs=20", "macs=30"))
+    result = run.runpytest(*STATIC, "--modelperf-update-baseline", "--modelperf-json=run.json")
+    result.assert_outcomes(passed=1)
+    ids = [case["id"] for case in json.loads((run.path / "run.json").read_text())["cases"]]
+    assert ids == ["b1-c1", "b2-c1"]
+    result = run.runpytest(*STATIC)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["2 passed."])
+
+
+def test_a_check_that_fails_after_its_test_is_an_error_of_that_test(run: pytest.Pytester) -> None:
+    run.makepyfile(CHECKS_AFTERWARDS)
+    result = run.runpytest(*STATIC, "-v", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*::test_it OVER BUDGET*", "*ERROR at teardown of test_it*"])
+    assert 'value="over budget"' in (run.path / "junit.xml").read_text()
