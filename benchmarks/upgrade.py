@@ -1,10 +1,11 @@
 """What an upgrade of ONNX Runtime does to one model, and how long it takes to find the release.
 
-    python benchmarks/upgrade.py [--max-seconds 20] [--versions 1.20.1,1.31.1]
+    python benchmarks/upgrade.py [--max-seconds 20] [--versions 1.20.1,1.32.0]
 
 The model is a chain of depthwise and pointwise convolutions, which this program makes. Each version
 runs in an environment of its own as a duet with the first one. Then a bisect looks for the release
-since which the model is slower, among twelve releases. Environments are made where they are not
+since which the model is slower, among twelve releases, and `modelperf reduce` for the kernels that
+make it slower, whose `repro.py` runs on both releases. Environments are made where they are not
 kept yet, which needs a package index.
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 import onnx
 import results
 from onnx import TensorProto, helper, numpy_helper
+from reduce import MOST_SECONDS, Reduced, run_reduce
 from results import Expectation, Result, Start, conclude, markdown
 
 from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
@@ -45,16 +47,17 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 
 PACKAGE = "onnxruntime"
-VERSIONS = ("1.20.1", "1.23.2", "1.26.0", "1.29.0", "1.31.1")
+VERSIONS = ("1.20.1", "1.23.2", "1.26.0", "1.30.0", "1.32.0")
 BISECTED = (
-    "1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.1", "1.25.0", "1.26.0", "1.27.0", "1.28.0",
-    "1.29.0", "1.30.0", "1.31.1",
+    "1.21.0", "1.22.0", "1.23.0", "1.24.1", "1.25.0", "1.26.0", "1.27.0", "1.28.0", "1.29.0",
+    "1.30.0", "1.31.0", "1.32.0",
 )  # fmt: skip
 # Smaller than usual: what changed here is a few percent.
 TOLERANCE = 0.01
 BISECT_SECONDS = 180
 KEPT_SECONDS = 0.1
-_CHANNELS, _SIDE, _BLOCKS = 64, 28, 10
+MOST_KERNELS = 3
+_CHANNELS, _SIDE, _BLOCKS = 256, 14, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Halving:
 
 
 def write_chain(path: Path) -> None:
-    """Pairs of a depthwise 3x3 and a pointwise convolution at 1x64x28x28."""
+    """Pairs of a depthwise 3x3 and a pointwise convolution at 1x256x14x14."""
     rng = np.random.default_rng(0)
     nodes, weights, previous = [], [], "x"
     for block in range(_BLOCKS):
@@ -203,6 +206,14 @@ def _halving(found: Bisect, environment_seconds: float) -> Halving:
     )
 
 
+def measure_reduction(model: Path, found: Halving) -> Reduced | None:
+    """The kernels that the bisected release made slower; None where it found none."""
+    if found.last_good is None or found.first_bad is None:
+        return None
+    releases = f"{PACKAGE}=={found.last_good}", f"{PACKAGE}=={found.first_bad}"
+    return run_reduce("chain", "an upgrade", model, model, frozenset({"Conv"}), releases)
+
+
 def _version(name: str) -> Version:
     return Version(name, f"{PACKAGE} {name}")
 
@@ -247,7 +258,27 @@ def tables(result: Result) -> dict[str, str]:
         ],
         "llrrr",
     )
-    return {"upgrade": upgrades, "upgrade bisect": halving, "upgrade short": _sentence(result)}
+    return {
+        "upgrade": upgrades,
+        "upgrade bisect": halving,
+        "upgrade reduction": _reduction_table(result),
+        "upgrade short": _sentence(result),
+    }
+
+
+def _reduction_table(result: Result) -> str:
+    lines = [
+        (
+            row["verdict"],
+            "" if row["kernels"] is None else str(row["kernels"]),
+            "" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            "" if row["repro"] is None else f"{row['repro']:.2f}",
+            f"{row['seconds']:.0f} s",
+        )
+        for row in result.rows["reduction"]
+    ]
+    titles = ("the whole", "kernels of both models", "ratio", "repro.py", "time")
+    return markdown(titles, lines, "lrrrr")
 
 
 def _sentence(result: Result) -> str:
@@ -260,13 +291,21 @@ def _sentence(result: Result) -> str:
     )
     if found.first_bad is None:
         return text
-    return f"{text} `modelperf bisect` finds {found.first_bad} in {found.seconds:.0f} s."
+    text = f"{text} `modelperf bisect` finds {found.first_bad} in {found.seconds:.0f} s."
+    reduced = next(iter(result.rows["reduction"]), None)
+    if reduced is None or reduced["ratio"] is None:
+        return text
+    return (
+        f"{text} `modelperf reduce` shows it with {reduced['kernels'] // 2} of the "
+        f"{2 * _BLOCKS} convolutions, which takes {reduced['ratio']:.2f} times as long."
+    )
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
     (row,) = result.rows["bisect"]
     found = Halving(**row)
     slowest = max(each["found_seconds"] for each in result.rows["upgrades"])
+    reduced = next(iter(result.rows["reduction"]), None)
     return (
         Expectation(
             f"a bisect of {found.versions} releases",
@@ -280,7 +319,27 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
             f"{slowest:.2f} s",
             slowest <= KEPT_SECONDS,
         ),
+        Expectation(
+            "kernels of a model that still show the slowdown",
+            f"at most {MOST_KERNELS}, in at most {MOST_SECONDS:g} s",
+            "no release was found"
+            if reduced is None
+            else f"{(reduced['kernels'] or 0) // 2} in {reduced['seconds']:.0f} s",
+            None if reduced is None else _is_small(reduced),
+        ),
+        Expectation(
+            "the program of the reduced model",
+            "calls the later release slower",
+            "" if reduced is None or reduced["repro"] is None else f"{reduced['repro']:.2f}",
+            None if reduced is None else (reduced["repro"] or 0.0) > 1.0,
+        ),
     )
+
+
+def _is_small(reduced: results.Row) -> bool:
+    kernels = reduced["kernels"]
+    is_soon: bool = reduced["seconds"] <= MOST_SECONDS
+    return kernels is not None and kernels <= 2 * MOST_KERNELS and is_soon
 
 
 def main() -> int:
@@ -300,8 +359,14 @@ def main() -> int:
         path = Path(folder, "chain.onnx")
         write_chain(path)
         upgrades = [asdict(each) for each in measure_upgrades(str(path), versions, setup)]
-        halving = asdict(measure_bisect(str(path), bisected, setup))
-    rows = {"model": [{"first": versions[0]}], "upgrades": upgrades, "bisect": [halving]}
+        halving = measure_bisect(str(path), bisected, setup)
+        reduced = measure_reduction(path, halving)
+    rows = {
+        "model": [{"first": versions[0]}],
+        "upgrades": upgrades,
+        "bisect": [asdict(halving)],
+        "reduction": [] if reduced is None else [asdict(reduced)],
+    }
     return conclude(start.finish(rows), tables, expectations, arguments.json)
 
 

@@ -20,19 +20,18 @@ from pytest_modelperf.baselines.records import (
 from pytest_modelperf.baselines.storing import generation_of, store_case, store_latency
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
-from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
-from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_facts
+from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.run import TwinRun, run_twin
 from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
-from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
+from pytest_modelperf.profiler.request import model_facts, on_this_machine
 from pytest_modelperf.profiler.sampling.policy import coarsened
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -46,36 +45,6 @@ _LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
 # The packages that a baseline depends on; it stores their versions.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
-
-
-def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
-    name: str,
-    source: ModelSource,
-    request: ProfileRequest,
-    setup: Setup,
-    date: dt.date,
-    extensions: Extensions | None = None,
-    watch: Watch = lambda _: None,
-) -> BaselineRecording:
-    """Records every case of a model; MeasureError if one cannot be measured."""
-    extensions = extensions or Extensions()
-    file = open_model(source)
-    models = [
-        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
-    ]
-    total = len(request.cores) * len(models)
-    # Read before the twin is made, which must belong to the same bytes.
-    read_facts(models[0], total, watch)
-    parts: list[BaselineRecording] = []
-    with rebuilt_twin(file) as twin:
-        for model in models:
-            known = prepare(model)
-            for cores in request.cores:
-                place = CasePlace(model.case(cores), len(parts) + 1, total, watch)
-                recorded = record_case(name, known, twin, setup, date, place)
-                parts.append(recorded.recording)
-                known = recorded.model
-    return merge_recordings(parts)
 
 
 class RecordedCase(Struct, frozen=True):

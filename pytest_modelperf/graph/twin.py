@@ -168,10 +168,6 @@ def twin_bytes(twin: Twin) -> bytes:
     return data
 
 
-def write_twin(twin: Twin, path: Path) -> None:
-    write_twin_bytes(twin_bytes(twin), path)
-
-
 def write_twin_bytes(data: bytes, path: Path) -> None:
     try:
         path.write_bytes(data)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.baselines.recording import record_baseline
 from pytest_modelperf.cluster.comparing import ClusterSide
 from pytest_modelperf.cluster.records import JobContext, ModelContent
 from pytest_modelperf.comparing.gates import Gate
@@ -24,6 +23,7 @@ from tests.support.checkout import ROOT
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.command import run
 from tests.support.installers import FakeInstaller
+from tests.support.recordings import record_baseline
 from tests.support.repository import git
 from tests.support.timed_models import store, write_timed
 

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
+from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.baselines.records import BaselineRecording, StoredCase
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
@@ -37,6 +37,7 @@ from tests.support.command import Result, run
 from tests.support.doubted_twin import doubted
 from tests.support.facts import make_provenance
 from tests.support.installed import install
+from tests.support.recordings import record_baseline
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse, save_beside
 

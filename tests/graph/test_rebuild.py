@@ -25,7 +25,15 @@ from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import REBUILT_KEY, rebuild
 from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.graph.twin import TWIN_KEY, Twin, left_out, make_twin, read_twin, write_twin
+from pytest_modelperf.graph.twin import (
+    TWIN_KEY,
+    Twin,
+    left_out,
+    make_twin,
+    read_twin,
+    twin_bytes,
+    write_twin_bytes,
+)
 from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
@@ -43,7 +51,7 @@ def _save(folder: Path, model: onnx.ModelProto) -> Path:
 
 
 def _rebuilt(folder: Path, source: Path, seed: int = 0, **options: int) -> Path:
-    write_twin(make_twin(open_model(source)), folder / "twin.onnx")
+    write_twin_bytes(twin_bytes(make_twin(open_model(source))), folder / "twin.onnx")
     return rebuild(read_twin(folder / "twin.onnx"), folder / "rebuilt.onnx", seed, **options)
 
 
@@ -360,14 +368,14 @@ import sys
 from pathlib import Path
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
-from pytest_modelperf.graph.twin import make_twin, read_twin, write_twin
+from pytest_modelperf.graph.twin import make_twin, read_twin, twin_bytes, write_twin_bytes
 
 def peak_kb():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 start = peak_kb()
-write_twin(make_twin(open_model(sys.argv[1])), Path(sys.argv[2]))
+write_twin_bytes(twin_bytes(make_twin(open_model(sys.argv[1]))), Path(sys.argv[2]))
 made = peak_kb()
 rebuild(read_twin(Path(sys.argv[2])), Path(sys.argv[3]))
 print(made - start, peak_kb() - made)

@@ -15,7 +15,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure_digest import digest_structure
-from pytest_modelperf.graph.twin import make_twin, read_twin, write_twin
+from pytest_modelperf.graph.twin import make_twin, read_twin, twin_bytes, write_twin_bytes
 from tests.graph.twin_models import MODELS
 from tests.support.graph_models import parse, random_floats
 from tests.support.onnx_text import INSTALLED, parse_model
@@ -29,7 +29,7 @@ def digest(model: onnx.ModelProto | str) -> str:
 def require_equal_twin(path: Path) -> None:
     """The model, its twin, and the model that is rebuilt of it have one digest."""
     twin = path.with_name("twin.onnx")
-    write_twin(make_twin(open_model(path)), twin)
+    write_twin_bytes(twin_bytes(make_twin(open_model(path))), twin)
     rebuilt = rebuild(read_twin(twin), path.with_name("rebuilt.onnx"))
     found = [digest_structure(open_model(each)) for each in (path, twin, rebuilt)]
     assert found == [found[0]] * 3

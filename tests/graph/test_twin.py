@@ -27,7 +27,7 @@ from pytest_modelperf.graph.twin import (
     make_twin,
     read_twin,
     twin_bytes,
-    write_twin,
+    write_twin_bytes,
 )
 from pytest_modelperf.graph.weight_notes import Indices, Statistics, format_note
 from pytest_modelperf.profiler.counting.records import StaticProfile
@@ -45,7 +45,7 @@ def _save(folder: Path, model: onnx.ModelProto, name: str = "model.onnx") -> Pat
 
 def _written(folder: Path, source: Path) -> Path:
     path = folder / "twin.onnx"
-    write_twin(make_twin(open_model(source)), path)
+    write_twin_bytes(twin_bytes(make_twin(open_model(source))), path)
     return path
 
 
@@ -276,7 +276,9 @@ def test_the_twin_of_a_twin_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*twin\.onnx"):
-        write_twin(make_twin(open_model(nested())), tmp_path / "nowhere" / "twin.onnx")
+        write_twin_bytes(
+            twin_bytes(make_twin(open_model(nested()))), tmp_path / "nowhere" / "twin.onnx"
+        )
 
 
 # -- twins that are none

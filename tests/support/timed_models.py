@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import record_baseline
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
@@ -20,6 +19,7 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.checkout import ROOT
 from tests.support.project import read_json
+from tests.support.recordings import record_baseline
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse
 
