@@ -213,7 +213,7 @@ class EnginePlan:
     # -- weights
 
     def _facts_of(self, tensor: TensorProto) -> WeightFacts | None:
-        offset = _offset(tensor)
+        offset = stored_offset(tensor)
         return None if offset is None else self._facts.get(offset)
 
     def _identity(self, tensor: TensorProto, readers: Sequence[Reader]) -> str:
@@ -237,7 +237,7 @@ class EnginePlan:
         facts = self._facts_of(tensor)
         if facts is not None:
             return facts.content
-        if _offset(tensor) is not None:
+        if stored_offset(tensor) is not None:
             return b""
         return digest_bytes(tensor.raw_data or _without_names(tensor))
 
@@ -291,7 +291,7 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
             dtype_name(tensor.data_type) or "",
         )
         for tensor in _initializers(_parse(data).graph)
-        if (offset := _offset(tensor)) is not None
+        if (offset := stored_offset(tensor)) is not None
     )
 
 
@@ -393,7 +393,7 @@ def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
                 yield from _initializers(attribute.g)
 
 
-def _offset(tensor: TensorProto) -> int | None:
+def stored_offset(tensor: TensorProto) -> int | None:
     """Where the data begins in the file beside the plan; None for data in the plan itself."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return None

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.plans.matching import match_plans
-from pytest_modelperf.graph.plans.parts import make_side, write_numbered, write_part, write_watched
+from pytest_modelperf.graph.plans.parts import make_side, write_numbered, write_watched
 from pytest_modelperf.graph.plans.units import Unit, find_units, kernels_of
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -31,7 +31,13 @@ from pytest_modelperf.profiler.model_in_worker import (
     start_on,
     unchanged,
 )
-from pytest_modelperf.profiler.pairs.plans import SavedPlan, run_once, save_plan, send_beside
+from pytest_modelperf.profiler.pairs.plans import (
+    SavedPlan,
+    run_once,
+    save_plan,
+    send_beside,
+    send_part,
+)
 from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
@@ -185,7 +191,7 @@ def _cut(side: SavedPlan, kernels: Sequence[int], name: str) -> Cut:
         sent=list(part.inputs),
     )
     types = {each: (str(dtype), tuple(shape)) for each, (dtype, shape) in told["types"].items()}
-    path = send_beside(side, name, partial(write_part, plan, part, types))
+    path = send_part(side, name, part, types)
     feeds = {
         each: Feed(types[each][0], np.frombuffer(bits, stored).reshape(types[each][1]))
         for each, (stored, bits) in told["sent"].items()

@@ -8,14 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
+    find_moves,
     find_parts,
+    moved_file,
     write_numbered,
     write_part,
     write_watched,
@@ -52,10 +54,14 @@ _MOST_PARTS = 24
 
 
 class SavedPlan(Struct, frozen=True, eq=False):
-    """The plan of the model of a rig, which its worker has as a file."""
+    """The plan of the model of a rig, which its worker has as a file.
+
+    `weights` is the file of its larger weights, as the worker sees it; None without such.
+    """
 
     rig: Rig
     plan: EnginePlan
+    weights: str | None = None
 
 
 def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
@@ -75,6 +81,7 @@ def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
         return None
     data, path = answer["data"], answer["path"]
     facts: dict[int, WeightFacts] = {}
+    file = None
     spans = stored_spans(data)
     if spans:
         file = posixpath.join(posixpath.dirname(path.replace("\\", "/")), spans[0].location)
@@ -92,7 +99,7 @@ def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
         name: f"{feed.dtype} {tuple(map(int, feed.array.shape))}"
         for name, feed in rig.workload.feeds.items()
     }
-    return SavedPlan(rig, EnginePlan(data, inputs, facts))
+    return SavedPlan(rig, EnginePlan(data, inputs, facts), file)
 
 
 def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
@@ -182,6 +189,23 @@ def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> st
     return worker.send_file(local, f"{folder}/{local.name}")
 
 
+def send_part(
+    side: SavedPlan, name: str, part: PartSide, types: Mapping[str, tuple[str, Sequence[int]]]
+) -> str:
+    """The path of a part beside the plan, as the worker sees it, with its weights in place."""
+    path = send_beside(side, name, partial(write_part, side.plan, part, types))
+    moves = find_moves(side.plan, part)
+    if moves:
+        side.rig.worker.ask(
+            "move",
+            "as the weights of a part were copied",
+            source=side.weights,
+            target=moved_file(path),
+            moves=list(map(astuple, moves)),
+        )
+    return path
+
+
 def _folder_of(rig: Rig) -> str:
     """The folder of the worker that holds the plan of this side."""
     return f"plan{rig.side}"
@@ -265,7 +289,7 @@ def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]
     types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
     placed = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
-        path = send_beside(side, f"part{number}", partial(write_part, plan, part, types))
+        path = send_part(side, f"part{number}", part, types)
         placed.append(PlacedPart(name, path))
         # A part that cannot be loaded is found here and not in the first round.
         rig.open_part(placed[-1])

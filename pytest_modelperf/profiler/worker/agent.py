@@ -51,7 +51,7 @@ from pytest_modelperf.profiler.worker.timing import (
     time_one,
     time_within,
 )
-from pytest_modelperf.profiler.worker.weights import describe_spans
+from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
 from pytest_modelperf.systems.process import OWN_PROCESS
 
 if TYPE_CHECKING:
@@ -425,6 +425,11 @@ class Agent:
         """The facts that `describe_spans` has of these weights."""
         with self._heartbeat():
             return describe_spans(file, spans)
+
+    def do_move(self, source: str, target: str, moves: Sequence[tuple[int, int, int]]) -> None:
+        """See `move_spans`."""
+        with self._heartbeat():
+            move_spans(source, target, moves)
 
     def do_tensors(  # noqa: PLR0913, PLR0917  # the same
         self,

@@ -1,4 +1,4 @@
-"""Facts about the data of weights in a file: a digest, and the share of subnormal numbers.
+"""Facts about the data of weights in a file, a digest and the share of subnormal numbers; copies.
 
 A large weight is read in part: some pieces at equal distances, the first and the last among them.
 Two weights that are equal in all of these count as equal.
@@ -15,6 +15,7 @@ from typing import Any
 # A multiple of every element size, and small enough to stay in the cache of a core.
 _PIECE_BYTES = 1 << 18
 _DIGEST_BYTES = 16
+_TOO_SHORT = "the weights of the plan end too soon"
 # The most pieces of one weight that are read.
 _MOST_PIECES = 16
 # The type that holds the bits of a number, the bits without the sign, and the smallest normal ones.
@@ -30,6 +31,21 @@ def describe_spans(path: str, spans: Sequence[tuple[int, int, str]]) -> list[tup
     """The digest and the share of subnormal numbers of each span: offset, bytes, type."""
     with open(path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
         return [_describe(file, *span) for span in spans]
+
+
+def move_spans(source: str, target: str, moves: Sequence[tuple[int, int, int]]) -> None:
+    """Write spans of a file into another: the offset and the bytes of each, and its new offset."""
+    with open(source, "rb") as old, open(target, "wb") as new:  # noqa: PTH123  # likewise
+        for offset, nbytes, place in moves:
+            old.seek(offset)
+            new.seek(place)
+            left = nbytes
+            while left:
+                piece = old.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise ValueError(_TOO_SHORT)
+                new.write(piece)
+                left -= len(piece)
 
 
 def _pieces(nbytes: int) -> list[tuple[int, int]]:
@@ -51,7 +67,7 @@ def _describe(file: Any, offset: int, nbytes: int, dtype: str) -> tuple[bytes, f
         file.seek(offset + start)
         piece = file.read(length)
         if len(piece) < length:
-            raise ValueError("the weights of the plan end too soon")
+            raise ValueError(_TOO_SHORT)
         digest.update(piece)
         if layout is not None:
             kind, mask, normal = layout

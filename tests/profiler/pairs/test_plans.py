@@ -11,12 +11,13 @@ import numpy as np
 import onnx
 import pytest
 from msgspec.structs import replace
+from onnx import numpy_helper
 
 from pytest_modelperf.baselines.recording import rebuilt_twin
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
-from pytest_modelperf.graph.plans.plan import find_plan_difference
+from pytest_modelperf.graph.plans.plan import find_plan_difference, stored_offset
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
 from pytest_modelperf.profiler.pairs.plans import (
@@ -217,3 +218,38 @@ def test_a_plan_runs_whose_shapes_are_inferred_from_weights() -> None:
     model = parse(text, 21, weights={"pads": pads})
     with plans(model, model) as (side, _):
         assert run_once(side).types["y"] == "float32 (1, 2, 6, 6)"
+
+
+def odd_sizes(changed: str) -> onnx.ModelProto:
+    """A model whose second weight begins 16 bytes beside where the engine's memory begins."""
+    random = np.random.default_rng(0)
+    weights = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in (("w0", (3, 12)), ("w1", (12, 12)))
+    }
+    graph = f"""g (float[1,3] x) => (float[1,12] y) {{
+        h = MatMul (x, w0)
+        r = {changed} (h)
+        y = MatMul (r, w1)
+    }}"""
+    return parse(graph, weights=weights)
+
+
+def test_the_weights_of_a_part_begin_where_the_memory_of_the_engine_begins() -> None:
+    with plans(odd_sizes("Tanh"), odd_sizes("Sigmoid")) as sides:
+        offsets = [stored_offset(w) or 0 for side in sides for w in side.plan.weights.values()]
+        assert any(offset % 64 for offset in offsets)
+        placed = place_parts(*sides)
+        for saved, (part,) in zip(sides, (placed.before, placed.after), strict=True):
+            model = onnx.load(part.path, load_external_data=False)
+            assert model.graph.initializer
+            assert all((stored_offset(w) or 0) % 64 == 0 for w in model.graph.initializer)
+            whole, own = Path(saved.weights or ""), Path(part.path)
+            read = {
+                w.name: numpy_helper.to_array(w, str(own.parent)) for w in model.graph.initializer
+            }
+            for name, array in read.items():
+                weight = saved.plan.weights[name]
+                np.testing.assert_array_equal(
+                    array, numpy_helper.to_array(weight, str(whole.parent))
+                )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.profiler.worker.weights import describe_spans
+from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
 
 Array: TypeAlias = npt.NDArray[np.generic]
 
@@ -72,3 +72,18 @@ def test_a_file_that_ends_too_soon_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "w").write_bytes(bytes(10))
     with pytest.raises(ValueError, match="too soon"):
         describe_spans(str(tmp_path / "w"), [(4, 12, "float32")])
+
+
+def test_weights_are_copied_to_their_new_places(tmp_path: Path) -> None:
+    source, target = tmp_path / "old", tmp_path / "new"
+    large = bytes(range(256)) * 4096
+    source.write_bytes(b"#" * 16 + b"first" + large)
+    move_spans(str(source), str(target), [(16, 5, 0), (21, len(large), 64)])
+    assert target.read_bytes() == b"first".ljust(64, b"\0") + large
+
+
+def test_a_copy_of_a_file_that_ends_too_soon_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "old"
+    source.write_bytes(b"short")
+    with pytest.raises(ValueError, match="end too soon"):
+        move_spans(str(source), str(tmp_path / "new"), [(0, 6, 0)])
