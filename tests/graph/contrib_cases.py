@@ -342,6 +342,48 @@ RUN = (
         past_present_share_buffer=1,
         output_qk=1,
     ),
+    # Packed formats have numbers: a block of 32 takes 18 bytes in format 2, and 34 in format 8.
+    call("GatherPacked", "u8![5,144] i64[2,3]", K=256, packed_type=2, output_dtype=1),
+    call("GatherPacked", "u8![5,272] i32[4]", K=256, packed_type=8, output_dtype=10),
+    call("MoEGroupRouter", "f32[2,3,8] f32[8]", top_k=2, n_group=4, topk_group=2),
+    call("MoEGroupRouter", "f32[2,3,8] f32[8]", outputs=(1, 2), top_k=2),
+    call("MoEGroupRouter", "f32[6,256] f32[8] f32[8,256]", outputs=(1, 2), top_k=2),
+    call(
+        "GatedDeltaNet",
+        "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,6,5] - f32[2,3,6] f32[2,3,6] f32[2,6,5,4]",
+        outputs=2,
+    ),
+    # Decays are for each element of the keys, for each head, or left out.
+    # 434 = 7 (6 x 4 + 2 x 4 + 6 x 5)
+    call(
+        "GatedDeltaNet",
+        "f32[6,2,4] f32[6,2,4] f32[6,6,5] i32=[0,1,3,6] f32[6,6,4] f32[6,6] f32[3,6,5,4] - - "
+        "i32[3]",
+        outputs=3,
+        state_update_capacity=7,
+    ),
+    call(
+        "GatedDeltaNet",
+        "f32[6,46] - - i32=[0,1,3,6] f32[6,6] f32[6,6] f32[3,6,5,4] - - i32[3]",
+        outputs=3,
+        state_update_capacity=7,
+    ),
+    call(
+        "GatedDeltaNet",
+        "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,6,5] - - f32[2,3,6] f32[2,6,5,4] - - i32[2]",
+        outputs=3,
+        update_rule="delta",
+        state_update_capacity=7,
+    ),
+    # One of three queries is valid and the others are padding, so the total is a mere bound.
+    call(
+        "GroupQueryAttention",
+        "f32[1,3,32] f32[1,3,16] f32[1,3,16] f32[1,2,0,8] f32[1,2,0,8] i32=[0] i32=[5] "
+        "- - - - - - - - - i32=[1]",
+        outputs=3,
+        num_heads=4,
+        kv_num_heads=2,
+    ),
 )
 
 # No CPU kernel runs these (as called here), but ONNX Runtime infers their types at load.
@@ -591,6 +633,116 @@ INFERRED = (
         pad_id=0,
         state_update_capacity=5,
     ),
+    call(
+        "CausalConvWithState",
+        "f16[2,5,9] f16[4,1,3]",
+        outputs=3,
+        channels_last=1,
+        input_channels=4,
+        state_update_capacity=6,
+    ),
+    call(
+        "CausalConvWithState",
+        "f16[2,5,9] f16[4,1,3]",
+        outputs=2,
+        channels_last=1,
+        input_channels=4,
+        state_length=7,
+        state_channels_last=0,
+    ),
+    call(
+        "CausalConvWithState", "f16[2,5,4] f16[4,1,3]", outputs=2, channels_last=1, state_length=7
+    ),
+    call("SwiGLU", "f32[2,3,4] f32[2,3,4]"),
+    call("SwiGLU", "f32[2,3,8]"),
+    call("RouterGateUpProj", "f16[2,3,4] f16[4,11]", outputs=2, router_size=5),
+    call("MatMulPacked", "f16[2,3,256] u8[5,144]", K=256, N=5, packed_type=2),
+    call(
+        "MatMulNBitsQLoRA",
+        "f32[2,3,64] u8[5,2,16] f32[5,2] u8[7,2,32] f32[7,2] u8[5,1,32] f32[5,1]",
+        K=64,
+        N=5,
+    ),
+    # In this format, a block of 256 takes 66 bytes.
+    call(
+        "MoEPacked",
+        "f16[3,256] f16[3,2] u8[2,256,66] u8[2,256,66] u8[2,256,66]",
+        gate_type=16,
+        up_type=16,
+        down_type=16,
+    ),
+    call(
+        "HyperConnectionLowRankMix",
+        "f32[2,3,8] f32[8] f32[8,5] f32[5,8] f32[8,2] f32[2,3,4] f32[2,3,2]",
+        outputs=3,
+        num_branches=2,
+    ),
+    call(
+        "RMSNormRotary",
+        "f16[2,3,4,8] f32[8] i64[1] f32[9,4] f32[9,4]",
+        outputs=2,
+        rotary_embedding_dim=8,
+    ),
+    call(
+        "RMSNormRotary",
+        "f16[2,3,4,8] f32[6] i64[1] f32[9,2] f32[9,2]",
+        outputs=2,
+        rotary_embedding_dim=4,
+        input_start=1,
+        input_width=6,
+        flatten_batch=1,
+        output_fp16=1,
+    ),
+    call(
+        "PackedSparseAttentionIndexerMerge",
+        "i32[2,4] i32[2] i32[3] i32[3] i32[3]",
+        outputs=3,
+        max_output_entries=6,
+        policy_mode="append_range",
+    ),
+    call(
+        "PackedSparseAttentionIndexer",
+        "bf16[6,16] bf16[6,8] bf16[8] bf16[8] bf16[9,4] bf16[9,4] i32[3] i32[2] - - - - "
+        "f32[2,9,8] bf16[2,7,8] - i32[2,2] i32[2]",
+        outputs=(0, 1, 2, 3, 5, 6, 8),
+        policy_mode="qsa",
+        token_budget=8,
+        compress_ratio=4,
+        state_capacity=9,
+        state_update_capacity=5,
+    ),
+    call(
+        "DynamicSparseAttention",
+        "f16[2,1,64] - - i8[2,2,4,8] i8[2,2,4,8] - - i32[2,5] i32[2] i32[2] i32=[4] "
+        "- - - - - - - f32[16] f32[16]",
+        outputs=4,
+        attention_mode="selected_only",
+        selected_kv_source="main",
+        num_heads=4,
+        kv_num_heads=2,
+        output_bf16=1,
+    ),
+    call(
+        "SpeculativePrefixCommit",
+        "i64[2,8] i64[2,8] i32[2] i64[2,16] i64[2,2] i64[2,16] i64[2]",
+        outputs=3,
+    ),
+    call(
+        "SpeculativePrefixCommit",
+        "i64[8] i64[8] i32[2] i64[16] i64[2] i64[16] i64[2]",
+        outputs=3,
+    ),
+    call("ConvStateReplay", "f32[40] f32[40] f32[50] i64[8]"),
+    call("GatedDeltaNetStateReplay", "f32[40] f32[40] f32[50] i64[11]"),
+    # 772 = 2 x 4 x 64 + 2 x 128 + 4 for four heads of 64 and one group; 512 = 4 x 64 + 2 x 128.
+    call(
+        "Mamba2Verify",
+        "bf16[3,772] bf16[2,512,3] f32[2,4,128,64] bf16[512,4] bf16[512] f32[4] f32[4] f32[4] "
+        "f32[256] i32[1]",
+        outputs=5,
+        heads=4,
+        n_groups=1,
+    ),
 )
 
 # Neither run nor inferred: the answers are worked out from ONNX Runtime's documentation.
@@ -696,5 +848,19 @@ HAND = (
         "WhisperBeamSearch",
         "i32[2,5] i32=[20] - i32=[4] i32=[3] f16[1]",
         answer="i32[2,3,20] f16[2,3] f16[15,2,4,?] f32 f32[2]",
+    ),
+    # ONNX Runtime's inference leaves the number of queries open, and wants a row for each request.
+    call(
+        "PackedSparseAttentionIndexer",
+        "f16[6,16] f16[6,16] f16[8] f16[8] f16[9,4] f16[9,4] i32[3] i32[2] f16[6,16] "
+        "f16[4,16] f16[6,2] i64[6] f16[2,9,8] f16[2,7,16] f16[2,7,16] i32[2,2] - - i32[1] "
+        "i32[2,12] i32[2] i32[2]",
+        outputs=(0, 1, 2, 3, 4, 5, 7, 8),
+        answer="i32[6,12] i32[6] f16[2,9,8] f16[2,7,16] f16[2,7,16] i32[2,2] i32[6] i32[2]",
+        policy_mode="csa",
+        index_topk=5,
+        compress_ratio=4,
+        state_capacity=9,
+        max_output_entries=12,
     ),
 )

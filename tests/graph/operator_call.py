@@ -59,11 +59,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`answer` is there where a rule cannot know all of the truth, or nobody else can tell it."""
+    """`outputs` are the positions of those that are not left out.
+
+    `answer` is there where a rule cannot know all of the truth, or nobody else can tell it.
+    """
 
     op: str
     inputs: tuple[Given | None, ...]
-    outputs: int
+    outputs: tuple[int, ...]
     answer: tuple[OutputType, ...] | None
     attributes: Mapping[str, Attribute]
 
@@ -93,7 +96,7 @@ class Call:
             op_type=self.op_type,
             domain=self.domain,
             inputs=tuple(inputs),
-            outputs=tuple(Tensor(f"o{index}") for index in range(self.outputs)),
+            outputs=tuple(Tensor(name) if name else None for name in self._output_names()),
             attributes=self.attributes,
         )
 
@@ -121,12 +124,15 @@ class Call:
     def _named(self) -> list[tuple[str, Given]]:
         return [(f"i{index}", each) for index, each in enumerate(self.inputs) if each is not None]
 
+    def _output_names(self) -> list[str]:
+        return [f"o{i}" if i in self.outputs else "" for i in range(max(self.outputs) + 1)]
+
     def _model(self, declared: tuple[OutputType, ...] | None) -> onnx.ModelProto:
         attributes: dict[str, Any] = dict(self.attributes)
         node = helper.make_node(
             self.op_type,
             ["" if given is None else f"i{index}" for index, given in enumerate(self.inputs)],
-            [f"o{index}" for index in range(self.outputs)],
+            self._output_names(),
             domain=self.domain,
             **attributes,
         )
@@ -152,27 +158,36 @@ class Call:
         if declared is not None:
             return [
                 helper.make_tensor_value_info(f"o{index}", _onnx_type(told.dtype or ""), told.shape)
-                for index, told in enumerate(declared)
+                for index, told in zip(self.outputs, declared, strict=False)
             ]
-        outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i in range(self.outputs)]
-        for index, told in enumerate(self.answer or ()):
+        outputs = [helper.make_empty_tensor_value_info(f"o{index}") for index in self.outputs]
+        for place, told in enumerate(self.answer or ()):
             if told.dtype is None:
                 # A type that ONNX Runtime leaves to the model.
-                name = f"o{index}"
-                outputs[index] = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+                name = f"o{self.outputs[place]}"
+                outputs[place] = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
         return outputs
 
 
 def call(
-    op: str, inputs: str, outputs: int = 1, answer: str | None = None, **attributes: Attribute
+    op: str,
+    inputs: str,
+    outputs: int | tuple[int, ...] = 1,
+    answer: str | None = None,
+    **attributes: Attribute,
 ) -> Call:
-    """A call of an operator of the contrib domain, unless another domain is named."""
+    """A call of an operator of the contrib domain, unless another domain is named.
+
+    It has the first `outputs`, as many as there are answers, or those at these positions.
+    """
     standard = op in _RULED
     told = None if answer is None else tuple(map(_output, answer.split()))
+    if isinstance(outputs, int):
+        outputs = tuple(range(outputs if told is None else len(told)))
     return Call(
         op if standard or "::" in op else f"com.microsoft::{op}",
         tuple(map(_input, inputs.split())),
-        outputs if told is None else len(told),
+        outputs,
         told,
         attributes,
     )

@@ -19,7 +19,7 @@ from tests.graph.operator_call import Call
 from tests.support.runtimes import INSTALLED
 
 # The release that the rules were compared with.
-COMPARED = (1, 31)
+COMPARED = (1, 32)
 # Nobody can tell what comes out of a part of the model that another compiler swallowed.
 OPAQUE = {"com.microsoft::EPContext", "com.microsoft::Snpe"}
 
@@ -48,8 +48,9 @@ def _objection(call: Call, declared: tuple[OutputType, ...]) -> str:
     return ""
 
 
-def _answer(call: Call) -> tuple[OutputType | None, ...]:
-    return SHAPE_RULES[call.op](call.node())[: call.outputs]
+def _answer(call: Call, node: Node | None = None) -> tuple[OutputType | None, ...]:
+    told = SHAPE_RULES[call.op](node or call.node())
+    return tuple(told[index] for index in call.outputs if index < len(told))
 
 
 def _agrees(told: OutputType | None, truth: OutputType | None) -> bool:
@@ -118,7 +119,7 @@ def test_knowing_less_of_an_input_never_makes_the_answer_wrong(call: Call) -> No
             continue
         for vaguer in _vaguer(tensor):
             inputs = (*node.inputs[:index], vaguer, *node.inputs[index + 1 :])
-            told = SHAPE_RULES[call.op](replace(node, inputs=inputs))
+            told = _answer(call, replace(node, inputs=inputs))
             assert all(map(_agrees, told, truth)), f"{told} of {vaguer}, but {truth} of {tensor}"
 
 
@@ -193,10 +194,13 @@ _ATTRIBUTES = st.fixed_dictionaries(
         **dict.fromkeys(
             (
                 "K", "N", "Nkv", "Nq", "axis", "bits", "blocksize", "ceil_mode", "channels",
-                "channels_last", "compress_ratio", "dilation", "dim", "dtype", "gather_axis",
-                "group", "hidden_size", "index_topk", "keepdims", "kv_num_heads",
-                "max_ngram_size", "n_head_per_ngram", "num_branches", "num_heads",
-                "past_present_share_buffer", "positive", "q_num_heads", "size", "state_window",
+                "channels_last", "compress_ratio", "dilation", "dim", "dtype", "flatten_batch",
+                "gather_axis", "group", "head_dim", "heads", "hidden_size", "index_topk",
+                "input_channels", "input_width", "keepdims", "kv_num_heads",
+                "max_ngram_size", "max_output_entries", "n_head_per_ngram", "num_branches",
+                "num_heads", "output_bf16", "output_dtype", "output_fp16",
+                "past_present_share_buffer", "positive", "q_num_heads", "router_size", "size",
+                "state_channels_last", "state_length", "state_update_capacity", "state_window",
                 "step", "to", "token_budget", "transA", "transB", "transBatchA", "transBatchB",
                 "v_head_size", "vocab_size",
             ),

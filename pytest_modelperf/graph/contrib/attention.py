@@ -163,10 +163,13 @@ def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
     return OutputType(dtype_of(node, 0), None if not query else (*query[:-1], width))
 
 
-def _grown_cache(node: Node, past: int, total_length: int, head_size: Dim) -> OutputType:
+def _grown_cache(
+    node: Node, past: int, total_length: int, head_size: Dim, *, is_padded: bool = False
+) -> OutputType:
     """A cache that grows to the total length, unless it is large enough already.
 
-    The total is an input: without its value, only a first call (which has no past) is certain.
+    The total is an input: without its value, only a first call (which has no past) is certain,
+    and not even that if the total is a mere bound because the query is padded.
     """
     query, cache = shape_of(node, 0), shape_of(node, past)
     dtype = dtype_of(node, past) if has_input(node, past) else dtype_of(node, 0)
@@ -176,29 +179,33 @@ def _grown_cache(node: Node, past: int, total_length: int, head_size: Dim) -> Ou
     if before is not None and after is not None:
         length: Dim = max(before, after)
     else:
-        length = dim(query, 1) if before == 0 else None
+        length = dim(query, 1) if before == 0 and not is_padded else None
     size = dim(cache, 3) if has_input(node, past) else head_size
     return OutputType(dtype, (dim(query, 0), stated_size(node, "kv_num_heads"), length, size))
 
 
 def _group_query_attention(node: Node) -> tuple[OutputType, ...]:
     query, size = shape_of(node, 0), _grouped_head_size(node)
-    after = int_of(node, 6)
+    after, is_padded = int_of(node, 6), has_input(node, 16)
     scores = (dim(query, 0), stated_size(node, "num_heads"), dim(query, 1), after)
     return (
         _grouped_output(node),
-        _grown_cache(node, 3, 6, size),
-        _grown_cache(node, 4, 6, size),
+        _grown_cache(node, 3, 6, size, is_padded=is_padded),
+        _grown_cache(node, 4, 6, size, is_padded=is_padded),
         OutputType(dtype_of(node, 0), scores),
     )
 
 
 def _dynamic_sparse_attention(node: Node) -> tuple[OutputType, ...]:
     """A cache is updated in place, as in ONNX Runtime's own inference."""
+    output = _grouped_output(node)
+    if node.attr_int("output_bf16", 0):
+        output = OutputType("bfloat16", output.shape)
+    status = OutputType("int32", (1,))
     if has_input(node, 3):
-        return (_grouped_output(node), *like(3, 4)(node))
+        return (output, *like(3, 4)(node), status)
     new = _grown_cache(node, 3, 10, _grouped_head_size(node))
-    return _grouped_output(node), new, new
+    return output, new, new, status
 
 
 def _with_fixed_caches(node: Node) -> tuple[OutputType, ...]:
@@ -271,11 +278,34 @@ def _sparse_attention_indexer(node: Node) -> tuple[OutputType, ...]:
 def _packed_sparse_attention_indexer(node: Node) -> tuple[OutputType, ...]:
     tokens, state = dim(shape_of(node, 0), 0), shape_of(node, 12)
     update = (dim(state, 0), node.attr_int("state_update_capacity", 0), dim(state, 2))
+    selected = stated_size(node, "max_output_entries") or _indexer_capacity(node)
     return (
-        OutputType("int32", (tokens, _indexer_capacity(node))),
+        OutputType("int32", (tokens, selected)),
         OutputType("int32", (tokens,)),
         *like(12, 13, 14, 15)(node),
-        OutputType(dtype_of(node, 12), update),
+        OutputType(dtype_of(node, 0), update),
+        OutputType("int32", (tokens,)),
+        OutputType("int32", (dim(state, 0),)),
+    )
+
+
+def _merged_selection(node: Node) -> tuple[OutputType, ...]:
+    """Indexes up to a stated number for each query, how many they are, and a status."""
+    queries, dtype = dim(shape_of(node, 2), 0), dtype_of(node, 0)
+    merged = OutputType(dtype, (queries, stated_size(node, "max_output_entries")))
+    each = OutputType(dtype, (queries,))
+    return merged, each, each
+
+
+def _rms_norm_rotary(node: Node) -> tuple[OutputType, ...]:
+    """A slice of each head, flattened with the others; then the slices before their rotation."""
+    batch, length, heads, size = (dim(shape_of(node, 0), axis) for axis in range(4))
+    width = stated_size(node, "input_width") or size
+    rows = (1, product(batch, length)) if node.attr_int("flatten_batch", 0) else (batch, length)
+    dtype = "float16" if node.attr_int("output_fp16", 0) else "bfloat16"
+    return (
+        OutputType(dtype, (*rows, product(heads, width))),
+        OutputType("float32", (batch, length, heads, width)),
     )
 
 
@@ -326,6 +356,8 @@ ATTENTION_RULES: Mapping[str, ShapeRule] = {
     "DecoderAttention": _decoder_attention,
     "SparseAttentionIndexer": _sparse_attention_indexer,
     "PackedSparseAttentionIndexer": _packed_sparse_attention_indexer,
+    "PackedSparseAttentionIndexerMerge": _merged_selection,
+    "RMSNormRotary": _rms_norm_rotary,
     "RotaryEmbedding": like(0),
     "MRotaryEmbedding": like(0),
     "GemmaRotaryEmbedding": like(1, 3),

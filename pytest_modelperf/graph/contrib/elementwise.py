@@ -126,6 +126,14 @@ def _bias_split_gelu(node: Node) -> tuple[OutputType]:
     return one(dtype_of(node, 0), with_last(shape, quotient(dim(shape, -1), 2)))
 
 
+def _swiglu(node: Node) -> tuple[OutputType]:
+    """Without a second input, the last dimension of the first holds both halves."""
+    shape = shape_of(node, 0)
+    if not has_input(node, 1):
+        shape = with_last(shape, quotient(dim(shape, -1), 2))
+    return one(dtype_of(node, 0), shape)
+
+
 def _dropout(node: Node) -> tuple[OutputType, ...]:
     shape = shape_of(node, 0)
     return OutputType(dtype_of(node, 0), shape), OutputType("bool", shape)
@@ -150,8 +158,8 @@ def _all_finite(_node: Node) -> tuple[OutputType]:
 # Every output has the type and the shape of the first input.
 _UNCHANGED = (
     "BiasAdd", "BiasGelu", "BiasSoftmax", "BranchwiseRMSNorm", "FastGelu", "GatedAdd",
-    "GatedRMSNorm", "Gelu", "GroupNorm", "HyperConnectionPostMix", "Inverse", "MoE", "QMoE",
-    "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QOrderedGelu",
+    "GatedRMSNorm", "Gelu", "GroupNorm", "HyperConnectionPostMix", "Inverse", "MoE", "MoEPacked",
+    "QMoE", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QOrderedGelu",
     "QOrderedLayerNormalization", "QuickGelu", "SampleOp", "ScaledSiLU", "Trilu",
 )  # fmt: skip
 
@@ -185,6 +193,7 @@ ELEMENTWISE_RULES: Mapping[str, ShapeRule] = {
     "SkipGroupNorm": like(0, 0),
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_layer_normalization,
+    "SwiGLU": _swiglu,
 }
 
 

@@ -1,10 +1,10 @@
-"""Output shapes of linear attention, which has a state instead of a cache."""
+"""Output shapes of linear attention and of what replays it, with a state instead of a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_modelperf.graph.shape_arithmetic import dim, product, quotient, total
+from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total
 from pytest_modelperf.graph.shape_rule import (
     OutputType,
     ShapeRule,
@@ -14,7 +14,7 @@ from pytest_modelperf.graph.shape_rule import (
     shape_of,
     stated_size,
 )
-from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.graph.structure import Node, Shape
 
 
 def _linear_attention(node: Node) -> tuple[OutputType, ...]:
@@ -31,6 +31,16 @@ def _linear_attention(node: Node) -> tuple[OutputType, ...]:
         OutputType(dtype, (batch, dim(query, 1), product(most, value_size))),
         OutputType(state_dtype, state),
     )
+
+
+def _decay_width(node: Node, heads: Dim, size: Dim, tokens: Shape | None) -> Dim:
+    """How many decays a token has: one for each head, or one for each element of its keys."""
+    decay = shape_of(node, 4)
+    if not has_input(node, 4):
+        return heads
+    if decay is None or tokens is None:
+        return None
+    return heads if len(decay) == len(tokens) + 1 else product(heads, size)
 
 
 def _gated_delta_net(node: Node) -> tuple[OutputType, ...]:
@@ -51,7 +61,8 @@ def _gated_delta_net(node: Node) -> tuple[OutputType, ...]:
         both = total(dim(query, -1), product(-1, heads, value_size))
         key_heads = quotient(both, product(2, size))
         leading = None if query is None else query[:-1]
-    captured = total(heads, product(key_heads, size), product(heads, value_size))
+    decays = _decay_width(node, heads, size, leading)
+    captured = total(decays, product(key_heads, size), product(heads, value_size))
     update = (batch, product(node.attr_int("state_update_capacity", 0), captured))
     return (
         OutputType(dtype_of(node, 0), None if leading is None else (*leading, heads, value_size)),
@@ -60,8 +71,24 @@ def _gated_delta_net(node: Node) -> tuple[OutputType, ...]:
     )
 
 
+def _mamba2_verify(node: Node) -> tuple[OutputType, ...]:
+    """A state-space mixer of one sequence; the last two outputs are its intermediate results."""
+    tokens, dtype = dim(shape_of(node, 0), 0), dtype_of(node, 0)
+    width = product(stated_size(node, "heads"), node.attr_int("head_dim", 64))
+    mixed = (tokens, width)
+    return (
+        OutputType(dtype, mixed),
+        *like(1, 2)(node),
+        OutputType(dtype, (tokens, dim(shape_of(node, 4), 0))),
+        OutputType("float32", mixed),
+    )
+
+
 LINEAR_ATTENTION_RULES: Mapping[str, ShapeRule] = {
     "LinearAttention": _linear_attention,
     "LinearAttentionGate": like(0, 3),
     "GatedDeltaNet": _gated_delta_net,
+    "GatedDeltaNetStateReplay": like(2),
+    "ConvStateReplay": like(2),
+    "Mamba2Verify": _mamba2_verify,
 }

@@ -8,6 +8,9 @@ from pytest_modelperf.graph.shape_arithmetic import (
     dim,
     gemm,
     matmul,
+    product,
+    quotient,
+    total,
     transpose_matrix,
     with_last,
 )
@@ -108,6 +111,17 @@ def _matmul_nbits_qkv(node: Node) -> tuple[OutputType, ...]:
     return (*(OutputType(dtype, with_last(rows, width)) for width in widths), *like(0)(node))
 
 
+def _router_gate_up(node: Node) -> tuple[OutputType, ...]:
+    """One product, split into a router's logits and an activated pair of equal halves."""
+    rows, dtype = shape_of(node, 0), dtype_of(node, 0)
+    logits = stated_size(node, "router_size")
+    both = total(dim(shape_of(node, 1), 1), product(-1, logits))
+    return (
+        OutputType(dtype, with_last(rows, logits)),
+        OutputType(dtype, with_last(rows, quotient(both, 2))),
+    )
+
+
 def _lstm(hidden_axis: int) -> ShapeRule:
     """ONNX's LSTM: Y, Y_h and Y_c; without a hidden_size, the recurrent weights give it."""
 
@@ -142,8 +156,11 @@ PRODUCT_RULES: Mapping[str, ShapeRule] = {
     "QGemm": _qgemm,
     "GemmFloat8": _gemm_float8,
     "MatMulNBits": _by_stated_columns,
+    "MatMulNBitsQLoRA": _by_stated_columns,
     "MatMulNBitsMlp": _matmul_nbits_mlp,
     "MatMulNBitsQkv": _matmul_nbits_qkv,
+    "MatMulPacked": _by_stated_columns,
+    "RouterGateUpProj": _router_gate_up,
     "MatMulBnb4": _matmul_bnb4,
     "MatMulFpQ4": _matmul_fp_q4,
     "MatMulBlockQuantizedFp4Weight": _by_rows_of_weights,

@@ -26,6 +26,7 @@ from pytest_modelperf.graph.shape_rule import (
     has_input,
     int_of,
     ints_of,
+    like,
     numbers_of,
     one,
     shape_of,
@@ -43,6 +44,15 @@ def _gather_block_quantized(node: Node) -> tuple[OutputType]:
         data = with_last(data, product(data[-1], quotient(8, bits)))
     shape = gather(data, shape_of(node, 1), node.attr_int("gather_axis", 0))
     return one(dtype_of(node, 2), shape)
+
+
+def _gather_packed(node: Node) -> tuple[OutputType]:
+    """Rows of a packed table, each of K numbers."""
+    # The values of ONNX's TensorProto.DataType that the attribute can have.
+    names = {1: "float32", 10: "float16", 16: "bfloat16"}
+    indices = shape_of(node, 1)
+    shape = None if indices is None else (*indices, stated_size(node, "K"))
+    return one(names.get(node.attr_int("output_dtype", 16)), shape)
 
 
 def _real_fft(node: Node) -> tuple[OutputType]:
@@ -170,6 +180,33 @@ def _hyper_connection_pre_mix(node: Node) -> tuple[OutputType]:
     return one(dtype_of(node, 0), with_last(streams, quotient(dim(streams, -1), branches)))
 
 
+def _hyper_connection_low_rank_mix(node: Node) -> tuple[OutputType, ...]:
+    """One branch of the width that all have, a gate for each of them, and all branches."""
+    streams, branches = shape_of(node, 0), stated_size(node, "num_branches")
+    dtype = dtype_of(node, 0)
+    return (
+        OutputType(dtype, with_last(streams, quotient(dim(streams, -1), branches))),
+        OutputType(dtype, with_last(streams, branches)),
+        OutputType(dtype, streams),
+    )
+
+
+def _moe_group_router(node: Node) -> tuple[OutputType, ...]:
+    """A score of each expert for each token, whatever leading dimensions the tokens have."""
+    logits = shape_of(node, 0)
+    rows = None if not logits else product(*logits[:-1])
+    shape = (rows, dim(shape_of(node, 1), 0))
+    scores = OutputType("float32", shape)
+    return OutputType(dtype_of(node, 0), shape), scores, scores
+
+
+def _speculative_prefix_commit(node: Node) -> tuple[OutputType, ...]:
+    """A length for each request; a vector of predictions is one request."""
+    predicted = shape_of(node, 0)
+    batch = 1 if predicted is not None and len(predicted) == 1 else dim(predicted, 0)
+    return (OutputType("int32", (batch,)), *like(3, 4)(node))
+
+
 def _search(node: Node) -> tuple[OutputType, ...]:
     """Generated tokens, padded to the maximal length, and the last filtered logits."""
     batch = dim(shape_of(node, 0), 0)
@@ -215,15 +252,19 @@ TENSOR_RULES: Mapping[str, ShapeRule] = {
     "ExpandDims": _expand_dims,
     "GatherBlockQuantized": _gather_block_quantized,
     "GatherND": _gather_nd,
+    "GatherPacked": _gather_packed,
     "GreedySearch": _search,
     "GridSample": _grid_sample,
+    "HyperConnectionLowRankMix": _hyper_connection_low_rank_mix,
     "HyperConnectionPreMix": _hyper_connection_pre_mix,
     "Irfft": _inverse_real_fft,
+    "MoEGroupRouter": _moe_group_router,
     "NGramHashMapping": _ngram_hash,
     "Pad": _pad,
     "Range": _range,
     "Rfft": _real_fft,
     "Sampling": _search,
+    "SpeculativePrefixCommit": _speculative_prefix_commit,
     "Tokenizer": _tokenizer,
     "TorchEmbedding": _torch_embedding,
     "UnfoldTensor": _unfold_tensor,

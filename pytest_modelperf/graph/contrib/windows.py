@@ -12,6 +12,7 @@ from pytest_modelperf.graph.shape_arithmetic import (
     product,
     quotient,
     total,
+    with_last,
 )
 from pytest_modelperf.graph.shape_rule import (
     OutputType,
@@ -170,19 +171,29 @@ def _upsample_blocks(node: Node) -> tuple[OutputType]:
 
 
 def _causal_conv(node: Node) -> tuple[OutputType, ...]:
-    """A causal depthwise convolution, and the state that it keeps for the next call."""
-    signal = shape_of(node, 0)
-    if has_input(node, 3) or not signal:
+    """A causal depthwise convolution, the state that it keeps for the next call, and what it read.
+
+    Where channels are last, it may take a slice of them, and its state may have another layout.
+    """
+    signal, dtype = shape_of(node, 0), dtype_of(node, 0)
+    taken = stated_size(node, "input_channels")
+    result = signal if taken is None else with_last(signal, taken)
+    if has_input(node, 3) or not signal or not result:
         state = shape_of(node, 3)
     else:
-        reach = product(total(dim(shape_of(node, 1), -1), -1), node.attr_int("dilation", 1))
+        reach = stated_size(node, "state_length") or product(
+            total(dim(shape_of(node, 1), -1), -1), node.attr_int("dilation", 1)
+        )
         slots = node.attr_int("state_window", 0)
         leading = (slots,) if slots else ()
-        if _is_channels_last(node):
-            state = (*leading, signal[0], reach, *signal[2:])
-        else:
+        if not _is_channels_last(node):
             state = (*leading, *signal[:-1], reach)
-    return OutputType(dtype_of(node, 0), signal), OutputType(dtype_of(node, 0), state)
+        elif node.attr_int("state_channels_last", -1) == 0:
+            state = (*leading, signal[0], *result[2:], reach)
+        else:
+            state = (*leading, signal[0], reach, *result[2:])
+    update = (dim(signal, 0), node.attr_int("state_update_capacity", 0), dim(result, -1))
+    return OutputType(dtype, result), OutputType(dtype, state), OutputType(dtype, update)
 
 
 def _varlen_causal_conv(node: Node) -> tuple[OutputType, ...]:
