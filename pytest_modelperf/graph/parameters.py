@@ -37,6 +37,7 @@ _INTEGER_WEIGHTS: Mapping[str, frozenset[int]] = {
 # Operands whose bytes pack several weights, by operator.
 _PACKED: Mapping[str, frozenset[int]] = {
     "MatMulNBits": frozenset({1, 3}),
+    "MatMulNBitsQLoRA": frozenset({1, 3, 5}),
     "MatMulNBitsMlp": frozenset({3, 6}),
     "MatMulNBitsQkv": frozenset({3, 6, 9}),
     "MatMulBnb4": frozenset({1}),
@@ -46,6 +47,18 @@ _PACKED: Mapping[str, frozenset[int]] = {
 }
 # The layer of an expert that each of QMoE's operands belongs to, which may have its own bits.
 _EXPERT_LAYERS: Mapping[int, int] = {2: 1, 5: 2, 8: 3, 11: 1, 12: 2, 13: 3}
+
+# Operands in a format that an attribute gives by its number.
+_FORMATS: Mapping[str, Mapping[int, str]] = {
+    "GatherPacked": {0: "packed_type"},
+    "MatMulPacked": {1: "packed_type"},
+    "MoEPacked": {2: "gate_type", 3: "up_type", 4: "down_type"},
+}
+# The bytes that 256 weights take in each format, which is what the kernel of GatherPacked asks for.
+_BYTES_OF_256: Mapping[object, int] = {
+    0: 1024, 1: 512, 2: 144, 6: 176, 8: 272, 13: 176, 14: 210, 16: 66, 17: 74, 18: 98, 20: 144,
+    22: 82, 23: 136, 30: 512, 42: 72,
+}  # fmt: skip
 
 # Quantized operands, with the operand that is their zero point and its axis.
 _ZERO_POINTS: Mapping[str, Mapping[int, tuple[int, int]]] = {
@@ -87,14 +100,18 @@ def count_params(
         return 0
     size = prod(shape)
     if dtype == "uint8" and index in _PACKED.get(op_type, ()):
-        return _unpacked(index, size, attributes)
+        is_adapter = op_type == "MatMulNBitsQLoRA" and index != 1
+        bits = attributes.get("lora_bits", 8) if is_adapter else attributes.get("bits")
+        return _unpacked(index, size, attributes, bits)
+    if dtype == "uint8" and index in _FORMATS.get(op_type, ()):
+        return size * 256 // _BYTES_OF_256.get(attributes.get(_FORMATS[op_type][index]), 256)
     return size
 
 
-def _unpacked(index: int, size: int, attributes: Mapping[str, object]) -> int:
-    of_experts = attributes.get("expert_weight_bits", 4)
-    of_layer = attributes.get(f"fc{_EXPERT_LAYERS.get(index)}_expert_weight_bits", of_experts)
-    bits = attributes.get("bits", of_layer)
+def _unpacked(index: int, size: int, attributes: Mapping[str, object], bits: object) -> int:
+    if bits is None:
+        of_experts = attributes.get("expert_weight_bits", 4)
+        bits = attributes.get(f"fc{_EXPERT_LAYERS.get(index)}_expert_weight_bits", of_experts)
     rows, columns = attributes.get("K"), attributes.get("N")
     if index == 1 and size and isinstance(rows, int) and isinstance(columns, int):
         # K is padded to whole blocks in the file; the padding is no parameter.

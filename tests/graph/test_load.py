@@ -868,6 +868,35 @@ def test_a_packed_table_counts_what_it_stands_for() -> None:
     assert _params(model) == {"table": 9 * 64, "scales": 18, "zeros": 18}
 
 
+def test_a_packed_format_tells_how_many_weights_its_bytes_hold() -> None:
+    """In format 2, a block of 32 weights takes 18 bytes."""
+    model = parse(
+        """g (float[2, 64] x, int64[3] ids) => (y, z) {
+        y = com.microsoft.MatMulPacked <packed_type: int = 2, K: int = 64, N: int = 5> (x, w)
+        z = com.microsoft.GatherPacked <packed_type: int = 2, K: int = 64> (table, ids)
+    }""",
+        {"w": np.zeros((5, 36), np.uint8), "table": np.zeros((9, 36), np.uint8)},
+    )
+    assert _params(model) == {"w": 5 * 64, "table": 9 * 64}
+
+
+@pytest.mark.parametrize(("bits", "per_byte"), [("", 1), (", lora_bits: int = 4", 2)])
+def test_an_adapter_has_bits_of_its_own(bits: str, per_byte: int) -> None:
+    model = parse(
+        f"""g (float[2, 64] x) => (y) {{
+        y = com.microsoft.MatMulNBitsQLoRA <K: int = 64, N: int = 5{bits}> (x, w, s, a, t, b, u)
+    }}""",
+        {
+            "w": np.zeros((5, 2, 16), np.uint8), "s": zeros(5, 2),
+            "a": np.zeros((32, 2, 32), np.uint8), "t": zeros(32, 2),
+            "b": np.zeros((5, 1, 32), np.uint8), "u": zeros(5, 1),
+        },
+    )  # fmt: skip
+    found = _params(model)
+    assert found["w"] == 5 * 64
+    assert (found["a"], found["b"]) == (32 * 64 * per_byte, 5 * 32 * per_byte)
+
+
 def test_a_sparse_weight_is_a_weight_of_its_dense_shape() -> None:
     model = parse("g (float[2, 8] x) => (y) { y = MatMul (x, w) }")
     values = numpy_helper.from_array(np.asarray([1.0, 2.0, 3.0], np.float32), "w")

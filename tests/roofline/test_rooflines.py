@@ -127,6 +127,24 @@ def test_experts_that_no_token_can_be_sent_to_are_not_read(tokens: int, in_use: 
     assert layer.reads["x"] == tokens * 16 * FLOAT
 
 
+def test_packed_experts_and_tables_are_read_in_part() -> None:
+    text = """
+        g (float[1,256] x, float[1,8] r, int32[3] ids) => (y, z) {
+            y = com.microsoft.MoEPacked<k = 2, gate_type = 16, up_type = 16, down_type = 16>(
+                x, r, a, a, b
+            )
+            z = com.microsoft.GatherPacked<K = 64, packed_type = 1>(table, ids)
+        }
+    """
+    shapes = {"a": (8, 32, 66), "b": (8, 256, 9), "table": (1000, 128)}
+    weights = {name: np.ones(shape, np.uint8) for name, shape in shapes.items()}
+    experts, lookup = static_of(parse(text, weights=weights)).layers
+    assert experts.reads is not None
+    assert (experts.reads["a"], experts.reads["b"]) == (2 * 32 * 66, 2 * 256 * 9)
+    assert lookup.reads is not None
+    assert lookup.reads["table"] == 3 * 64 * 2
+
+
 def test_the_body_of_a_loop_moves_its_bytes_on_every_trip() -> None:
     text = """
         g (float[2,4] x) => (y) {

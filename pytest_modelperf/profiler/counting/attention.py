@@ -331,6 +331,70 @@ def count_sparse_attention(node: Node) -> Cost:
     return attend(scores, operands, CMP, Cost((), before))
 
 
+def count_dynamic_sparse_attention(node: Node) -> Cost:
+    """Attention of each query to keys that another operator has selected for it.
+
+    A query meets as many as can be selected and, in one mode, those of a window of the main cache.
+    Quantized caches are written by DIV and two CMP an element, and read by a MUL.
+    """
+    query, key = node.input(0), node.optional_input(1)
+    heads, kv_heads = node.attr_int("num_heads", 1), node.attr_int("kv_num_heads", 1)
+    batch, queries, width = (_dim(query, axis) for axis in range(3))
+    size = width // heads if key is not None else width // (heads + 2 * kv_heads)
+    past = node.optional_input(3)
+    cached = _known_dim(node, 1, 2)
+    if cached is None:
+        cached = queries if past is None else _dim(past, 2)
+    keys = _dim(node.input(7), 1) + _window_keys(node, cached)
+    scores = Scores(batch, heads, queries, keys, size, size)
+
+    rotated = batch * queries * (heads + kv_heads)
+    before = rotated * _cached_rotary_ops(node, 11, size)
+    for norm, normed in ((14, heads), (15, kv_heads)):
+        if _has(node, norm):
+            before += rms_norm_ops(batch * queries * normed, size)
+    for scale in (18, 19):
+        if _has(node, scale):
+            written, read = batch * queries * kv_heads * size, batch * queries * kv_heads * keys
+            before += written * (DIV + 2 * CMP) + read * size * MUL
+    if _has(node, 16) or node.attr_int("smooth_softmax", 0):
+        before += batch * heads * queries * (EXP + ADD)
+    operands = (0, 0, 0) if key is None else (0, 1, 2)
+    return attend(scores, operands, CMP, Cost((), before))
+
+
+def count_sparse_paged_attention(node: Node) -> Cost:
+    """The same over tokens without padding and a cache in pages, whose capacity counts."""
+    query, key = node.input(0), node.optional_input(1)
+    heads, kv_heads = node.attr_int("num_heads", 1), node.attr_int("kv_num_heads", 1)
+    tokens, width = _dim(query, 0), _dim(query, 1)
+    size = width // heads if key is not None else width // (heads + 2 * kv_heads)
+    cached = _dim(node.input(7), 1) * _dim(node.input(3), 1)
+    keys = _dim(node.input(9), 1) + _window_keys(node, cached)
+    scores = Scores(1, heads, tokens, keys, size, size)
+
+    before = tokens * (heads + kv_heads) * _cached_rotary_ops(node, 14, size)
+    for norm, normed in ((17, heads), (18, kv_heads)):
+        if _has(node, norm):
+            before += rms_norm_ops(tokens * normed, size)
+    for scale, quantization in ((19, "k_quant_type"), (20, "v_quant_type")):
+        if _has(node, scale) and node.attr_str(quantization, "NONE") != "NONE":
+            before += tokens * kv_heads * keys * size * MUL
+    if _has(node, 16):
+        before += tokens * heads * (EXP + ADD)
+    operands = (0, 0, 0) if key is None else (0, 1, 2)
+    ops = _score_ops(node, ()) + (CMP if node.attr_int("is_causal", 1) else 0)
+    return attend(scores, operands, ops, Cost((), before))
+
+
+def _window_keys(node: Node, cached: int) -> int:
+    """Keys of the main cache that a query meets beside the selected ones; -1 is all of them."""
+    if node.attr_str("attention_mode", "selected_only") != "local_plus_selected":
+        return 0
+    window = node.attr_int("local_window_size", -1)
+    return cached if window < 0 else min(window, cached)
+
+
 def count_longformer_attention(
     node: Node, *, weight: int = 1, bias: int = 2, global_weight: int = 4, rescale: int = 0
 ) -> Cost:
@@ -526,6 +590,7 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::DecoderAttention": count_decoder_attention,
     "com.microsoft::DecoderMaskedMultiHeadAttention": count_decoder_masked_multi_head_attention,
     "com.microsoft::DecoderMaskedSelfAttention": count_self_attention,
+    "com.microsoft::DynamicSparseAttention": count_dynamic_sparse_attention,
     "com.microsoft::GatedRelativePositionBias": count_gated_relative_position_bias,
     "com.microsoft::GroupQueryAttention": count_group_query_attention,
     "com.microsoft::LinearAttention": count_linear_attention,
@@ -541,4 +606,5 @@ COUNTERS: Mapping[str, Counter] = {
     ),
     "com.microsoft::RelativePositionBias": count_relative_position_bias,
     "com.microsoft::SparseAttention": count_sparse_attention,
+    "com.microsoft::SparsePagedAttention": count_sparse_paged_attention,
 }

@@ -93,14 +93,28 @@ def count_deform_conv(node: Node) -> Cost:
 def count_causal_conv_with_state(node: Node, *, bias: int = 2) -> Cost:
     """A depthwise convolution over past and present positions: its result is as large as its input.
 
-    The kernel is [channels, 1, k, ...] whichever layout the activations have.
+    The kernel is [channels, 1, k, ...] whichever layout the activations have. Only a slice of the
+    channels may be read, where they are last.
     """
-    elements = node.input(0).size
+    x = node.input(0)
+    elements = x.size
+    taken = node.attr_int("input_channels", 0)
+    if taken and x.dims[-1]:
+        elements = elements // x.dims[-1] * taken
     return Cost(
         (Contraction(elements * _window(node, 1), (0, 1)),),
         bias_ops(node, bias, elements)
         + elements * activation_ops(node.attr_str("activation", "none")),
     )
+
+
+def count_varlen_causal_conv_with_state(node: Node) -> Cost:
+    """The same over packed tokens; a token may add to its kernel and scale what precedes it."""
+    cost = count_causal_conv_with_state(node, bias=3)
+    if node.optional_input(6) is None:
+        return cost
+    changed = node.input(0).size * (_window(node, 1) * ADD + MUL)
+    return Cost(cost.contractions, cost.elementwise_ops + changed)
 
 
 def count_word_conv_embedding(node: Node) -> Cost:
@@ -138,7 +152,7 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::NhwcConv": count_conv,
     "com.microsoft::NhwcFusedConv": _count_fused_conv,
     "com.microsoft::QLinearConv": count_qlinear_conv,
-    "com.microsoft::VarlenCausalConvWithState": partial(count_causal_conv_with_state, bias=3),
+    "com.microsoft::VarlenCausalConvWithState": count_varlen_causal_conv_with_state,
     "com.microsoft::WordConvEmbedding": count_word_conv_embedding,
     "com.microsoft.nchwc::Conv": _count_fused_conv,
     "com.ms.internal.nhwc::Conv": count_conv,

@@ -12,6 +12,7 @@ from pytest_modelperf.profiler.counting import (
     detection,
     elementwise,
     generators,
+    linear_attention,
     matmul,
     movement,
     normalization,
@@ -20,6 +21,8 @@ from pytest_modelperf.profiler.counting import (
     recurrent,
     reduction,
     resampling,
+    routing,
+    selection,
     text,
     training,
     transformer,
@@ -35,6 +38,7 @@ FAMILIES: Mapping[str, Mapping[str, Counter]] = MappingProxyType(
         "detection": detection.COUNTERS,
         "elementwise": elementwise.COUNTERS,
         "generators": generators.COUNTERS,
+        "linear_attention": linear_attention.COUNTERS,
         "matmul": matmul.COUNTERS,
         "movement": movement.COUNTERS,
         "normalization": normalization.COUNTERS,
@@ -43,6 +47,8 @@ FAMILIES: Mapping[str, Mapping[str, Counter]] = MappingProxyType(
         "recurrent": recurrent.COUNTERS,
         "reduction": reduction.COUNTERS,
         "resampling": resampling.COUNTERS,
+        "routing": routing.COUNTERS,
+        "selection": selection.COUNTERS,
         "text": text.COUNTERS,
         "training": training.COUNTERS,
         "transformer": transformer.COUNTERS,
@@ -60,6 +66,8 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # The reasons why there is no rule, worded to follow the operator's name.
 UNTELLABLE: Mapping[str, str] = MappingProxyType(
     {
+        **linear_attention.UNTELLABLE,
+        **selection.UNTELLABLE,
         **text.UNTELLABLE,
         **training.UNTELLABLE,
         "com.microsoft::EPContext": "it is a graph that a vendor's compiler has made opaque",

@@ -12,6 +12,7 @@ QUANTIZE = DIV + ADD + 2 * CMP  # clip(x / scale + zero point)
 DYNAMIC_QUANTIZE = 2 * CMP + QUANTIZE  # minimum and maximum first
 REQUANTIZE = MUL + ADD + 2 * CMP  # clip(accumulator * scale + zero point)
 DEQUANTIZE_WEIGHT = ADD + MUL  # (q - zero point) * scale, or a small float decoded and scaled
+UNPACKED_FORMATS = frozenset({0, 1, 30})  # packed formats that hold floats as they are
 ROTARY = 2 * MUL + ADD  # x * cos + rotated x * sin
 
 

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.counting.epilogue import (
     DYNAMIC_QUANTIZE,
     QUANTIZE,
     REQUANTIZE,
+    UNPACKED_FORMATS,
     bias_ops,
     rms_norm_ops,
     zero_point_ops,
@@ -190,6 +191,39 @@ def count_matmul_nbits(node: Node, *, bias: int | None = 5) -> Cost:
     return _weight_only(node, columns, bias)
 
 
+def count_matmul_nbits_qlora(node: Node) -> Cost:
+    """A product with a compressed weight, and one with the two compressed weights of an adapter.
+
+    Without the second of these there is no adapter; without the first, its half is zeros.
+    """
+    columns = node.attr_int("N", 0)
+    base = _weight_only(node, columns, None)
+    down, up = node.input(3), node.input(5)
+    if 0 in up.dims:
+        return base
+    x, rank = node.input(0), node.input(4).dims[0]
+    rows, inner = prod(x.dims[:-1]), x.dims[-1]
+    adapter = [Contraction(rows * rank * columns, (None, 5))]
+    decoded = rank * columns
+    if 0 not in down.dims:
+        adapter.insert(0, Contraction(rows * inner * rank, (0, 3)))
+        decoded += inner * rank
+    return Cost(
+        (*base.contractions, *adapter),
+        base.elementwise_ops + decoded * DEQUANTIZE_WEIGHT + rows * columns * ADD,
+    )
+
+
+def count_matmul_packed(node: Node) -> Cost:
+    """A product with a weight in a packed format, which may be scaled once and activated."""
+    columns = node.attr_int("N", 0)
+    cost = _weight_only(node, columns, None, decode=_decode_packed(node, "packed_type"))
+    activation = activation_ops(_packed_activation(node))
+    scale = MUL if node.optional_input(2) is not None else 0
+    results = prod(node.input(0).dims[:-1]) * columns
+    return Cost(cost.contractions, cost.elementwise_ops + results * (activation + scale))
+
+
 def count_matmul_bnb4(node: Node) -> Cost:
     """A product with a 4-bit weight [N, K], which is transposed unless `transB` is 0."""
     return _weight_only(node, node.attr_int("N" if node.attr_int("transB", 1) else "K", 0), None)
@@ -262,6 +296,38 @@ def count_qmoe(node: Node) -> Cost:
     How many are in use depends on the router: as many as there are, at most `k` a token.
     """
     return _experts(node, fc1=2, fc2=5, fc3=8, bias_distance=2, decode=DEQUANTIZE_WEIGHT)
+
+
+def count_moe_packed(node: Node) -> Cost:
+    """A mixture of experts with weights in packed formats; those of the experts in use are decoded.
+
+    Inputs: tokens, router's scores, weights of gate, of up where a pair is gated, and of down, and
+    the values to mix by, which otherwise are a softmax of the scores.
+    """
+    x, hidden = node.input(0), node.input(0).dims[-1]
+    experts, inner, _ = node.input(2).dims
+    tokens, chosen = prod(x.dims[:-1]), node.attr_int("k", 1)
+    passes, gated = tokens * chosen, node.optional_input(3) is not None
+    layers = [(2, "gate_type"), *([(3, "up_type")] if gated else []), (4, "down_type")]
+
+    given = node.optional_input(5) is not None
+    router = tokens * experts * ((0 if given else SOFTMAX) + chosen * CMP)
+    if node.attr_int("normalize_routing_weights", 1):
+        router += passes * (ADD + DIV)
+    if node.attr_float("routed_scaling_factor", 1.0) != 1.0:
+        router += passes * MUL
+    activation = activation_ops("silu") + MUL if gated else activation_ops("relu2")
+    decoded = sum(_decode_packed(node, kind) for _, kind in layers)
+    return Cost(
+        tuple(
+            Contraction(passes * hidden * inner, (None if index == 4 else 0, index))
+            for index, _ in layers
+        ),
+        router
+        + passes * hidden * (MUL + ADD)
+        + passes * inner * activation
+        + min(experts, passes) * hidden * inner * decoded,
+    )
 
 
 def count_cdist(node: Node) -> Cost:
@@ -352,12 +418,24 @@ def _scale_ops(node: Node, factor: str) -> int:
     return 0 if node.attr_float(factor, 1.0) == 1 else MUL
 
 
-def _weight_only(node: Node, columns: int, bias: int | None) -> Cost:
+def _decode_packed(node: Node, kind: str) -> int:
+    """Operations to decode one weight of the packed format that an attribute names."""
+    return 0 if node.attr_int(kind, -1) in UNPACKED_FORMATS else DEQUANTIZE_WEIGHT
+
+
+def _packed_activation(node: Node) -> str:
+    name = node.attr_str("activation_type", "none")
+    return "relu2" if name == "relu_squared" else name
+
+
+def _weight_only(
+    node: Node, columns: int, bias: int | None, *, decode: int = DEQUANTIZE_WEIGHT
+) -> Cost:
     a = node.input(0)
     rows, inner = prod(a.dims[:-1]), a.dims[-1]
     return Cost(
         (Contraction(rows * inner * columns, (0, 1)),),
-        inner * columns * DEQUANTIZE_WEIGHT + bias_ops(node, bias, rows * columns),
+        inner * columns * decode + bias_ops(node, bias, rows * columns),
     )
 
 
@@ -424,7 +502,10 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::MatMulNBits": count_matmul_nbits,
     "com.microsoft::MatMulNBitsMlp": count_matmul_nbits_mlp,
     "com.microsoft::MatMulNBitsQkv": count_matmul_nbits_qkv,
+    "com.microsoft::MatMulNBitsQLoRA": count_matmul_nbits_qlora,
+    "com.microsoft::MatMulPacked": count_matmul_packed,
     "com.microsoft::MoE": count_moe,
+    "com.microsoft::MoEPacked": count_moe_packed,
     "com.microsoft::QGemm": count_qgemm,
     "com.microsoft::QMoE": count_qmoe,
     "com.microsoft::QOrderedMatMul": count_qordered_matmul,

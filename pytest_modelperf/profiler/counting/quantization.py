@@ -18,6 +18,7 @@ from pytest_modelperf.profiler.counting.epilogue import (
     DYNAMIC_QUANTIZE,
     QUANTIZE,
     REQUANTIZE,
+    UNPACKED_FORMATS,
 )
 from pytest_modelperf.profiler.counting.per_element import (
     elementwise,
@@ -41,6 +42,12 @@ def count_dequantize(node: Node) -> Cost:
     return elementwise(node.input(0).size * (DEQUANTIZE if shifted else MUL))
 
 
+def count_gather_packed(node: Node) -> Cost:
+    """Rows of a packed table, decoded unless the table holds floats."""
+    decode = 0 if node.attr_int("packed_type", 0) in UNPACKED_FORMATS else DEQUANTIZE_WEIGHT
+    return elementwise(node.input(1).size * node.attr_int("K", 0) * (MOV + decode))
+
+
 COUNTERS: Mapping[str, Counter] = {
     "DequantizeLinear": count_dequantize,
     "DynamicQuantizeLinear": per_input_element(DYNAMIC_QUANTIZE),
@@ -49,6 +56,7 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::DequantizeLinear": count_dequantize,
     "com.microsoft::DequantizeWithOrder": per_input_element(MUL),
     "com.microsoft::GatherBlockQuantized": per_output_element(MOV + DEQUANTIZE_WEIGHT),
+    "com.microsoft::GatherPacked": count_gather_packed,
     "com.microsoft::QLinearAdd": per_output_element(2 * DEQUANTIZE + ADD + REQUANTIZE),
     "com.microsoft::QLinearConcat": per_output_element(DEQUANTIZE + REQUANTIZE),
     "com.microsoft::QLinearLeakyRelu": per_output_element(

@@ -88,6 +88,7 @@ UNTELLABLE: Mapping[str, str] = {
     "com.microsoft::BifurcationDetector": "its cost depends on where the tokens first differ",
     "com.microsoft::GreedySearch": _SEARCH,
     "com.microsoft::Sampling": _SEARCH,
+    "com.microsoft::SpeculativePrefixCommit": "its cost depends on where the tokens first differ",
     "com.microsoft::Tokenizer": "its cost depends on the pattern and the length of the strings",
     "com.microsoft::WhisperBeamSearch": _SEARCH,
 }

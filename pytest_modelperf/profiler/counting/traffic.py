@@ -26,12 +26,13 @@ _LOOKUPS = frozenset(
         "com.microsoft::EmbedLayerNormalization",
         "com.microsoft::GatherBlockQuantized",
         "com.microsoft::GatherND",
+        "com.microsoft::GatherPacked",
         "com.microsoft::QEmbedLayerNormalization",
         "com.microsoft::TorchEmbedding",
     }
 )
 # Their weights are experts, of which a token takes `k`.
-_EXPERTS = frozenset({"com.microsoft::MoE", "com.microsoft::QMoE"})
+_EXPERTS = frozenset({"com.microsoft::MoE", "com.microsoft::MoEPacked", "com.microsoft::QMoE"})
 # These read a shape, not the elements.
 _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 

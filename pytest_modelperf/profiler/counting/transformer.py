@@ -1,12 +1,13 @@
 """The cost of transformers between matrix products: rotary positions, gates, residual streams.
 
-A rotation, a gate or a bias is elementwise. The two operators of hyper-connections also sum
-products over the streams, which is a contraction (https://arxiv.org/abs/2409.19606).
+A rotation, a gate or a bias is elementwise. The operators of hyper-connections also sum products
+over the streams, which is a contraction (https://arxiv.org/abs/2409.19606).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.counting.activation import ACTIVATION_OPS, SIGMOID, SOFTPLUS
@@ -14,6 +15,7 @@ from pytest_modelperf.profiler.counting.cost import (
     ADD,
     CMP,
     COS,
+    DIV,
     MOV,
     MUL,
     SIN,
@@ -54,6 +56,46 @@ def count_swiglu(node: Node) -> Cost:
     return elementwise(node.output().size * (swish_ops(node) + MUL))
 
 
+def clamped_swiglu_ops(node: Node) -> int:
+    """Operations of a pair: g * sigmoid(alpha * g) * (l + beta), both clamped by a `limit` above 0.
+
+    An alpha of 1 multiplies nothing, and a beta of 0 adds nothing.
+    """
+    plain = node.attr_float("activation_alpha", 1.0) == 1.0
+    clamped = 3 * CMP if node.attr_float("limit", 0.0) > 0 else 0
+    shifted = ADD if node.attr_float("activation_beta", 0.0) != 0 else 0
+    return clamped + ACTIVATION_OPS["Silu" if plain else "Swish"] + shifted + MUL
+
+
+def count_clamped_swiglu(node: Node) -> Cost:
+    """A pair for each element of the result; one input may hold both halves."""
+    x = node.input(0).size
+    pairs = x // 2 if node.optional_input(1) is None else x
+    return elementwise(pairs * clamped_swiglu_ops(node))
+
+
+def count_gated_add(node: Node) -> Cost:
+    """The sum x + y * gate, where the gate of a row may be the sigmoid of a product."""
+    added = node.input(0).size * (MUL + ADD)
+    if node.optional_input(3) is None:
+        return elementwise(added)
+    gate = node.input(2)
+    return Cost((Contraction(gate.size, (2, 3)),), added + prod(gate.dims[:-1]) * SIGMOID)
+
+
+def count_rms_norm_rotary(node: Node) -> Cost:
+    """An RMS normalization of a slice of each head, and a rotation of the slice's beginning.
+
+    The rest of the slice is moved, as is all of it for the output without a rotation.
+    """
+    heads, stride = prod(node.input(0).dims[:-1]), node.input(0).dims[-1]
+    width = node.attr_int("input_width", 0) or stride
+    rotated = node.attr_int("rotary_embedding_dim", 0)
+    unrotated = len(node.outputs) > 1 and node.outputs[1] is not None
+    moved = width - rotated + (width if unrotated else 0)
+    return elementwise(rms_norm_ops(heads, width) + heads * (rotated * ROTARY + moved * MOV))
+
+
 def count_bias_split_gelu(node: Node) -> Cost:
     """Left half * gelu(right half) of x + bias."""
     x = node.input(0).size
@@ -90,6 +132,36 @@ def count_hyper_connection_pre_mix(node: Node) -> Cost:
     return Cost((Contraction(node.input(0).size, (0, 1)),), scaled)
 
 
+def count_hyper_connection_low_rank_mix(node: Node) -> Cost:
+    """A norm of each stream, gates from two products, the gated sum, and gates for the next block.
+
+    The block before may have to be added first; streams that nothing is added to are moved where
+    they are returned.
+    """
+    streams, rank = node.input(0), node.input(2).dims[-1]
+    size, width = streams.size, streams.dims[-1]
+    branches, rows = node.attr_int("num_branches", 1), prod(streams.dims[:-1])
+    hidden = width // branches
+    ops = rms_norm_ops(rows * branches, hidden)
+    if node.optional_input(5) is not None:
+        ops += size * (MUL + ADD)
+    elif len(node.outputs) > 2 and node.outputs[2] is not None:
+        ops += size * MOV
+    ops += rows * rank * (MUL + ACTIVATION_OPS["Silu"]) + size * SIGMOID
+    ops += rows * hidden * (MUL if node.attr_float("reduction_scale", 1.0) != 1.0 else 0)
+    divided = DIV if node.attr_float("gate_div", 1.0) != 1.0 else 0
+    multiplied = MUL if node.attr_float("gate_mul", 1.0) != 1.0 else 0
+    return Cost(
+        (
+            Contraction(size * rank, (0, 2)),
+            Contraction(size * rank, (None, 3)),
+            Contraction(size, (0, None)),
+            Contraction(size * branches, (0, 4)),
+        ),
+        ops + rows * branches * (divided + SIGMOID + multiplied),
+    )
+
+
 def count_hyper_connection_post_mix(node: Node) -> Cost:
     """Every stream a weighted sum of all streams, and a weighted output of the block added."""
     size = node.input(0).size
@@ -106,11 +178,14 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::BiasAdd": per_output_element(2 * ADD),  # x + bias + skip
     "com.microsoft::BiasSplitGelu": count_bias_split_gelu,
     "com.microsoft::EngramGate": count_engram_gate,
-    "com.microsoft::GatedAdd": per_output_element(MUL + ADD),  # x + y * gate
+    "com.microsoft::GatedAdd": count_gated_add,
     "com.microsoft::GemmaRotaryEmbedding": count_gemma_rotary,
+    "com.microsoft::HyperConnectionLowRankMix": count_hyper_connection_low_rank_mix,
     "com.microsoft::HyperConnectionPostMix": count_hyper_connection_post_mix,
     "com.microsoft::HyperConnectionPreMix": count_hyper_connection_pre_mix,
     "com.microsoft::LinearAttentionGate": count_linear_attention_gate,
     "com.microsoft::MRotaryEmbedding": count_rotary,
+    "com.microsoft::RMSNormRotary": count_rms_norm_rotary,
     "com.microsoft::RotaryEmbedding": count_rotary,
+    "com.microsoft::SwiGLU": count_clamped_swiglu,
 }

@@ -548,6 +548,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     },
     "com.microsoft::GroupQueryAttention": {
         5: _total_length(minus=1), 6: _total_length(minus=0), 9: _rows_of(7),
+        16: _all_of(0, 1),
     },
     "com.microsoft::EmbedLayerNormalization": {
         0: _rows_of(2), 1: _rows_of(4), 7: _ONE, 8: _rows_of(3),

@@ -21,6 +21,7 @@ from pytest_modelperf.profiler.counting.cost import (
     DIV,
     EXP,
     MUL,
+    SQRT,
     TANH,
     Contraction,
     Cost,
@@ -390,3 +391,68 @@ def test_decoding_in_steps_costs_the_causal_half_of_a_prompt(
 
     steps = sum(macs(1, past) for past in range(tokens))
     assert 2 * tokens * steps == (tokens + 1) * macs(tokens, 0)
+
+
+def selected(*inputs: Shape | None, **attributes: Attribute) -> Cost:
+    """Two requests of one token, each with five selected keys in a cache of nine."""
+    cache = (2, 2, 9, 4)
+    shapes = [(2, 1, 32), (2, 1, 8), (2, 1, 8), cache, cache, None, None, (2, 5), (2,), (2,), (1,)]
+    return ms(
+        "DynamicSparseAttention",
+        [*shapes, *inputs],
+        (2, 1, 32),
+        num_heads=8,
+        kv_num_heads=2,
+        **attributes,
+    )
+
+
+def test_a_query_meets_the_keys_that_are_selected_for_it() -> None:
+    scores = 2 * 8 * 5
+    plain = selected()
+    assert plain.macs == 2 * (scores * 4)
+    assert plain.elementwise_ops == scores * (MUL + CMP + SOFTMAX)
+    for window, met in ((3, 3), (100, 9)):
+        both = selected(attention_mode="local_plus_selected", local_window_size=window)
+        assert both.macs == 2 * (2 * 8 * (5 + met) * 4)
+
+
+def test_selected_attention_may_norm_rotate_and_quantize() -> None:
+    plain = selected().elementwise_ops
+    angles = ((20, 1), (20, 1), None)
+    rotated = selected(*angles, do_rotary=1).elementwise_ops
+    assert rotated - plain == 2 * (8 + 2) * 2 * ROTARY
+    normed = selected(None, None, None, (4,), (4,)).elementwise_ops
+    assert normed - plain == 2 * (8 + 2) * (4 * (3 * MUL + ADD) + 2 * DIV + ADD + SQRT)
+    sunk = selected(smooth_softmax=1).elementwise_ops
+    assert sunk == selected(*[None] * 5, (8,)).elementwise_ops == plain + 2 * 8 * (EXP + ADD)
+    quantized = selected(*[None] * 7, (8,), (8,)).elementwise_ops
+    assert quantized - plain == 2 * 2 * 2 * 4 * (DIV + 2 * CMP) + 2 * 2 * 2 * 5 * 4 * MUL
+
+
+def test_selected_keys_in_pages_count_beside_a_window_of_the_cache() -> None:
+    pages = (50, 16, 2, 4)
+    cache: list[Shape | None] = [pages, pages, (4,), (3,), (3, 6), None, (7, 5), (7,)]
+    heads = {"num_heads": 8, "kv_num_heads": 2}
+
+    def count(*inputs: Shape | None, **attributes: Attribute) -> Cost:
+        apart: list[Shape | None] = [(7, 32), (7, 8), (7, 8)]
+        shapes = [*apart, *cache, *inputs]
+        return ms("SparsePagedAttention", shapes, (7, 32), **heads, **attributes)
+
+    plain = count()
+    assert plain.macs == 2 * (8 * 7 * 5 * 4)
+    assert plain.elementwise_ops == 8 * 7 * 5 * (MUL + CMP + SOFTMAX)
+    packed = ms("SparsePagedAttention", [(7, 48), None, None, *cache], (7, 32), **heads)
+    assert packed.macs == plain.macs
+    for window, met in ((3, 3), (-1, 6 * 16)):
+        both = count(attention_mode="local_plus_selected", local_window_size=window)
+        assert both.macs == 2 * (8 * 7 * (5 + met) * 4)
+    tail: list[Shape | None] = [None] * 5
+    sunk = count(*tail, (8,)).elementwise_ops
+    assert sunk - plain.elementwise_ops == 7 * 8 * (EXP + ADD)
+    normed = count(*tail, None, (4,), (4,)).elementwise_ops
+    norm = 4 * (3 * MUL + ADD) + 2 * DIV + ADD + SQRT
+    assert normed - plain.elementwise_ops == 7 * (8 + 2) * norm
+    scaled = count(*tail, None, None, None, (1,), (1,), k_quant_type="PER_TENSOR")
+    assert scaled.elementwise_ops - plain.elementwise_ops == 7 * 2 * 5 * 4 * MUL

@@ -201,3 +201,23 @@ def test_macs_follow_from_the_shape_that_a_real_run_returns(
     feeds = {"x": np.ones(x, np.float32), "w": np.ones(w, np.float32)}
     y = np.asarray(next(iter(onnx.reference.ReferenceEvaluator(model).run(None, feeds))))
     assert cost(node(op, [x, w], [y.shape])).macs == macs
+
+
+def test_a_slice_of_the_channels_is_convolved_alone() -> None:
+    call = node(
+        "com.microsoft::CausalConvWithState",
+        [(2, 5, 9), (4, 1, 3)],
+        [unknown()],
+        channels_last=1,
+        input_channels=4,
+    )
+    assert cost(call).macs == 2 * 5 * 4 * 3
+
+
+def test_a_token_may_change_its_kernel() -> None:
+    shapes = [(6, 4), (4, 1, 2), (3,), None, (2, 4, 1)]
+    op = "com.microsoft::VarlenCausalConvWithState"
+    plain = cost(node(op, shapes, [unknown()]))
+    changed = cost(node(op, [*shapes, None, (6, 3, 2), (6, 1)], [unknown()], group_size=2))
+    assert changed.contractions == plain.contractions
+    assert changed.elementwise_ops - plain.elementwise_ops == 24 * (2 * ADD + MUL)

@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.counting.counters import (
 from tests.profiler.counting.nodes import node
 
 # The releases whose operators the rules name. Older ones lack some of them.
-NEWEST_ONNX, NEWEST_ONNXRUNTIME = (1, 23), (1, 31)
+NEWEST_ONNX, NEWEST_ONNXRUNTIME = (1, 23), (1, 32)
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -393,3 +393,67 @@ def test_broadcasting_is_numpys(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 def test_an_unknown_operand_is_named() -> None:
     with pytest.raises(UnknownShapeError, match="nobody"):
         cost(node("MatMul", [(3, 4), unknown("nobody")], [(3, 5)]))
+
+
+def qlora(down: int, up: int) -> Cost:
+    """A base of 64 x 8 with an adapter of rank 7, either half of which may be empty."""
+    shapes = [(2, 3, 64), (8, 2, 16), (8, 2), (down, 2, 32), (7, 2), (up, 1, 32), (8, 1)]
+    return cost(node("com.microsoft::MatMulNBitsQLoRA", shapes, [(2, 3, 8)], K=64, N=8))
+
+
+def test_an_adapter_adds_two_thin_products() -> None:
+    shapes = [(2, 3, 64), (8, 2, 16), (8, 2)]
+    base = cost(node("com.microsoft::MatMulNBits", shapes, [(2, 3, 8)], K=64, N=8, bits=4))
+    adapted = qlora(7, 8)
+    assert adapted.contractions == (
+        *base.contractions,
+        Contraction(6 * 64 * 7, (0, 3)),
+        Contraction(6 * 7 * 8, (None, 5)),
+    )
+    added = adapted.elementwise_ops - base.elementwise_ops
+    assert added == (64 * 7 + 7 * 8) * (ADD + MUL) + 48 * ADD
+    assert qlora(7, 0) == qlora(0, 0) == base
+    assert qlora(0, 8).macs == base.macs + 6 * 7 * 8
+
+
+def test_a_packed_weight_is_decoded_unless_it_holds_floats() -> None:
+    def packed(*scale: tuple[int, ...], **attributes: Attribute) -> Cost:
+        call = node("com.microsoft::MatMulPacked", [(2, 3, 64), (8, 36), *scale], [unknown()])
+        return cost(replace(call, attributes={"K": 64, "N": 8, **attributes}))
+
+    plain = packed(packed_type=2)
+    assert plain == Cost((Contraction(6 * 64 * 8, (0, 1)),), 64 * 8 * (ADD + MUL))
+    assert packed(packed_type=30) == Cost(plain.contractions)
+    assert packed(SCALAR, packed_type=40).elementwise_ops - plain.elementwise_ops == 48 * MUL
+    for name in ("relu2", "relu_squared"):
+        activated = packed(packed_type=2, activation_type=name)
+        assert activated.elementwise_ops - plain.elementwise_ops == 48 * (CMP + MUL)
+
+
+def packed_experts(*inputs: tuple[int, ...] | None, **attributes: Attribute) -> Cost:
+    types = {"gate_type": 16, "up_type": 16, "down_type": 16}
+    call = node("com.microsoft::MoEPacked", inputs, [(6, 256)])
+    return cost(replace(call, attributes={"k": 2, **types, **attributes}))
+
+
+def test_packed_experts_have_the_macs_of_dense_ones() -> None:
+    scores, up, down = (6, 8), (8, 32, 66), (8, 256, 9)
+    gated = packed_experts((6, 256), scores, up, up, down)
+    single = packed_experts((6, 256), scores, up, None, down, activation_type="relu2")
+    passes = 6 * 2
+    for call, layers, gate in ((gated, 3, ADD + EXP + ADD + DIV + 2 * MUL), (single, 2, CMP + MUL)):
+        assert call.macs == layers * passes * 256 * 32
+        router = 6 * (8 * (CMP + ADD + EXP + ADD + DIV + 2 * CMP) + 2 * (ADD + DIV))
+        mixed = passes * 256 * (MUL + ADD)
+        decoded = layers * 8 * 256 * 32 * (ADD + MUL)
+        assert call.elementwise_ops == router + mixed + passes * 32 * gate + decoded
+
+
+def test_packed_experts_may_be_mixed_by_values_that_are_given() -> None:
+    inputs = [(6, 256), (6, 8), (8, 32, 66), None, (8, 256, 9)]
+    softmax = packed_experts(*inputs)
+    given = packed_experts(*inputs, (6, 8), routed_scaling_factor=2.5)
+    difference = 12 * MUL - 48 * (CMP + ADD + EXP + ADD + DIV)
+    assert given.elementwise_ops - softmax.elementwise_ops == difference
+    raw = packed_experts(*inputs, normalize_routing_weights=0)
+    assert softmax.elementwise_ops - raw.elementwise_ops == 12 * (ADD + DIV)

@@ -8,7 +8,7 @@ from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.counting.activation import ACTIVATION_OPS
 from pytest_modelperf.profiler.counting.cost import ADD, CMP, DIV, MOV, MUL
 from pytest_modelperf.profiler.counting.quantization import COUNTERS
-from tests.profiler.counting.nodes import node
+from tests.profiler.counting.nodes import node, unknown
 
 DEQUANTIZE = ADD + MUL
 REQUANTIZE = MUL + ADD + 2 * CMP
@@ -80,3 +80,11 @@ def test_block_floating_point_finds_an_exponent_scales_and_clips() -> None:
 def test_a_quantized_embedding_decodes_only_what_it_looks_up() -> None:
     call = node("com.microsoft::GatherBlockQuantized", [(9999, 64), (5,), (9999, 2)], [(5, 64)])
     assert ops(call) == 320 * (MOV + DEQUANTIZE)
+
+
+def test_a_packed_table_decodes_what_it_looks_up_unless_it_holds_floats() -> None:
+    inputs = [(9999, 36), (2, 5)]
+    packed = node("com.microsoft::GatherPacked", inputs, [unknown()], packed_type=2, K=64)
+    assert ops(packed) == 640 * (MOV + DEQUANTIZE)
+    floats = node("com.microsoft::GatherPacked", inputs, [unknown()], packed_type=1, K=64)
+    assert ops(floats) == 640 * MOV

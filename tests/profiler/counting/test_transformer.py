@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.counting.activation import ACTIVATION_OPS, SIGMOID, SOFTPLUS
@@ -110,3 +111,64 @@ def test_an_engram_gate_meets_each_key_with_its_query() -> None:
     gated = 40 * (2 * MUL + 3 * CMP + SQRT + SIGMOID) + 320 * MUL
     assert gate.elementwise_ops == 2 * rms + gated
     assert both.elementwise_ops == 3 * rms + gated
+
+
+def test_a_clamped_gate_costs_what_its_attributes_ask_for() -> None:
+    x = (2, 3)
+
+    def count(**attributes: float) -> int:
+        return ops(replace(node("com.microsoft::SwiGLU", [x, x], [x]), attributes=attributes))
+
+    assert count() == ops(node("SwiGLU", [x, x], [x], alpha=1.0)) == 6 * (SIGMOID + MUL + MUL)
+    assert count(activation_alpha=1.5) - count() == 6 * MUL
+    assert count(activation_beta=1.0) - count() == 6 * ADD
+    assert count(limit=7.0) - count() == 6 * 3 * CMP
+    halves = node("com.microsoft::SwiGLU", [(2, 6)], [x])
+    assert ops(halves) == count()
+
+
+def test_a_gate_may_be_projected() -> None:
+    x, gate = (2, 3, 4), (2, 3, 16)
+    call = cost(node("com.microsoft::GatedAdd", [x, x, gate, (16, 1)], [x]))
+    assert call == Cost((Contraction(6 * 16, (2, 3)),), 24 * (MUL + ADD) + 6 * SIGMOID)
+
+
+def test_a_normed_slice_is_rotated_in_part() -> None:
+    x = (2, 3, 4, 8)
+    attributes = {"input_start": 1, "input_width": 6, "rotary_embedding_dim": 4}
+    call = replace(node("com.microsoft::RMSNormRotary", [x], [(2, 3, 24)]), attributes=attributes)
+    norm = 24 * (6 * (3 * MUL + ADD) + 2 * DIV + ADD + SQRT)
+    assert ops(call) == norm + 24 * (4 * (2 * MUL + ADD) + 2 * MOV)
+    both = replace(call, outputs=(*call.outputs, call.input(0)))
+    assert ops(both) - ops(call) == 24 * 6 * MOV
+
+
+def test_a_low_rank_mix_costs_what_its_parts_do() -> None:
+    streams, rank = (5, 4 * 8), 3
+    weights = [(32,), (32, rank), (rank, 32), (32, 4)]
+    outputs = [(5, 8), (5, 4), streams]
+    op = "com.microsoft::HyperConnectionLowRankMix"
+    call = cost(node(op, [streams, *weights], outputs[:2], num_branches=4))
+    assert call.contractions == (
+        Contraction(5 * 32 * rank, (0, 2)),
+        Contraction(5 * rank * 32, (None, 3)),
+        Contraction(5 * 32, (0, None)),
+        Contraction(5 * 32 * 4, (0, 4)),
+    )
+    norm = 160 * (3 * MUL + ADD) + 20 * (2 * DIV + ADD + SQRT)
+    gates = 15 * (MUL + SIGMOID + MUL) + 160 * SIGMOID + 20 * SIGMOID
+    assert call.elementwise_ops == norm + gates
+    more = {
+        "moved": node(op, [streams, *weights], outputs, num_branches=4),
+        "added": node(op, [streams, *weights, (5, 8), (5, 4)], outputs, num_branches=4),
+        "scaled": node(
+            op, [streams, *weights], outputs[:2],
+            num_branches=4, reduction_scale=0.5, gate_div=2.0, gate_mul=2.0,
+        ),
+    }  # fmt: skip
+    assert {name: cost(each).elementwise_ops - norm - gates for name, each in more.items()} == {
+        "moved": 160 * MOV,
+        "added": 160 * (MUL + ADD),
+        "scaled": 40 * MUL + 20 * (DIV + MUL),
+    }
+    assert all(cost(each).contractions == call.contractions for each in more.values())

@@ -241,6 +241,14 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
             (q, k, v, a, b, s, t) }""",
         {},
     ),
+    "cached keys of padded queries": (
+        """g (float[1,2,16] q, float[1,2,16] k, float[1,2,16] v, float[1,2,3,8] a, float[1,2,3,8] b,
+            int32[1] s, int32 t, int32[1] n)
+            => (float[1,2,16] y, float[1,2,5,8] c, float[1,2,5,8] d)
+        { y, c, d = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 2>
+            (q, k, v, a, b, s, t, , , , , , , , , , n) }""",
+        {},
+    ),
     "searches": (
         """s (int32[2,5] ids, int32[1] most, int32[1] least, int32[1] beams, int32[1] texts,
             float[1] length, float[1] repetition) => (int32[2,t,n] y)
@@ -302,6 +310,7 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
 
 
 NOT_ON_1_23 = {
+    "cached keys of padded queries": "takes no lengths of queries",
     "numbers as texts": "wants a locale that few systems have",
     "searches": "lets no decoder use a weight outside of it",
 }
