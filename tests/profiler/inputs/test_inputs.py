@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
 from pytest_modelperf.profiler.inputs.number_formats import STORED_AS, name_of, to_bits
 from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from tests.support.light_models import light_model
-from tests.support.runtimes import unless_1_23
+from tests.support.runtimes import INSTALLED, unless_1_23
 from tests.support.small_models import parse
 
 Array = npt.NDArray[Any]
@@ -241,14 +241,6 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
             (q, k, v, a, b, s, t) }""",
         {},
     ),
-    "cached keys of padded queries": (
-        """g (float[1,2,16] q, float[1,2,16] k, float[1,2,16] v, float[1,2,3,8] a, float[1,2,3,8] b,
-            int32[1] s, int32 t, int32[1] n)
-            => (float[1,2,16] y, float[1,2,5,8] c, float[1,2,5,8] d)
-        { y, c, d = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 2>
-            (q, k, v, a, b, s, t, , , , , , , , , , n) }""",
-        {},
-    ),
     "searches": (
         """s (int32[2,5] ids, int32[1] most, int32[1] least, int32[1] beams, int32[1] texts,
             float[1] length, float[1] repetition) => (int32[2,t,n] y)
@@ -310,7 +302,6 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
 
 
 NOT_ON_1_23 = {
-    "cached keys of padded queries": "takes no lengths of queries",
     "numbers as texts": "wants a locale that few systems have",
     "searches": "lets no decoder use a weight outside of it",
 }
@@ -327,6 +318,19 @@ def test_the_runtime_accepts_what_is_made(name: str, tmp_path: Path) -> None:
     text, weights = RUNNABLE[name]
     model = parse(text, weights=weights)
     assert run(load_model(open_model(model)), tmp_path)
+
+
+@pytest.mark.skipif(INSTALLED < (1, 32), reason="older releases take no lengths of queries")
+def test_the_runtime_accepts_queries_that_are_all_valid(tmp_path: Path) -> None:
+    model = bound("""
+        g (float[1,2,16] q, float[1,2,16] k, float[1,2,16] v, float[1,2,3,8] a, float[1,2,3,8] b,
+            int32[1] s, int32 t, int32[1] n)
+            => (float[1,2,16] y, float[1,2,5,8] c, float[1,2,5,8] d)
+        { y, c, d = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 2>
+            (q, k, v, a, b, s, t, , , , , , , , , , n) }
+    """)
+    assert values(model)["n"] == [2]
+    assert run(model, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["shufflenet", "squeezenet"])
