@@ -231,6 +231,8 @@ RUN = (
     call("ParametricSoftplus", "f32[2,3]", alpha=1.0, beta=1.0),
     call("Scale", "f32[2,3]", scale=2.0),
     call("ScaledTanh", "f32[2,3]", alpha=1.0, beta=1.0),
+    call("ai.onnx.ml::FeatureVectorizer", "f32[4,2] f32[4,3]", inputdimensions=(2, 3)),
+    call("ai.onnx.ml::FeatureVectorizer", "i64[2] i64[3]", inputdimensions=(2, 3)),
     call("ai.onnx.ml::Imputer", "f32[2,3]", imputed_value_floats=(0.0,)),
     call("ai.onnx.ml::LinearRegressor", "f32[2,3]", coefficients=(1.0,) * 12, targets=4),
     call("ai.onnx.ml::Normalizer", "i64[2,3]", norm="L2"),

@@ -233,6 +233,13 @@ def _regressor(targets: str | None) -> ShapeRule:
     return rule
 
 
+def _feature_vectorizer(node: Node) -> tuple[OutputType]:
+    """The columns that an attribute names of each input, side by side; a vector is one row."""
+    shape = shape_of(node, 0)
+    rows = None if not shape else 1 if len(shape) == 1 else shape[0]
+    return one("float32", (rows, sum(node.attr_ints("inputdimensions")) or None))
+
+
 # Operators of the standard domains for which onnx has no inference, or whose inference crashes; and
 # those that ONNX Runtime adds to that domain. Its LayerNormalization is older than onnx's, which
 # begins with opset 17; some others were in ONNX once, and CoreML's converter wrote them.
@@ -244,6 +251,7 @@ STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
     "LayerNormalization": _layer_normalization(statistics=2),
     "Reshape": _reshape_by_attribute,
     "SimplifiedLayerNormalization": _layer_normalization(statistics=1),
+    "ai.onnx.ml::FeatureVectorizer": _feature_vectorizer,
     "ai.onnx.ml::Imputer": like(0),
     "ai.onnx.ml::LabelEncoder": lambda node: one(None, shape_of(node, 0)),
     "ai.onnx.ml::LinearRegressor": _regressor("targets"),
