@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # A multiple of every element size, and small enough to stay in the cache of a core.
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 15
 _DIGEST_BYTES = 16
 _TOO_SHORT = "the weights of the plan end too soon"
 # The most pieces of one weight that are read.
-_MOST_PIECES = 16
+_MOST_PIECES = 32
 # The type that holds the bits of a number, the bits without the sign, and the smallest normal ones.
 _LAYOUTS: Mapping[str, tuple[str, int, int]] = {
     "float64": ("<u8", 0x7FFF_FFFF_FFFF_FFFF, 0x0010_0000_0000_0000),
