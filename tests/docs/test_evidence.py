@@ -492,11 +492,34 @@ def test_a_bisect_of_twelve_releases_is_held_to_three_minutes() -> None:
             "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1",
             "first_bad": "1.2", "seconds": seconds, "environment_seconds": 9.0,
         }  # fmt: skip
-        row = {"found_seconds": kept_seconds}
-        return outcomes(upgrade.expectations(result_of({"bisect": [halving], "upgrades": [row]})))
+        rows = {"bisect": [halving], "upgrades": [{"found_seconds": kept_seconds}]}
+        return outcomes(upgrade.expectations(result_of({**rows, "reduction": []})))[:2]
 
     assert found(170.0, 0.02) == ["met", "met"]
     assert found(190.0, 0.2) == ["missed", "missed"]
+
+
+@pytest.mark.parametrize(
+    ("reduced", "expected"),
+    [
+        ({"kernels": 2, "repro": 1.2, "seconds": 30.0}, ["met", "met"]),
+        ({"kernels": 8, "repro": 0.9, "seconds": 30.0}, ["missed", "missed"]),
+        ({"kernels": 2, "repro": 1.2, "seconds": 90.0}, ["missed", "met"]),
+        ({"kernels": None, "repro": None, "seconds": 30.0}, ["missed", "missed"]),
+        (None, ["not shown", "not shown"]),
+    ],
+)
+def test_what_an_upgrade_made_slower_is_reduced_to_three_kernels(
+    reduced: dict[str, object] | None, expected: list[str]
+) -> None:
+    halving = {
+        "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1", "first_bad": "1.2",
+        "seconds": 170.0, "environment_seconds": 9.0,
+    }  # fmt: skip
+    rows = {"bisect": [halving], "upgrades": [{"found_seconds": 0.0}]}
+    reductions = [] if reduced is None else [reduced]
+    found = upgrade.expectations(result_of({**rows, "reduction": reductions}))
+    assert outcomes(found)[2:] == expected
 
 
 def test_the_longer_a_profile_the_longer_it_may_be_read() -> None:
