@@ -21,7 +21,7 @@ def place_of(array: Array) -> int:
 @given(arrays.arrays(arrays.scalar_dtypes(), arrays.array_shapes(min_dims=0, min_side=0)))
 def test_align_copies_an_array_to_where_the_tensors_of_engines_begin(array: Array) -> None:
     copy = align(array)
-    assert place_of(copy) % 64 == 0
+    assert not copy.size or place_of(copy) % 64 == 0
     assert (copy.dtype, copy.shape, copy.tobytes()) == (array.dtype, array.shape, array.tobytes())
     assert copy.flags.writeable
     assert not np.shares_memory(copy, array)
