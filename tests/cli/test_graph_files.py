@@ -51,7 +51,10 @@ def test_a_profile_writes_its_kernels_with_those_that_only_move_data() -> None:
     files = ("--svg", "g.svg", "--node-data", "n.json", "--annotated", "a.onnx")
     result = run("profile", "old.onnx", *QUICK, *files)
     assert (result.exit_code, result.err) == (0, "")
-    assert {"first", "second", "ReorderInput"} <= set(texts("g.svg"))
+    shown = set(texts("g.svg"))
+    assert {"first", "second"} <= shown
+    # Which of them there are depends on the width of the processor's vectors.
+    assert shown & {"ReorderInput", "ReorderOutput"}
     values = json.loads(Path("n.json").read_text("utf-8"))["results"]
     assert set(values) == {"first", "second"}
     notes = [{e.key: e.value for e in n.metadata_props} for n in onnx.load("a.onnx").graph.node]

@@ -492,8 +492,12 @@ def test_a_bisect_of_twelve_releases_is_held_to_three_minutes() -> None:
             "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1",
             "first_bad": "1.2", "seconds": seconds, "environment_seconds": 9.0,
         }  # fmt: skip
-        rows = {"bisect": [halving], "upgrades": [{"found_seconds": kept_seconds}]}
-        return outcomes(upgrade.expectations(result_of({**rows, "reduction": []})))[:2]
+        rows: results.Rows = {
+            "bisect": [halving],
+            "upgrades": [{"found_seconds": kept_seconds}],
+            "reduction": [],
+        }
+        return outcomes(upgrade.expectations(result_of(rows)))[:2]
 
     assert found(170.0, 0.02) == ["met", "met"]
     assert found(190.0, 0.2) == ["missed", "missed"]
@@ -516,10 +520,12 @@ def test_what_an_upgrade_made_slower_is_reduced_to_three_kernels(
         "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1", "first_bad": "1.2",
         "seconds": 170.0, "environment_seconds": 9.0,
     }  # fmt: skip
-    rows = {"bisect": [halving], "upgrades": [{"found_seconds": 0.0}]}
-    reductions = [] if reduced is None else [reduced]
-    found = upgrade.expectations(result_of({**rows, "reduction": reductions}))
-    assert outcomes(found)[2:] == expected
+    rows: results.Rows = {
+        "bisect": [halving],
+        "upgrades": [{"found_seconds": 0.0}],
+        "reduction": [] if reduced is None else [reduced],
+    }
+    assert outcomes(upgrade.expectations(result_of(rows)))[2:] == expected
 
 
 def test_the_longer_a_profile_the_longer_it_may_be_read() -> None:
