@@ -30,7 +30,7 @@ def move_tag(github: GitHub, name: str, commit: str, release: str) -> None:
 
 
 def _order(tag: str, name: str) -> tuple[int, int]:
-    """By which the releases of `name` are sorted; those of other names come first."""
+    """The key that sorts the releases of `name` by their version; other tags come first."""
     found = _RELEASE.fullmatch(tag)
     return (int(found[2]), int(found[3])) if found and found[1] == name else (-1, -1)
 

@@ -1,6 +1,6 @@
 """Pulls the history from its branch before a run, and pushes the lines of the run to it after.
 
-`pull` and `push` are its words; git signs in with the token of the job.
+Its argument is `pull` or `push`. Git signs in with the token of the job.
 """
 
 from __future__ import annotations

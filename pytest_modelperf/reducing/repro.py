@@ -28,7 +28,7 @@ def load(model):
         binding.bind_ortvalue_input(name, value)
     outputs = [each.name for each in session.get_outputs()]
 
-    def run(kept=feeds):
+    def run(kept=feeds):  # The binding does not keep them.
         for name in outputs:
             binding.bind_output(name)
         session.run_with_iobinding(binding)

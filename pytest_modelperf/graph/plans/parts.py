@@ -262,8 +262,8 @@ class Move(Struct, frozen=True):
 def find_moves(plan: EnginePlan, side: PartSide) -> tuple[Move, ...]:
     """The weights of a part that need a file of their own to begin at a multiple of 64 bytes.
 
-    There the memory of the engine begins, in which they lie while the whole model runs. It writes
-    them one behind the other, and kernels take up to 5 % longer where they begin elsewhere.
+    While the whole model runs, its weights begin there. In the file of the plan they lie one behind
+    the other, and a kernel can take longer on a weight that begins elsewhere.
     """
     spans = {
         (offset, packed_bytes(tensor))

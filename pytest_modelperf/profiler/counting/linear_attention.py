@@ -2,7 +2,7 @@
 
 Counting rule: the recurrence that defines the operator is counted, not the chunks of a kernel. Each
 token updates a state [key size, value size] of each head by an outer product, a sum over time, and
-reads it by another product. What is kept of the states for later calls is not counted.
+reads it by another product. Copies of the states that the operator keeps for later calls are free.
 """
 
 from __future__ import annotations

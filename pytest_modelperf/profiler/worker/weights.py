@@ -1,4 +1,6 @@
-"""Facts about the data of weights in a file, a digest and the share of subnormal numbers; copies.
+"""Reads weights from a file: facts about them, and copies of them.
+
+The facts are a digest of the data and its share of subnormal numbers.
 
 A large weight is read in part: some pieces at equal distances, the first and the last among them.
 Two weights that are equal in all of these count as equal.
