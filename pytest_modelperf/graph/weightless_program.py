@@ -73,7 +73,7 @@ def draw_input(note: dict[str, Any]) -> Any:
     if "texts" in note:
         return np.array(note["texts"], object).reshape(note["shape"])
     numbers = np.concatenate(list(pieces(note["numbers"])))
-    # It begins where the runtime lets a tensor begin: elsewhere a kernel may take a third longer.
+    # It begins where the runtime lets a tensor begin: elsewhere a kernel may take longer.
     memory = np.empty(numbers.nbytes + 64, np.uint8)
     start = -memory.__array_interface__["data"][0] % 64
     aligned = memory[start : start + numbers.nbytes].view(numbers.dtype)

@@ -144,7 +144,7 @@ def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder:
     path = Path(folder) / _PLAN_FILE
     made = _session_options(threads, options)
     made.optimized_model_filepath = str(path)
-    # This session never runs, and packing its weights takes up to a third of the time.
+    # This session never runs, so its weights need not be packed.
     made.add_session_config_entry("session.disable_prepacking", "1")
     _keep_weights_apart(made)
     _open(model, made, options)
@@ -286,7 +286,7 @@ class _PartSession(_Session):
         outputs = [output.name for output in self._session.get_outputs()]
         if not all(output.type.startswith("tensor") for output in self._session.get_outputs()):
             return functools.partial(self._session.run_with_ort_values, outputs, values)
-        # Naming all inputs anew takes 30 µs, as long as a kernel of a small model.
+        # Naming all inputs anew takes as long as a kernel of a small model.
         binding = self._session.io_binding()
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)

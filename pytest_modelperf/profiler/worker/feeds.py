@@ -92,9 +92,8 @@ class StepArrays:
 def align(array: Any) -> Any:  # noqa: ANN401  # an array, as everywhere here
     """A copy that begins where an engine lets its own tensors begin; texts stay where they are.
 
-    Vector instructions are slower on memory that begins elsewhere, by up to a third of the time of
-    a kernel. Where numpy begins an array depends on what was freed before, so it would differ
-    between processes.
+    Vector instructions are slower on memory that begins elsewhere. Where numpy begins an array
+    depends on what was freed before, so it would differ between processes.
     """
     import numpy as np
 
