@@ -175,6 +175,9 @@ def _file_of_process(file: Path) -> Path:
 
 
 def _end_with_process(recorded: Trace) -> None:
+    # SciPy 1.18 imports it when the trace is written, and a process that ends cannot.
+    import concurrent.futures.thread  # noqa: F401
+
     atexit.register(_end, recorded)
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is not None:
