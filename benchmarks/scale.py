@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -437,7 +438,7 @@ def sessions_table(rows: Sequence[Row]) -> str:
 def _session_seconds(row: Row) -> float:
     """All but the start of the process; of workers of pytest-xdist, that too."""
     steps: Mapping[str, float] = row["steps"]
-    return float(row["children_seconds"]) + sum(steps.get(name, 0.0) for name in _WHOLE)
+    return float(row["children_seconds"]) + fsum(steps.get(name, 0.0) for name in _WHOLE)
 
 
 _WHOLE = ("collect", "check", "end")

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any
 
 import commands_page
 import hooks_page
@@ -103,7 +105,19 @@ def schema_path(name: str) -> Path:
 
 def schema_text(document: type[msgspec.Struct]) -> str:
     schema = {"$schema": DIALECT, **msgspec.json.schema(document)}
-    return json.dumps(schema, indent=2) + "\n"
+    return json.dumps(_cleaned(schema), indent=2) + "\n"
+
+
+def _cleaned(part: Any) -> Any:  # noqa: ANN401  # any part of a schema
+    """With the descriptions that Python 3.13 makes of docstrings, which have no indentation."""
+    if isinstance(part, list):
+        return [_cleaned(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    cleaned = {key: _cleaned(value) for key, value in part.items()}
+    if isinstance(cleaned.get("description"), str):
+        cleaned["description"] = cleandoc(cleaned["description"])
+    return cleaned
 
 
 if __name__ == "__main__":

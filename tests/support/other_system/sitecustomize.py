@@ -112,6 +112,12 @@ def lock_bytes(descriptor: int, _mode: int, size: int) -> None:
         raise PermissionError(13, "Permission denied") from None
 
 
+def count_all_processors() -> None:
+    """Python 3.13 counts the processors of a process by what is hidden, if it is there."""
+    if hasattr(os, "process_cpu_count"):
+        os.process_cpu_count = os.cpu_count
+
+
 def refuse_links(*_: object, **__: object) -> None:
     raise OSError(None, "A required privilege is not held by the client")
 
@@ -120,9 +126,11 @@ if os.environ.get(VARIABLE) == WINDOWS:
     os.symlink = refuse_links
     hide_modules()
     hide_members(os, *OF_OS)
+    count_all_processors()
     hide_members(signal, *OF_SIGNAL)
     hide_members(mmap, "MADV_DONTNEED")
     hide_system_folders()
 elif os.environ.get(VARIABLE) == MACOS:
     hide_members(os, *OF_MACOS)
+    count_all_processors()
     hide_system_folders()
