@@ -27,7 +27,7 @@ class EngineChange(Struct, frozen=True, order=True):
 
     @property
     def recorded_requirement(self) -> str:
-        return f"{self.engine}=={self.recorded}"
+        return requirement_of(self.engine, self.recorded)
 
 
 def find_engine_change(stored: StoredCase) -> EngineChange | None:
@@ -39,16 +39,22 @@ def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange |
     """The change of an engine since this version was recorded; None without one, or if unknown."""
     if engine is None or recorded is None:
         return None
-    installed = installed_version(engine)
-    if installed is None or installed == recorded:
+    installed = list(installed_builds(engine).values())
+    if not installed or recorded in installed:
         return None
-    return EngineChange(engine, recorded, installed)
+    return EngineChange(engine, recorded, installed[0])
 
 
-def installed_builds(engine: str) -> list[str]:
-    """The versions of an engine that are installed, of all its builds."""
-    found = map(installed_version, (engine, *_BUILDS.get(engine, ())))
-    return [version for version in found if version is not None]
+def installed_builds(engine: str) -> Mapping[str, str]:
+    """The packages with an engine that are installed, and the version of each."""
+    found = {package: _installed_version(package) for package in (engine, *_BUILDS.get(engine, ()))}
+    return {package: version for package, version in found.items() if version is not None}
+
+
+def requirement_of(engine: str, version: str) -> str:
+    """What installs this version of an engine, as the build of it that is installed."""
+    package = next(iter(installed_builds(engine)), engine)
+    return f"{package}=={version}"
 
 
 def recorded_version(stored: StoredCase) -> str | None:
@@ -56,8 +62,7 @@ def recorded_version(stored: StoredCase) -> str | None:
     return None if stored.engine is None else stored.provenance.packages.get(stored.engine)
 
 
-def installed_version(package: str) -> str | None:
-    """The version of an installed package."""
+def _installed_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -128,7 +128,7 @@ def has_recorded_engine(stored: StoredCase, setup: Setup) -> bool:
     engine = setup.engine.name
     return (
         stored.engine == engine
-        and installed_builds(engine) == [recorded_version(stored)]
+        and list(installed_builds(engine).values()) == [recorded_version(stored)]
         and is_this_python(setup.spec)
         # The options that were not given are defaults, which follow from the version.
         and stored.options == dict(setup.options)

@@ -13,7 +13,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.baselines.storing import store_static
-from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
+from pytest_modelperf.comparing.engine_change import (
+    installed_builds,
+    recorded_version,
+    requirement_of,
+)
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import CaseComparison, Measure
@@ -247,7 +251,8 @@ class BoundCheck(Struct, frozen=True):
         given = self.context.baseline_requirements
         exact = [self._recorded(stored) if each == RECORDED else each for each in given]
         engine = self.check.setup.engine.name
-        if given == (RECORDED,) and exact == [f"{engine}=={installed_version(engine)}"]:
+        here = [f"{package}=={version}" for package, version in installed_builds(engine).items()]
+        if given == (RECORDED,) and exact == here:
             return self.check.setup
         return self.setup_with(exact) if exact else self.check.setup
 
@@ -276,7 +281,7 @@ class BoundCheck(Struct, frozen=True):
                 f"so {BASELINE_REQUIREMENT.flag} {RECORDED} cannot say which: give the version, as "
                 f"in {engine}==1.22.0, or record the baseline again."
             )
-        return f"{engine}=={version}"
+        return requirement_of(engine, version)
 
 
 class CaseResult(Struct, frozen=True):
