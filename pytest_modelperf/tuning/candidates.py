@@ -108,7 +108,7 @@ def usual_sets(engine: str, given: Mapping[str, str], cores: int) -> tuple[Optio
             f"the options of the engine {printable(engine)} are not known here: name some to try, "
             "as in --try KEY=VALUE."
         )
-    options = (*_OPTIONS[engine], *_PROVIDER_OPTIONS.get(_provider(engine, given), ()))
+    options = (*_PROVIDER_OPTIONS.get(_provider(engine, given), ()), *_OPTIONS[engine])
     single = [
         _set({option.key: value})
         for option in options

@@ -38,6 +38,14 @@ def stack(middle: str = "a = Relu (m)", *, last: str = "Relu") -> onnx.ModelProt
     return parse(f"g (float[2,8] x) => (float[2,8] y) {{ {text} }}", weights=weights)
 
 
+def retrained() -> onnx.ModelProto:
+    """The stack with another weight."""
+    model = stack()
+    weight = np.full((8, 8), 7.5, np.float32)
+    model.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(weight, "w0"))
+    return model
+
+
 DECOMPOSED = "p = Abs (m) q = Add (m, p) a = Mul (q, half)"
 
 
@@ -64,6 +72,15 @@ def compared(after: onnx.ModelProto, *options: str, before: str = "base.onnx") -
 def p50(case: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = next(m for m in case["metrics"] if m["name"] == "latency_p50")
     return found
+
+
+def test_plans_are_compared_where_no_part_of_one_runs_by_itself() -> None:
+    other = compared(stack(DECOMPOSED), "--engine-option", "whole=yes")
+    same = compared(retrained(), "--engine-option", "whole=yes")
+    assert (other["how"], same["how"]) == ("duet", "duet")
+    assert not other["parts"]
+    assert not any(note.startswith("same plan: ") for note in other["notes"])
+    assert any(note.startswith("same plan: ") for note in same["notes"])
 
 
 def test_a_small_change_is_told_with_a_small_interval() -> None:
@@ -136,11 +153,7 @@ def test_small_kernels_that_changed_everywhere_are_parts() -> None:
 
 
 def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
-    other = stack()
-    other.graph.initializer[1].CopyFrom(
-        onnx.numpy_helper.from_array(np.full((8, 8), 7.5, np.float32), "w0")
-    )
-    case = compared(other)
+    case = compared(retrained())
     assert (case["how"], case["verdict"]) == ("duet", "passed")
     assert case["rounds"] >= 4
     assert case["notes"][0] == (

@@ -167,12 +167,13 @@ def test_a_slowdown_that_no_kernel_shows_writes_nothing() -> None:
     assert found.search.kept == ()
 
 
-def test_an_engine_without_a_plan_is_refused() -> None:
-    timed = EXTENSIONS.engines.find("timed")
+@pytest.mark.parametrize(("name", "options"), [("timed", {}), ("planned", {"whole": "yes"})])
+def test_an_engine_that_runs_no_parts_is_refused(name: str, options: dict[str, str]) -> None:
+    setup = Setup(engine=EXTENSIONS.engines.find(name), options=options)
     sides = []
-    for name in ("model_100us", "model_200us"):
-        onnx.save(stack(doc=name), f"{name}.onnx")
-        sides.append(Side(f"{name}.onnx", Setup(engine=timed)))
+    for model, doc in (("model_100us", ""), ("model_200us", "hides 300 us")):
+        onnx.save(stack(doc=doc), f"{model}.onnx")
+        sides.append(Side(f"{model}.onnx", setup))
     request = ReduceRequest(
         before=sides[0], after=sides[1], request=ProfileRequest(), extensions=EXTENSIONS
     )

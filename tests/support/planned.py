@@ -3,7 +3,8 @@
 A product takes 100 µs and any other kernel 10 µs, each up to a hundredth more, and a profile says
 so. Its plan of a model is the model itself. A model whose `doc_string` says `hides 300 us` takes so
 much longer as a whole, which no kernel of it tells. Parts that hold a `Tan` cannot be loaded. The
-kernels of the operator that the option `slow` names take ten times as long.
+kernels of the operator that the option `slow` names take ten times as long. With the option `whole`
+no part of a plan runs by itself.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ def save_plan(model: Any, threads: int, options: dict[str, str], folder: str) ->
     path = os.path.join(folder, "plan.onnx")  # noqa: PTH118  # paths are texts on this side
     shutil.copy(model.path, path)
     return path
+
+
+def runs_parts(options: dict[str, str]) -> bool:
+    return "whole" not in options
 
 
 def read_tensors(  # noqa: PLR0913, PLR0917  # the contract's

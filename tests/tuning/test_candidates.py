@@ -81,6 +81,12 @@ def test_the_provider_of_openvino_has_threads_and_hints_of_its_own() -> None:
     assert "was not measured" in next(find_warnings({"provider.load_config": "{}"}))
 
 
+def test_options_of_the_provider_come_before_those_that_only_the_cpu_has() -> None:
+    found = names("onnxruntime", {"provider": "CUDA"}, 1)
+    assert found[0] == "provider.cudnn_conv_algo_search=HEURISTIC"
+    assert "provider.use_tf32=0" in found
+
+
 def test_denormals_need_a_process_alone_or_together() -> None:
     alone = [each for each in usual_sets("onnxruntime", {}, 1) if each.needs_process]
     assert [each.name for each in alone] == ["session.set_denormal_as_zero=1"]

@@ -174,6 +174,13 @@ class Engine(Protocol):
         """
         ...
 
+    def runs_parts(self, options: Mapping[str, str]) -> bool:
+        """Whether a part of a plan takes by itself the time that it takes in the model.
+
+        Without this function all do. Otherwise plans are only compared.
+        """
+        ...
+
     def load_part(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:
         """A part of a plan, ready to run as it is: no kernel is replaced by another."""
         ...

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import io
 import json
 import os
 import platform
@@ -81,6 +82,7 @@ _CUT_OFF_US = 0.5
 _MAX_EVENTS = 1_000_000
 _KERNEL_EVENT = "_kernel_time"
 _CPU = "CPUExecutionProvider"
+_PLANNED = {_CPU, "CUDAExecutionProvider"}
 # Without optimizations exactly the kernels of a plan run.
 _AS_IT_IS = {"graph_optimization_level": "none"}
 _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
@@ -91,10 +93,11 @@ _LEAST_APART = "128"
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
 # The providers whose outputs stay on a device, and its name; others write into memory.
+_CUDA = "cuda"
 _DEVICES = {
-    "CUDAExecutionProvider": "cuda",
+    "CUDAExecutionProvider": _CUDA,
     "DmlExecutionProvider": "dml",
-    "TensorrtExecutionProvider": "cuda",
+    "TensorrtExecutionProvider": _CUDA,
 }
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -138,8 +141,8 @@ def load_profiled(
 
 
 def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder: str) -> str | None:
-    """See `Engine`. Only the CPU's plans are known to say all that runs."""
-    if [name for name, _ in _providers(options)] != [_CPU]:
+    """See `Engine`. Other providers compile parts of a plan into what it does not show."""
+    if not _PLANNED.issuperset(name for name, _ in _providers(options)):
         return None
     path = Path(folder) / _PLAN_FILE
     made = _session_options(threads, options)
@@ -149,6 +152,11 @@ def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder:
     _keep_weights_apart(made)
     _open(model, made, options)
     return str(path) if path.exists() else None
+
+
+def runs_parts(options: Mapping[str, str]) -> bool:
+    """See `Engine`. A device would get the inputs of each part anew, and wait for each to end."""
+    return all(name == _CPU for name, _ in _providers(options))
 
 
 def load_part(model: ModelRef, threads: int, options: Mapping[str, str]) -> _PartSession:
@@ -421,16 +429,44 @@ def _open(
         with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
             source = file.read()
     providers = _providers(options)
+    if any(_DEVICES.get(name) == _CUDA for name, _ in providers):
+        _load_cuda()
     # Versions before 1.21 ignore that entry, and look in the working folder.
     with _working_in(model.folder):
         session = ort.InferenceSession(source, session_options, providers=providers)
     missing = [name for name, _ in providers if name not in session.get_providers()]
     if missing:
-        raise OptionError(
-            f"{missing[0]} could not be set up. Its libraries may be missing, or its device: "
-            "install them, or choose another provider."
-        )
+        raise OptionError(_why_missing(missing[0]))
     return session
+
+
+def _why_missing(provider: str) -> str:
+    complaint = _load_cuda() if _DEVICES.get(provider) == _CUDA else ""
+    if complaint:
+        return (
+            f"{provider} could not be set up, because libraries are missing: install them, as in "
+            "`pip install 'onnxruntime-gpu[cuda,cudnn]'`, or choose another provider.\n"
+            f"onnxruntime says: {complaint}"
+        )
+    return (
+        f"{provider} could not be set up. Its libraries may be missing, or its device: "
+        "install them, or choose another provider."
+    )
+
+
+@functools.cache
+def _load_cuda() -> str:
+    """Load CUDA's libraries from the packages of pip, where the runtime does not look by itself.
+
+    The text says what the runtime could not load, and is empty if it loaded all.
+    """
+    # Versions before 1.21 lack it.
+    load_libraries = getattr(ort, "preload_dlls", None)
+    said = io.StringIO()
+    if load_libraries is not None:
+        with contextlib.redirect_stdout(said):
+            load_libraries()
+    return said.getvalue().strip()
 
 
 @contextlib.contextmanager

@@ -129,10 +129,10 @@ def _saved(model: PreparedModel, setup: Setup, side: str, place: CasePlace) -> I
         with adding_notes(workload.notes):
             rig = set_up(worker, setup, place.case.cores, workload, side)
             saved = save_plan(rig, model.static.weight_bytes)
-        if saved is None:
+        if saved is None or not saved.runs_parts:
             raise MeasureError(
                 f"{model.file.name} has no plan that can be cut into parts: only ONNX Runtime's "
-                "CPU provider tells its plan, and of models below 2 GiB. Take the parts that "
+                "CPU provider runs parts of one, and of models below 2 GiB. Take the parts that "
                 "modelperf compare shows."
             )
         yield saved

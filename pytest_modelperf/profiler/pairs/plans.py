@@ -57,11 +57,13 @@ class SavedPlan(Struct, frozen=True, eq=False):
     """The plan of the model of a rig, which its worker has as a file.
 
     `weights` is the file of its larger weights, as the worker sees it; None without such.
+    `runs_parts` claims that parts of it can be timed by themselves.
     """
 
     rig: Rig
     plan: EnginePlan
-    weights: str | None = None
+    weights: str | None
+    runs_parts: bool
 
 
 def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
@@ -99,7 +101,7 @@ def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
         name: f"{feed.dtype} {tuple(map(int, feed.array.shape))}"
         for name, feed in rig.workload.feeds.items()
     }
-    return SavedPlan(rig, EnginePlan(data, inputs, facts), file)
+    return SavedPlan(rig, EnginePlan(data, inputs, facts), file, answer["runs_parts"])
 
 
 def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:

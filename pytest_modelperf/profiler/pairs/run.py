@@ -175,8 +175,8 @@ class _Planned(Struct, frozen=True):
 def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned | None:
     """Compares the plans; if they differ, the rigs get the parts that do.
 
-    None where the engine tells no plan, or where data decides how much is computed: then the same
-    kernels can do other work.
+    None where the engine tells no plan or parts of it do not run apart, and where data decides how
+    much is computed: then the same kernels can do other work.
     """
     models = pair.before, pair.after
     if any(find_data_dependence(model.bound.graph) is not None for model in models):
@@ -191,6 +191,8 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     kernels = after.plan.digest.kernels
     if before.plan.digest == after.plan.digest:
         return _Planned(PlanFinding(kernels, is_same=True))
+    if not (before.runs_parts and after.runs_parts):
+        return None
     placed = place_parts(before, after)
     old.parts, new.parts = placed.before, placed.after
     finding = PlanFinding(kernels, is_same=False, parts=placed.parts, reason=placed.reason)

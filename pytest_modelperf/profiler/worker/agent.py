@@ -417,7 +417,9 @@ class Agent:
         if path is None:
             return None
         with open(path, "rb") as file:  # noqa: PTH123
-            return {"path": path, "data": file.read()}
+            data = file.read()
+        runs_parts = not hasattr(engine, "runs_parts") or engine.runs_parts(options)
+        return {"path": path, "data": data, "runs_parts": runs_parts}
 
     def do_weights(
         self, file: str, spans: Sequence[tuple[int, int, str]]
