@@ -8,7 +8,7 @@ without disturbances, so a busy machine does not make a change look smaller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -48,7 +48,7 @@ class PartRound(Struct, frozen=True):
 class PartFigure(Struct, frozen=True):
     """The typical times of one part, and how much longer it takes, with the bounds of that.
 
-    The bounds hold the figure in place and the figure of the part alone.
+    The bounds hold what it takes in place and alone, too.
     """
 
     before_ns: float
@@ -101,12 +101,11 @@ def part_share(rounds: Sequence[PartRound]) -> float:
 def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False) -> Decision:
     """Decides from the parts so far about the median of the model.
 
-    An answer must hold in place and alone: in place is the figure, and alone it is a bound where
-    the caches of the model decide.
+    An answer must hold in place and alone, and the figure lies between them: see `_shifts`.
     """
     whole = calm_ns(rounds)
     tick_ns = max(turns.tick_ns for each in rounds for turns in each.whole)
-    in_place, alone = (
+    found = [
         judge_once_a_round(
             [(whole, max(whole + shift, _SHORTEST_NS)) for shift in shifts],
             rule,
@@ -114,17 +113,14 @@ def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = 
             is_last=is_last,
             tick_ns=tick_ns * len(rounds[0].before),
         )
-        for shifts in (
-            [_sum_of_shifts(each, lambda part: part.in_place) for each in rounds],
-            [_sum_of_shifts(each, lambda part: part.alone) for each in rounds],
-        )
-    )
-    low, high = in_place.low, in_place.high
-    if low is not None and alone.low is not None:
-        low = min(low, alone.low)
-    if high is not None and alone.high is not None:
-        high = max(high, alone.high)
-    return replace(in_place, answer=_common_answer(in_place, alone), low=low, high=high)
+        for shifts in zip(*(_sums_of_shifts(each) for each in rounds), strict=True)
+    ]
+    in_place, alone, figure = found
+    low, high = figure.low, figure.high
+    if low is not None and high is not None:
+        low = min(low, *(each.low for each in found if each.low is not None))
+        high = max(high, *(each.high for each in found if each.high is not None))
+    return replace(figure, answer=_common_answer(in_place, alone), low=low, high=high)
 
 
 def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
@@ -184,9 +180,8 @@ def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure,
     found = []
     for index in range(len(rounds[0].before)):
         pairs = [(each.before[index], each.after[index]) for each in rounds]
-        in_place = np.array([paired_shift(old.in_place, new.in_place) for old, new in pairs])
-        alone = np.array([paired_shift(old.alone, new.alone) for old, new in pairs])
-        bounds = [find_bounds(shifts[np.newaxis], level) for shifts in (in_place, alone)]
+        shifts = np.array([_shifts(old, new) for old, new in pairs]).T
+        bounds = [find_bounds(each[np.newaxis], level) for each in shifts]
         before, after = (
             float(np.median([np.median(_own(pair[side].in_place)) for pair in pairs]))
             for side in (0, 1)
@@ -195,7 +190,7 @@ def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure,
             PartFigure(
                 before,
                 after,
-                float(bounds[0].centre[0]),
+                float(bounds[-1].centre[0]),
                 min(float(each.low[0]) for each in bounds),
                 max(float(each.high[0]) for each in bounds),
             )
@@ -247,12 +242,23 @@ def _beyond(
     return Beyond(whole - parts, low - parts - doubt, high - parts + doubt)
 
 
-def _sum_of_shifts(made: PartRound, turns_of: Callable[[PartTurns], Turns]) -> float:
-    """How much longer all parts together took in a round."""
-    return sum(
-        paired_shift(turns_of(old), turns_of(new))
-        for old, new in zip(made.before, made.after, strict=True)
-    )
+def _sums_of_shifts(made: PartRound) -> tuple[float, float, float]:
+    """How much longer all parts together took in a round: in place, alone, and the figure."""
+    shifts = [_shifts(old, new) for old, new in zip(made.before, made.after, strict=True)]
+    in_place, alone, figure = (sum(each) for each in zip(*shifts, strict=True))
+    return in_place, alone, figure
+
+
+def _shifts(old: PartTurns, new: PartTurns) -> tuple[float, float, float]:
+    """How much longer a part took in a round: in place, alone, and the figure for the model.
+
+    In place all memory of a part was last used an inference ago, as its weights are in the model.
+    Alone it was used just before, as what its kernels hand on is in the model. So the figure takes
+    of the difference between both the share that has left the caches.
+    """
+    in_place = paired_shift(old.in_place, new.in_place)
+    alone = paired_shift(old.alone, new.alone)
+    return in_place, alone, alone + new.cold_share * (in_place - alone)
 
 
 def _own(turns: Turns) -> Floats:

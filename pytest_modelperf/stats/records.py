@@ -37,11 +37,13 @@ class PartTurns(Struct, frozen=True, kw_only=True):
     """A part of a model in the turns of one side of a round.
 
     `in_place` are its runs right after the whole model, with the caches as that leaves them;
-    `alone` are its runs without it.
+    `alone` are its runs without it. `cold_share` is the share of what its changed kernels read and
+    write that is in no cache when they run in the model.
     """
 
     in_place: Turns
     alone: Turns
+    cold_share: float = 1.0
 
 
 class Percentile(Struct, frozen=True, kw_only=True):

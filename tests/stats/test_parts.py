@@ -35,6 +35,7 @@ def rounds(  # noqa: PLR0913  # what each of four figures is, and how they vary
     shift: float,
     alone: float | None = None,
     whole: float | None = None,
+    cold_share: float = 1.0,
     spread: float = 0.01,
     seed: int = 0,
 ) -> list[PartRound]:
@@ -49,6 +50,7 @@ def rounds(  # noqa: PLR0913  # what each of four figures is, and how they vary
         after = PartTurns(
             in_place=turns(PART + shift * WHOLE, random, spread),
             alone=turns(PART + alone * WHOLE, random, spread),
+            cold_share=cold_share,
         )
         found.append(PartRound(pair, (before,), (after,)))
     return found
@@ -88,6 +90,24 @@ def test_what_holds_in_place_alone_leaves_the_case_open() -> None:
     assert found.high is not None
     assert found.low < 1.02
     assert found.high > 1.04
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_figure_is_in_place_as_far_as_weights_are_read(share: float) -> None:
+    """Weights were used an inference ago, and what kernels hand on was written just before."""
+    made = rounds(9, shift=0.04, alone=0.02, cold_share=share)
+    expected = 0.02 + share * 0.02
+    found = judge_parts(made, DuetRule(tolerance=0.01, level=0.005), is_last=True)
+    (figure,) = part_figures(made, 0.005)
+    assert found.answer is RatioAnswer.WORSE
+    assert found.ratio == pytest.approx(1 + expected, abs=0.002)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 1.02
+    assert found.high > 1.04
+    assert figure.shift_ns == pytest.approx(expected * WHOLE, rel=0.1)
+    assert figure.low_ns < 0.02 * WHOLE
+    assert figure.high_ns > 0.04 * WHOLE
 
 
 def test_a_whole_that_contradicts_its_parts_decides() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -15,6 +16,8 @@ from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
+    TensorBytes,
+    cold_share,
     find_moves,
     find_parts,
     moved_file,
@@ -28,6 +31,7 @@ from pytest_modelperf.graph.plans.plan import (
     find_plan_difference,
     stored_spans,
 )
+from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.profiler.measurements import KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -157,7 +161,9 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
         return PlacedParts(reason=f"no kernel differs, but {difference}")
     if len(parts) > _MOST_PARTS:
         return PlacedParts(reason=f"it changed in {len(parts)} places")
-    return replace(run_apart(before, after, parts), partners=matching.partners)
+    plans, sizes = (before.plan, after.plan), (old.sizes, new.sizes)
+    shares = [cold_share(plans, part, sizes) for part in parts]
+    return replace(run_apart(before, after, parts, shares), partners=matching.partners)
 
 
 def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRun] | None:
@@ -175,10 +181,15 @@ def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRu
     return first, second
 
 
-def run_apart(before: SavedPlan, after: SavedPlan, parts: Sequence[Part]) -> PlacedParts:
-    """Both sides of these parts, ready to run; MeasureError if the engine refuses one."""
-    old = _place(before, [part.before for part in parts])
-    new = _place(after, [part.after for part in parts])
+def run_apart(
+    before: SavedPlan, after: SavedPlan, parts: Sequence[Part], shares: Sequence[float]
+) -> PlacedParts:
+    """Both sides of these parts, ready to run; MeasureError if the engine refuses one.
+
+    `shares` has the `cold_share` of each part.
+    """
+    old = _place(before, [part.before for part in parts], shares)
+    new = _place(after, [part.after for part in parts], shares)
     return PlacedParts(tuple(parts), old, new)
 
 
@@ -192,10 +203,16 @@ def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> st
 
 
 def send_part(
-    side: SavedPlan, name: str, part: PartSide, types: Mapping[str, tuple[str, Sequence[int]]]
+    side: SavedPlan,
+    name: str,
+    part: PartSide,
+    types: Mapping[str, tuple[str, Sequence[int]]],
+    *,
+    wakes_threads: bool = False,
 ) -> str:
     """The path of a part beside the plan, as the worker sees it, with its weights in place."""
-    path = send_beside(side, name, partial(write_part, side.plan, part, types))
+    write = partial(write_part, side.plan, part, types, wakes_threads=wakes_threads)
+    path = send_beside(side, name, write)
     moves = find_moves(side.plan, part)
     if moves:
         side.rig.worker.ask(
@@ -231,10 +248,14 @@ def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
 
 
 class Seen(Struct, frozen=True):
-    """The findings of one run of a plan: type and shape of each tensor, time of each kernel."""
+    """The findings of one run of a plan: type and shape of each tensor, time of each kernel.
+
+    `sizes` are the bytes of the tensors.
+    """
 
     types: Mapping[str, str]
     times_ns: Mapping[int, int]
+    sizes: TensorBytes
 
     def shortened(self, again: Seen) -> Seen:
         """With the shorter time of each kernel of two runs."""
@@ -247,6 +268,7 @@ def run_once(side: SavedPlan) -> Seen:
     """Run a plan as it is, for what only a run tells."""
     types = dict(side.plan.inputs)
     times_ns: dict[int, int] = {}
+    sizes = {name: feed.array.nbytes for name, feed in side.rig.workload.feeds.items()}
     copy = send_beside(side, "numbered", partial(write_numbered, side.plan))
     seen = side.rig.worker.ask(
         "shapes",
@@ -266,13 +288,15 @@ def run_once(side: SavedPlan) -> Seen:
         outputs = [name for name in side.plan.kernels[int(each["name"])].outputs if name]
         told = list(zip(each.get("types", ()), calls[0], strict=False))
         if len(told) == len(outputs):
-            types |= {
-                n: f"{kind} {tuple(shape)}" for n, (kind, shape) in zip(outputs, told, strict=True)
-            }
-    return Seen(types, times_ns)
+            for name, (kind, shape) in zip(outputs, told, strict=True):
+                types[name] = f"{kind} {tuple(shape)}"
+                sizes[name] = byte_size(kind, prod(shape))
+    return Seen(types, times_ns, sizes)
 
 
-def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]:
+def _place(
+    side: SavedPlan, parts: Sequence[PartSide], shares: Sequence[float]
+) -> tuple[PlacedPart, ...]:
     """Each part as a file beside its plan, with its inputs in the worker."""
     rig, plan = side.rig, side.plan
     names = [f"{rig.side} part {number}" for number in range(len(parts))]
@@ -290,9 +314,9 @@ def _place(side: SavedPlan, parts: Sequence[PartSide]) -> tuple[PlacedPart, ...]
     )
     types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
     placed = []
-    for number, (name, part) in enumerate(zip(names, parts, strict=True)):
-        path = send_part(side, f"part{number}", part, types)
-        placed.append(PlacedPart(name, path))
+    for number, (name, part, share) in enumerate(zip(names, parts, shares, strict=True)):
+        path = send_part(side, f"part{number}", part, types, wakes_threads=rig.cores > 1)
+        placed.append(PlacedPart(name, path, share))
         # A part that cannot be loaded is found here and not in the first round.
         rig.open_part(placed[-1])
         rig.close_as(name)

@@ -50,11 +50,7 @@ class SharedDuet(Struct):
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         self.blocks += 1
         sides = (self.before.side, self.after.side)
-        parts = {
-            rig.side: [part.name for part in rig.parts]
-            for rig in (self.before, self.after)
-            if rig.parts
-        }
+        parts = {rig.side: rig.parts for rig in (self.before, self.after) if rig.parts}
         before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks, parts=parts)
         # The first inference of a session is no typical one.
         if parts and self.blocks > 1 and self.rounds == 1:

@@ -93,10 +93,14 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 class PlacedPart(Struct, frozen=True):
-    """A part of a plan as a file where the worker is; its session and its inputs have its name."""
+    """A part of a plan as a file where the worker is; its session and its inputs have its name.
+
+    `cold_share` is that of its `PartTurns`.
+    """
 
     name: str
     path: str
+    cold_share: float = 1.0
 
 
 class ClockTicks(Struct, frozen=True):
@@ -249,12 +253,14 @@ class Rig(Struct):
         count: int,
         max_ns: int,
         seed: int = 0,
-        parts: Mapping[str, Sequence[str]] | None = None,
+        parts: Mapping[str, Sequence[PlacedPart]] | None = None,
     ) -> tuple[Block, ...]:
         """One block a side; several sides take turns, in random order within each turn.
 
-        `parts` names those that run after each side.
+        `parts` are those that run after each side.
         """
+        placed = parts or {}
+        names = {side: [part.name for part in own] for side, own in placed.items()}
         steps, first = self.workload.steps, self.next_step
         answer = self.worker.ask(
             "block",
@@ -265,7 +271,7 @@ class Rig(Struct):
             max_ns=max_ns,
             seed=seed,
             **({} if steps is None else {"first_step": first}),
-            **({"parts": parts} if parts else {}),
+            **({"parts": names} if names else {}),
         )
         self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         self._require_resolved(answer["times"])
@@ -287,12 +293,13 @@ class Rig(Struct):
                 first_step=None if steps is None or self.streams > 1 else first,
                 parts=tuple(
                     PartTurns(
-                        **{
-                            name: self._part_turns(part[name], has_running=has_running)
-                            for name in ("in_place", "alone")
-                        }
+                        in_place=self._part_turns(part["in_place"], has_running=has_running),
+                        alone=self._part_turns(part["alone"], has_running=has_running),
+                        cold_share=own.cold_share,
                     )
-                    for part in answer["parts"].get(side, ())
+                    for own, part in zip(
+                        placed.get(side, ()), answer["parts"].get(side, ()), strict=True
+                    )
                 ),
             )
             for side in sides

@@ -18,6 +18,7 @@ from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
+    cold_share,
     describe_change,
     find_parts,
     write_numbered,
@@ -54,6 +55,29 @@ def test_what_was_only_added_has_the_same_neighbours_before() -> None:
     assert names(before, part.before) == ["Neg", "Abs"]
     assert names(after, part.after) == ["Neg", "Sin", "Abs"]
     assert part.text == "1 Sin added"
+
+
+def test_weights_and_large_tensors_have_left_the_caches() -> None:
+    graph = "g (float[8] x) => (float[8] y) {{ a = Neg (x) y = {} (a, w) }}"
+    weights = {"w": np.ones(1 << 16, np.float32)}
+    plans = make_plan(graph.format("Mul"), weights), make_plan(graph.format("Add"), weights)
+    (part,) = parts_of(*plans)
+
+    def share(kibibytes: int) -> float:
+        sizes = {"a": kibibytes << 10, "y": kibibytes << 10}
+        return cold_share(plans, part, (sizes, sizes))
+
+    weight = 256
+    assert share(1) == pytest.approx(weight / (weight + 2), abs=0.001)
+    assert share(512) == pytest.approx((weight + 512) / (weight + 1024))
+    assert share(2048) == 1.0
+
+
+def test_a_tensor_of_unknown_size_is_taken_to_have_left_the_caches() -> None:
+    before, after = chain("Relu Neg Abs"), chain("Relu Exp Abs")
+    (part,) = parts_of(before, after)
+    sizes = {"t0": 4}, {"t0": 4}
+    assert cold_share((before, after), part, sizes) == 1.0
 
 
 @pytest.mark.parametrize(

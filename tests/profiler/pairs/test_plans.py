@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from msgspec.structs import replace
 from onnx import numpy_helper
@@ -16,7 +18,7 @@ from onnx import numpy_helper
 from pytest_modelperf.baselines.recording import rebuilt_twin
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.plans.matching import match_plans
-from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts, make_side
+from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts, make_side, write_part
 from pytest_modelperf.graph.plans.plan import find_plan_difference, stored_offset
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
@@ -159,7 +161,7 @@ def test_a_change_between_two_large_kernels_runs_without_them() -> None:
     with plans(*models) as (before, after):
         matching = match_plans(before.plan, after.plan)
         parts = find_parts(before.plan, after.plan, matching, (times(before), times(after)))
-        placed = run_apart(before, after, parts)
+        placed = run_apart(before, after, parts, [1.0])
         (part,) = placed.parts
         assert [before.plan.kernels[index].op_type for index in part.before.kernels] == ["Neg"]
         assert part.after.kernels == ()
@@ -175,13 +177,39 @@ def test_parts_run_in_the_turns_of_a_block() -> None:
         before.rig.parts, after.rig.parts = placed.before, placed.after
         for rig in (before.rig, after.rig):
             rig.open()
-        names = {rig.side: [part.name for part in rig.parts] for rig in (before.rig, after.rig)}
-        blocks = before.rig.blocks([BEFORE, AFTER], 4, 10**9, parts=names)
+        own = {rig.side: rig.parts for rig in (before.rig, after.rig)}
+        blocks = before.rig.blocks([BEFORE, AFTER], 4, 10**9, parts=own)
         for block in blocks:
             (part,) = block.parts
             assert len(block.times_ns) == len(part.in_place.times_ns) == 4
             assert len(part.alone.times_ns) == 4
             assert part.in_place.switches is not None
+
+
+def test_threads_are_woken_before_the_kernels_of_a_part(tmp_path: Path) -> None:
+    with plans(network(), network(seed=1)) as (saved, _):
+        everything = range(len(saved.plan.kernels))
+        path = saved.rig.worker.folder / f"plan{BEFORE}" / "part.onnx"
+        edges = {"x": ("float32", (1, 8, 16, 16))}
+        write_part(
+            saved.plan,
+            make_side(saved.plan, everything, everything),
+            edges,
+            path,
+            wakes_threads=True,
+        )
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 2
+        options.enable_profiling = True
+        options.profile_file_prefix = str(tmp_path / "profile")
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session.run(None, {"x": np.ones((1, 8, 16, 16), np.float32)})
+        events = json.loads(Path(session.end_profiling()).read_text())
+    names = [each["name"] for each in events if each["name"].endswith("_kernel_time")]
+    woken = [name for name in names if name.startswith("waking_")]
+    assert woken == names[: len(woken)]
+    assert len(names) == len(woken) + len(everything)
 
 
 def test_a_model_of_an_early_version_lists_its_weights_as_inputs() -> None:
