@@ -115,7 +115,7 @@ def lock_bytes(descriptor: int, _mode: int, size: int) -> None:
 def count_all_processors() -> None:
     """Python 3.13 counts the processors of a process by what is hidden, if it is there."""
     if hasattr(os, "process_cpu_count"):
-        os.process_cpu_count = os.cpu_count
+        vars(os)["process_cpu_count"] = os.cpu_count
 
 
 def refuse_links(*_: object, **__: object) -> None:
