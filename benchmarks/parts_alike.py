@@ -190,7 +190,7 @@ def run_part(
     partners = dict(zip(_in_order(before), _in_order(after), strict=True))
     other = partners.pop(kernel)
     parts = find_parts(before.plan, after.plan, Matching(partners, (kernel,), (other,)), times)
-    # An answer holds in place and alone, whatever the share of memory that no cache has.
+    # The shares change figures, and here only answers are looked at.
     placed = run_apart(before, after, parts, [1.0] * len(parts))
     before.rig.parts, after.rig.parts = placed.before, placed.after
     duet = SharedDuet(before.rig, after.rig)

@@ -93,8 +93,7 @@ def test_what_holds_in_place_alone_leaves_the_case_open() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_the_figure_is_in_place_as_far_as_weights_are_read(share: float) -> None:
-    """Weights were used an inference ago, and what kernels hand on was written just before."""
+def test_the_figure_is_in_place_as_far_as_memory_is_in_no_cache(share: float) -> None:
     made = rounds(9, shift=0.04, alone=0.02, cold_share=share)
     expected = 0.02 + share * 0.02
     found = judge_parts(made, DuetRule(tolerance=0.01, level=0.005), is_last=True)

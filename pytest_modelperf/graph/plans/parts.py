@@ -24,8 +24,10 @@ _WEIGHTS_APART = 4
 _ALIGNMENT = 64
 # The size of the second cache of many processors.
 _CACHE_BYTES = 1 << 20
-# The products that wake threads take some 50 µs on two of these, and 64 KiB of memory.
+# The products that wake threads: long enough for a processor to wake, on little memory.
 _WAKING_PRODUCTS, _WAKING_ROWS, _WAKING_COLUMNS = 8, 128, 64
+# Names that no exporter gives to a tensor.
+_WAKING, _WAKING_WEIGHT = "wakes threads", "weight that wakes threads"
 # So many operators of a part are named.
 _MOST_NAMED = 4
 # Kernels by which an engine changes how a tensor lies in memory.
@@ -257,10 +259,10 @@ def _kernels(found: Counter[str]) -> str:
 def cold_share(
     plans: tuple[EnginePlan, EnginePlan], part: Part, sizes: tuple[TensorBytes, TensorBytes]
 ) -> float:
-    """The share of what the changed kernels of a part read and write that has left the caches.
+    """The share of what the changed kernels of a part read and write that is in no cache.
 
-    Weights have, since the last inference. The result of another kernel is still there as far as it
-    is small beside a cache. 1 where the size of a tensor is not known.
+    A weight was last read an inference ago, so it is in none. The result of another kernel is still
+    in one, as far as it is small beside that. The share is 1 where a size is not known.
     """
     cold = total = 0.0
     for plan, side, known in zip(plans, (part.before, part.after), sizes, strict=True):
@@ -360,12 +362,12 @@ def _wake_threads(graph: GraphProto) -> None:
     """
     random = np.random.default_rng(0)
     rows, columns = _WAKING_ROWS, _WAKING_COLUMNS
-    for name, shape in (("waking", (rows, columns)), ("waking_weight", (columns, columns))):
+    for name, shape in ((_WAKING, (rows, columns)), (_WAKING_WEIGHT, (columns, columns))):
         values = random.standard_normal(shape).astype(np.float32) / columns
         graph.initializer.append(numpy_helper.from_array(values, name))
-    result = "waking"
+    result = _WAKING
     for number in range(_WAKING_PRODUCTS):
-        inputs, result = [result, "waking_weight"], f"waking_{number}"
+        inputs, result = [result, _WAKING_WEIGHT], f"{_WAKING} {number}"
         graph.node.add(op_type="MatMul", name=result, input=inputs, output=[result])
     graph.output.append(ValueInfoProto(name=result))
 

@@ -55,6 +55,10 @@ _SHORT_SECONDS = 3.0
 # tells as much.
 _MOST_CHANGED = 0.5
 _MOST_PARTS = 24
+# Waking the threads before a part takes about so long on one of them, and is left out where that is
+# more than this share of a small model: its parts would then seem to be most of it.
+_WAKING_NS = 100_000
+_MOST_WAKING = 0.1
 
 
 class SavedPlan(Struct, frozen=True, eq=False):
@@ -163,7 +167,10 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
         return PlacedParts(reason=f"it changed in {len(parts)} places")
     plans, sizes = (before.plan, after.plan), (old.sizes, new.sizes)
     shares = [cold_share(plans, part, sizes) for part in parts]
-    return replace(run_apart(before, after, parts, shares), partners=matching.partners)
+    spent_ns = min(sum(side.times_ns.values()) for side in (old, new))
+    wakes = after.rig.cores > 1 and len(parts) * _WAKING_NS <= _MOST_WAKING * spent_ns
+    placed = run_apart(before, after, parts, shares, wakes_threads=wakes)
+    return replace(placed, partners=matching.partners)
 
 
 def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRun] | None:
@@ -182,14 +189,24 @@ def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRu
 
 
 def run_apart(
-    before: SavedPlan, after: SavedPlan, parts: Sequence[Part], shares: Sequence[float]
+    before: SavedPlan,
+    after: SavedPlan,
+    parts: Sequence[Part],
+    shares: Sequence[float],
+    *,
+    wakes_threads: bool = False,
 ) -> PlacedParts:
     """Both sides of these parts, ready to run; MeasureError if the engine refuses one.
 
-    `shares` has the `cold_share` of each part.
+    `shares` has the `cold_share` of each part. For `wakes_threads` see `write_part`.
     """
-    old = _place(before, [part.before for part in parts], shares)
-    new = _place(after, [part.after for part in parts], shares)
+    old, new = (
+        _place(saved, own, shares, wakes_threads=wakes_threads)
+        for saved, own in (
+            (before, [part.before for part in parts]),
+            (after, [part.after for part in parts]),
+        )
+    )
     return PlacedParts(tuple(parts), old, new)
 
 
@@ -295,7 +312,7 @@ def run_once(side: SavedPlan) -> Seen:
 
 
 def _place(
-    side: SavedPlan, parts: Sequence[PartSide], shares: Sequence[float]
+    side: SavedPlan, parts: Sequence[PartSide], shares: Sequence[float], *, wakes_threads: bool
 ) -> tuple[PlacedPart, ...]:
     """Each part as a file beside its plan, with its inputs in the worker."""
     rig, plan = side.rig, side.plan
@@ -315,7 +332,7 @@ def _place(
     types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
     placed = []
     for number, (name, part, share) in enumerate(zip(names, parts, shares, strict=True)):
-        path = send_part(side, f"part{number}", part, types, wakes_threads=rig.cores > 1)
+        path = send_part(side, f"part{number}", part, types, wakes_threads=wakes_threads)
         placed.append(PlacedPart(name, path, share))
         # A part that cannot be loaded is found here and not in the first round.
         rig.open_part(placed[-1])

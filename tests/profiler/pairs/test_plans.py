@@ -207,9 +207,26 @@ def test_threads_are_woken_before_the_kernels_of_a_part(tmp_path: Path) -> None:
         session.run(None, {"x": np.ones((1, 8, 16, 16), np.float32)})
         events = json.loads(Path(session.end_profiling()).read_text())
     names = [each["name"] for each in events if each["name"].endswith("_kernel_time")]
-    woken = [name for name in names if name.startswith("waking_")]
+    woken = [name for name in names if name.startswith("wakes threads ")]
+    assert woken
     assert woken == names[: len(woken)]
     assert len(names) == len(woken) + len(everything)
+
+
+@pytest.mark.parametrize(
+    ("cores", "waking_ns", "wakes"), [(2, 0, True), (2, 100_000, False), (1, 0, False)]
+)
+def test_threads_are_woken_on_several_cores_unless_the_model_is_too_small(
+    *, cores: int, waking_ns: int, wakes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_modelperf.profiler.pairs.plans._WAKING_NS", waking_ns)
+    with plans(network(), network("Tanh (right)")) as (before, after):
+        before.rig.cores = after.rig.cores = cores
+        placed = place_parts(before, after)
+        assert placed.reason is None
+        for part in (*placed.before, *placed.after):
+            names = [node.name for node in onnx.load(part.path).graph.node]
+            assert any(name.startswith("wakes threads ") for name in names) == wakes
 
 
 def test_a_model_of_an_early_version_lists_its_weights_as_inputs() -> None:
