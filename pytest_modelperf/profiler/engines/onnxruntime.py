@@ -16,6 +16,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections import deque
@@ -82,6 +83,7 @@ _CUT_OFF_US = 0.5
 _MAX_EVENTS = 1_000_000
 _KERNEL_EVENT = "_kernel_time"
 _CPU = "CPUExecutionProvider"
+# The providers whose plans tell all that runs; others compile parts of a plan.
 _PLANNED = {_CPU, "CUDAExecutionProvider"}
 # Without optimizations exactly the kernels of a plan run.
 _AS_IT_IS = {"graph_optimization_level": "none"}
@@ -92,8 +94,8 @@ _LEAST_APART = "128"
 # The runtime itself checks for the instructions.
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
-# The providers whose outputs stay on a device, and its name; others write into memory.
 _CUDA = "cuda"
+# The providers whose outputs stay on a device, and its name; others write into memory.
 _DEVICES = {
     "CUDAExecutionProvider": _CUDA,
     "DmlExecutionProvider": "dml",
@@ -141,7 +143,7 @@ def load_profiled(
 
 
 def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder: str) -> str | None:
-    """See `Engine`. Other providers compile parts of a plan into what it does not show."""
+    """See `Engine`. There is none for a provider that compiles parts of a plan."""
     if not _PLANNED.issuperset(name for name, _ in _providers(options)):
         return None
     path = Path(folder) / _PLAN_FILE
@@ -155,7 +157,7 @@ def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder:
 
 
 def runs_parts(options: Mapping[str, str]) -> bool:
-    """See `Engine`. A device would get the inputs of each part anew, and wait for each to end."""
+    """See `Engine`. On a device the inputs of each part would have to travel there first."""
     return all(name == _CPU for name, _ in _providers(options))
 
 
@@ -441,12 +443,12 @@ def _open(
 
 
 def _why_missing(provider: str) -> str:
-    complaint = _load_cuda() if _DEVICES.get(provider) == _CUDA else ""
-    if complaint:
+    missing = _load_cuda() if _DEVICES.get(provider) == _CUDA else ()
+    if missing:
         return (
-            f"{provider} could not be set up, because libraries are missing: install them, as in "
-            "`pip install 'onnxruntime-gpu[cuda,cudnn]'`, or choose another provider.\n"
-            f"onnxruntime says: {complaint}"
+            f"{provider} could not be set up, because these libraries could not be loaded: "
+            f"{', '.join(missing)}. Install them, as in `pip install "
+            "'onnxruntime-gpu[cuda,cudnn]'`, or choose another provider."
         )
     return (
         f"{provider} could not be set up. Its libraries may be missing, or its device: "
@@ -455,10 +457,10 @@ def _why_missing(provider: str) -> str:
 
 
 @functools.cache
-def _load_cuda() -> str:
+def _load_cuda() -> tuple[str, ...]:
     """Load CUDA's libraries from the packages of pip, where the runtime does not look by itself.
 
-    The text says what the runtime could not load, and is empty if it loaded all.
+    Returns those that could not be loaded, which the runtime only prints.
     """
     # Versions before 1.21 lack it.
     load_libraries = getattr(ort, "preload_dlls", None)
@@ -466,7 +468,7 @@ def _load_cuda() -> str:
     if load_libraries is not None:
         with contextlib.redirect_stdout(said):
             load_libraries()
-    return said.getvalue().strip()
+    return tuple(re.findall(r"^Failed to load (.+?): ", said.getvalue(), re.MULTILINE))
 
 
 @contextlib.contextmanager
