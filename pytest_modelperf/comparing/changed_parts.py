@@ -132,5 +132,5 @@ def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[
     elif contradiction is not None:
         yield (
             f"judged by the whole model, which changed by {format_percent(contradiction - 1)}: "
-            "more than the parts that differ tell"
+            "the parts that differ tell something else"
         )
