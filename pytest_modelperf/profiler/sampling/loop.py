@@ -280,9 +280,9 @@ class Loop(Generic[_Taken]):
     def _may_begin_slowly(self, first_ns: int, loads: Sequence[Load]) -> bool:
         """Whether the first inference may be slow because an engine prepares itself in it.
 
-        A provider for a device may choose its algorithms there, which takes a thousand times as
-        long as an inference. The first round tells, so a slow model that loads much faster than it
-        runs has one inference more there, if there is time for it.
+        A provider for a device may choose its algorithms there, which takes far longer than an
+        inference. Only the first round finds out: a model that loads in less than half the time of
+        its first inference then runs once more, if there is time for it.
         """
         if self._trials:
             return self._begins_slowly

@@ -30,7 +30,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     of a slow model has fewer inferences in a block and in a window than `min_block` and
     `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold. If inferences vary
     by more than `steady_spread`, a few of them have no reliable median. A first inference that
-    takes `warm_after_seconds` is the whole warm-up.
+    takes `warm_after_seconds` is the whole warm-up, unless it is slow only to begin.
     """
 
     max_seconds: float = 10.0
