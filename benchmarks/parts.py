@@ -122,7 +122,9 @@ def main() -> int:
         "truths": [asdict(each) for each in truths],
         "checks": [row_of(each) for each in made],
     }
-    result = start.finish(rows, is_complete=left <= 0)
+    result = replace(start, started=start.started - bench.seconds_before).finish(
+        rows, is_complete=left <= 0
+    )
     return conclude(result, tables, expectations, options.json)
 
 
@@ -146,11 +148,15 @@ def plan_checks(loads: Sequence[str], truths: Sequence[Truth], repetitions: int)
 
 @dataclass(slots=True)
 class Bench:
-    """The folder of models, truths and comparisons so far."""
+    """The folder of models, truths and comparisons so far.
+
+    `seconds_before` are those that earlier runs took for the comparisons that are reused.
+    """
 
     folder: Path
     truth_seconds: float
     max_seconds: float
+    seconds_before: float = 0.0
     _model: tuple[str, ModelProto] | None = field(default=None)
 
     def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Check]:
@@ -161,6 +167,7 @@ class Bench:
             if wanted[check.setting]:
                 wanted[check.setting] -= 1
                 made.append(check)
+        self.seconds_before = sum(check.seconds for check in made)
         if made:
             print(f"goes on from {len(made)} comparisons in {self.folder}", file=sys.stderr)
         left = []
