@@ -54,6 +54,13 @@ NUMPY_DTYPES = frozenset({
     "uint16", "uint32", "uint64",
 })  # fmt: skip
 
+# Without its one-sided default, the inference of onnx 1.23 takes an STFT for one that keeps all
+# frequencies, and tells nothing of a normalization without axes.
+_MISREAD = {
+    "STFT": onnx.helper.make_attribute("onesided", 1),
+    "MeanVarianceNormalization": onnx.helper.make_attribute("axes", [0, 2, 3]),
+}
+
 
 class BoundModel(Struct, frozen=True, eq=False):
     """A model at one set of dimensions.
@@ -268,6 +275,8 @@ def _unfolded(file: ModelFile) -> _Unfolded:
         check_stored_tensors(inner, file)
         check_calls(inner.calls, opsets, file)
     _spell_domains(proto, block)
+    if _state_misread(block):
+        block = read_graph(proto.graph, file.name)
     return _Unfolded(proto, block, opsets)
 
 
@@ -295,6 +304,18 @@ def _state_defaults(proto: onnx.ModelProto) -> None:
         for attribute in defaults.get((node.domain, node.op_type, node.overload), ()):
             if attribute.name not in given:
                 node.attribute.append(attribute)
+
+
+def _state_misread(block: ParsedGraph) -> bool:
+    """Give nodes the defaults that onnx's inference misreads; says whether any left one out."""
+    has_changed = False
+    for inner in block.walk():
+        for call in inner.calls:
+            default = None if call.domain else _MISREAD.get(call.op_type)
+            if default is not None and default.name not in call.attributes:
+                call.proto.attribute.append(default)
+                has_changed = True
+    return has_changed
 
 
 def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:

@@ -154,6 +154,7 @@ class _Walk:
             "Concat": self._join,
             "Gather": self._gather,
             "Pad": self._pad,
+            "STFT": self._frame,
             "Slice": self._slice,
             "SpaceToDepth": self._to_depth,
             "Squeeze": self._squeeze,
@@ -205,13 +206,28 @@ class _Walk:
             return
         stride = _along(node, "strides", at)
         reach = (kernel - 1) * _along(node, "dilations", at) + 1
-        place = place.behind(WindowSizes(reach, stride, _padding(node, at, reach, stride)), stride)
-        if stride > 1:
+        window = WindowSizes(reach, stride, _padding(node, at, reach, stride))
+        yield from self._behind_window(node, place, window)
+
+    def _behind_window(self, node: Node, place: _Place, window: WindowSizes) -> Iterator[_Place]:
+        place = place.behind(window, window.stride)
+        if window.stride > 1:
             self._stride(node, place)
         least = place.back(SizeRange(1, _LARGEST))
         if least is not None:
             self.found.least = max(self.found.least, least.low)
         yield from _to_outputs(node, place, place.axis)
+
+    def _frame(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
+        """A transform of frames slides along a signal; its frames are as long as the window."""
+        step, length = _values(node, 1), _values(node, 3)
+        window = node.optional_input(2)
+        if not length and window is not None and window.shape and window.shape[0] is not None:
+            length = (window.shape[0],)
+        if index == 0 and place.axis == 0:
+            yield from _to_outputs(node, place, 0)
+        elif index == 0 and place.axis == 1 and step and length:
+            yield from self._behind_window(node, place, WindowSizes(length[0], step[0], 0))
 
     def _stride(self, node: Node, place: _Place) -> None:
         self.found.step = max(self.found.step, place.step)

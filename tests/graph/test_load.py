@@ -45,6 +45,37 @@ def test_a_layer_normalization_that_a_fusion_added_to_an_older_opset_has_a_shape
     assert shapes(bound, "n", "y") == [(2, 3, 4), (2, 3, 4)]
 
 
+def test_what_the_inference_of_onnx_misreads_of_a_default_is_stated() -> None:
+    """A spectrogram as exporters of speech models write it, in the graph and in a body."""
+    bound = load(
+        """g (bool c, float[N, samples, 1] x, float[2, 3, 4, 5] image) => (y, normal) {
+            step = Constant <value_int = 160> ()
+            power = If (c) <
+                then_branch = t () => (a) {
+                    window = HannWindow (step)
+                    a = STFT (x, step, window)
+                },
+                else_branch = e () => (b) { b = STFT <onesided = 0> (x, step, , step) }
+            >
+            length = Constant <value_int = 400> ()
+            spectrum = STFT (x, step, , length)
+            half = ReduceSumSquare <axes = [-1], keepdims = 0> (spectrum)
+            sizes = Constant <value_ints = [201, 2]> ()
+            mel = ConstantOfShape (sizes)
+            y = MatMul (half, mel)
+            normal = MeanVarianceNormalization (image)
+        }""",
+        Binding(1, {"samples": 8000}),
+        opset=17,
+    )
+
+    assert shapes(bound, "spectrum", "y") == [(1, 48, 201, 2), (1, 48, 2)]
+    assert shapes(bound, "normal") == [(2, 3, 4, 5)]
+    (branches,) = (node for node in bound.graph.nodes if node.op_type == "If")
+    inner = [body.outputs[0].shape for body in branches.bodies.values()]
+    assert inner == [(1, 50, 81, 2), (1, 50, 160, 2)]
+
+
 def test_sizes_that_an_exporter_left_open_are_each_of_their_own() -> None:
     model = parse("g (float[N, 3, h, w] x) => (float[N, 3, h, w] y) { y = Relu (x) }")
     for info in (*model.graph.input, *model.graph.output):

@@ -54,6 +54,19 @@ def test_strides_multiply_along_the_way() -> None:
     assert found.least == 5
 
 
+@pytest.mark.parametrize("shape", ["y = STFT(x, hop, frame)", "y = STFT(x, hop, , length)"])
+def test_a_spectrogram_slides_along_a_signal(shape: str) -> None:
+    found = _follow(
+        f"""g (float[N,T,1] x, float[400] frame) => (float[a,b,c,2] y) {{
+            hop = Constant<value_int = 160>()
+            length = Constant<value_int = 400>()
+            {shape}
+        }}""",
+        1,
+    )
+    assert (found.step, found.least, set(found.steps)) == (160, 400, {160})
+
+
 def test_a_classifier_wants_the_size_that_fills_its_features() -> None:
     found = _follow(
         """g (float[N,1,H,W] x) => (float[N,10] y) {
