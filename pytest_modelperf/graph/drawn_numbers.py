@@ -71,14 +71,13 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
     elif is_short or array.size == 1:
         numbers = replace(numbers, rows=((1, *((int(code), 1, 0) for code in codes)),))
     else:
-        note = describe(number, shape, lambda: iter([codes]))
+        note = without_values(describe(number, shape, lambda: iter([codes])), number)
         numbers = note_for_program(note, number, array.size, stream)
     return DrawnInput(name=name, shape=shape, numbers=numbers)
 
 
 def note_for_program(note: Note, number: NumberType, count: int, stream: int) -> DrawnNumbers:
-    """The note for the program, made of the note for a twin."""
-    note = without_values(note, number)
+    """The note for the program, made of one without values."""
     width = max(number.bits, 8) // 8
     packed = count if number.bits >= 8 else -(-count * number.bits // 8)
     kind = number.name if number.name in {*_DRAWN, "bool"} else f"uint{8 * width}"

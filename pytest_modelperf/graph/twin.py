@@ -7,8 +7,9 @@ the tensor, tools that show models show its type and shape, the static profile i
 and an engine refuses to run it, naming `LOCATION`. The same key, `TWIN_KEY`, in the metadata of the
 model marks the file as a twin and holds its schema.
 
-Weights that are equal in the model are drawn equal, because engines share the packed form of equal
-weights. Beside the note of such a weight, `GROUP_KEY` holds the number of its group of equal ones.
+Weights that are equal in the model are drawn equal, and scales that are multiples of one another as
+multiples, because engines look for both. Beside the note of such a weight, `GROUP_KEY` holds the
+number of its group.
 
 Small tensors stay: integers up to the size of shapes and index tables, weights whose values no
 optimization reads up to `KEEP_WEIGHT_BYTES`, and others up to `KEEP_BYTES`.
@@ -32,7 +33,6 @@ from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.convert import check_text
-from pytest_modelperf.graph.equal_weights import NotedWeight, find_equal
 from pytest_modelperf.graph.model_file import (
     MAX_RANK,
     ModelFile,
@@ -42,12 +42,14 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes, walk_stored
+from pytest_modelperf.graph.weight_groups import NotedWeight, find_groups
 from pytest_modelperf.graph.weight_notes import (
     Indices,
     Note,
     Statistics,
     describe,
     format_note,
+    is_multiple,
     parse_note,
 )
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
@@ -57,7 +59,7 @@ from pytest_modelperf.text.units import format_bytes
 
 # The metadata key: of a model, it holds the schema; of a tensor, its note.
 TWIN_KEY = "modelperf.twin"
-# The metadata key of a tensor that holds the number of its group of equal weights.
+# The metadata key of a tensor that holds the number of the group that is drawn alike.
 GROUP_KEY = "modelperf.twin.equal"
 SCHEMA = 1
 # The location of the external data, which does not exist: engines show it in their error.
@@ -88,6 +90,8 @@ _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
     "QLinearConv": frozenset({8}),
     "QGemm": frozenset({6}),
 }
+# The operands that turn integers into floats, and back.
+_SCALE_OPERANDS = frozenset({("DequantizeLinear", 1), ("QuantizeLinear", 1)})
 
 
 # The operators that use a tensor, and as which operand.
@@ -106,8 +110,8 @@ class Twin(Struct, frozen=True, eq=False):
 class LeftOutWeight(Struct, frozen=True, eq=False):
     """A weight whose data a twin does not have.
 
-    `key` is its name, made unique in the model. `group` is the key of the first weight with the
-    same bytes: its own key if it is the first, or if no other weight is equal to it.
+    `key` is its name, made unique in the model. `group` is the key of the first weight that is
+    drawn alike: its own key if it is the first, or if there is no other.
     """
 
     stored: StoredTensor
@@ -151,7 +155,7 @@ def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
             _keep(file, stored.tensor)
         else:
             noted.append(weight)
-    for weight, group in zip(noted, find_equal(file, noted), strict=True):
+    for weight, group in zip(noted, find_groups(file, noted), strict=True):
         _leave_out(weight, group)
     proto.metadata_props.add(key=TWIN_KEY, value=json.dumps({"schema": SCHEMA}))
     return Twin(file.name, proto)
@@ -304,12 +308,13 @@ def _take_note(
         return None
     if stored.kind is StorageKind.SPARSE_INDICES:
         return NotedWeight(stored, number, _describe_indices(file, stored, number))
+    is_scale = not _SCALE_OPERANDS.isdisjoint(uses)
     note = describe(number, tuple(tensor.dims), lambda: read_codes(file, tensor, number))
     # Engines look into masks: a small one that has no exact note stays as it is.
     is_small = packed_bytes(tensor) <= KEEP_INTEGER_BYTES
     if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
         return None
-    return NotedWeight(stored, number, note)
+    return NotedWeight(stored, number, note, is_scale)
 
 
 def _leave_out(weight: NotedWeight, group: int | None) -> None:
@@ -454,12 +459,12 @@ def _group_number(tensor: TensorProto) -> str | None:
 
 
 def _check_alike(weight: LeftOutWeight, first: LeftOutWeight) -> None:
-    """Raise ValueError if two weights cannot have the same bytes, as their group says."""
+    """Raise ValueError if two weights cannot be drawn alike, as their group says."""
     shapes = ((each.dims, each.stored.dense_shape) for each in (weight, first))
     for what, differs in (
         ("type", weight.number != first.number),
         ("shape", len(set(shapes)) > 1),
-        ("note", weight.note != first.note),
+        ("note", not is_multiple(weight.note, first.note)),
     ):
         if differs:
             raise ValueError(f"it is in one group with {first.key!r}, which has another {what}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.run_lengths import (
@@ -101,6 +102,16 @@ class Statistics(
     subnormals: Count = 0
     grouped_zeros: GroupedZeros | None = None
 
+    def times(self, factor: float) -> Statistics:
+        """The statistics of the weight times a positive factor."""
+        return replace(
+            self,
+            mean=self.mean * factor,
+            deviation=self.deviation * factor,
+            lowest=self.lowest * factor,
+            highest=self.highest * factor,
+        )
+
 
 class Indices(Struct, frozen=True, forbid_unknown_fields=True):
     """Sorted positions, the first and the last of them in the row-major order of the weight."""
@@ -127,6 +138,25 @@ def describe(number: NumberType, dims: tuple[int, ...], pieces: Pieces) -> Note:
             sampled += codes.size
     grouped_zeros = _find_groups(np.concatenate(sample), number.shape(dims), moments.zeros)
     return moments.statistics(grouped_zeros)
+
+
+def factor_between(note: Note, other: Note) -> float:
+    """By what one weight is a multiple of another, as their notes say; 1 if it is none."""
+    if note == other or not (isinstance(note, Statistics) and isinstance(other, Statistics)):
+        return 1.0
+    return note.highest / other.highest if other.highest else 1.0
+
+
+def is_multiple(note: Note, other: Note) -> bool:
+    """Whether one weight can be a multiple of another, or equal to it, as their notes say."""
+    if not (isinstance(note, Statistics) and isinstance(other, Statistics)):
+        return note == other
+    multiple = other.times(factor_between(note, other))
+    # Each of the numbers is rounded to five digits.
+    return all(
+        math.isclose(getattr(note, name), getattr(multiple, name), rel_tol=1e-3)
+        for name in ("mean", "deviation", "lowest", "highest")
+    )
 
 
 def _find_run_lengths(

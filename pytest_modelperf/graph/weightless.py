@@ -31,7 +31,7 @@ from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed
 from pytest_modelperf.graph.run_plan import WEIGHTS_FILE, DrawnNumbers, write_bytes
 from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes
 from pytest_modelperf.graph.twin import LeftOutWeight, Twin, Uses, left_out, make_twin
-from pytest_modelperf.graph.weight_notes import Indices, Statistics
+from pytest_modelperf.graph.weight_notes import Indices, Note, Statistics, factor_between
 from pytest_modelperf.graph.weights_in_nodes import (
     draw_attributes,
     replace_texts,
@@ -105,13 +105,15 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
     turn_constants_into_initializers(proto.graph)
     places = _Places(weights_file)
     drawer = Drawer(0)
+    firsts: dict[str, LeftOutWeight] = {}
     for weight in tuple(left_out(Twin(file.name, proto))):
         doubts += _doubts_about(weight)
+        note = _shared_note(weight, firsts.setdefault(weight.group, weight))
         is_outside = weight.stored.kind is StorageKind.INITIALIZER
         if is_outside and weight.nbytes > _INSIDE_BYTES:
-            places.put_outside(weight)
+            places.put_outside(weight, note)
         else:
-            _draw_inside(weight, drawer)
+            _draw_inside(weight, note, drawer)
     if proto.ByteSize() > MAX_PROTO_BYTES:
         raise ModelError(
             f"{file.name} holds {format_bytes(proto.ByteSize())} in nodes of functions, where data "
@@ -166,14 +168,14 @@ class _Places(Struct):
     streams: dict[str, int] = msgspec.field(default_factory=lambda: defaultdict(int))
     end: int = 0
 
-    def put_outside(self, weight: LeftOutWeight) -> None:
+    def put_outside(self, weight: LeftOutWeight, note: Note) -> None:
         alignment = _PAGE if weight.nbytes >= _LARGE else _ALIGNMENT
         offset = self.end + -self.end % alignment
         self.end = offset + weight.nbytes
         stream = self.streams.setdefault(weight.group, len(self.streams) + 1)
         count = math.prod(weight.number.shape(weight.dims))
-        note = note_for_program(weight.note, weight.number, count, stream)
-        self.notes.append(replace(note, offset=offset))
+        drawn = note_for_program(note, weight.number, count, stream)
+        self.notes.append(replace(drawn, offset=offset))
         tensor = weight.tensor
         _clear(tensor)
         tensor.data_location = TensorProto.EXTERNAL
@@ -182,9 +184,15 @@ class _Places(Struct):
             tensor.external_data.add(key=key, value=str(value))
 
 
-def _draw_inside(weight: LeftOutWeight, drawer: Drawer) -> None:
+def _shared_note(weight: LeftOutWeight, first: LeftOutWeight) -> Note:
+    """The note without values; one multiple of the note of the first that is drawn alike."""
+    note = without_values(first.note, first.number)
+    factor = factor_between(weight.note, first.note)
+    return note.times(factor) if isinstance(note, Statistics) and factor != 1.0 else note
+
+
+def _draw_inside(weight: LeftOutWeight, note: Note, drawer: Drawer) -> None:
     """Draw a weight that cannot lie outside of the model, or is small, into the model."""
-    note = without_values(weight.note, weight.number)
     pieces = drawer.draw(note, weight.number, weight.dims, weight.group, weight.stored.dense_shape)
     data = b"".join(pieces)
     _clear(weight.tensor)

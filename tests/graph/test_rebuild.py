@@ -36,7 +36,7 @@ from pytest_modelperf.graph.twin import (
 )
 from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
+from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
 from tests.support.full_disk import room_for
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model
@@ -110,6 +110,8 @@ def test_the_plans_that_depend_on_constants_are_kept(tmp_path: Path) -> None:
     assert plan["::LayerNormalization"] == 1
     assert {"com.microsoft::BiasGelu", "com.microsoft::Gelu"} & set(plan)
     assert "::Erf" not in plan
+    plan = _Run(_rebuilt(tmp_path, _save(tmp_path, quantized())), tmp_path).plan
+    assert plan["::QLinearConv"] + plan["com.microsoft::QLinearConv"] == 1
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])

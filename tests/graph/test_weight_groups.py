@@ -1,4 +1,4 @@
-"""Weights are equal if they have the same type, shape and bytes, wherever their data is stored."""
+"""Weights are drawn alike if they have the same bytes, or are multiples of the same scales."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy.typing as npt
 import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
-from pytest_modelperf.graph.equal_weights import NotedWeight, find_equal
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.weight_groups import NotedWeight, find_groups
 from pytest_modelperf.graph.weight_notes import describe
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
 from tests.support.graph_models import parse, random_floats
@@ -42,7 +43,7 @@ def _noted(file: ModelFile) -> list[NotedWeight]:
 def _groups(*arrays: npt.NDArray[Any]) -> tuple[int | None, ...]:
     tensors = (numpy_helper.from_array(array, f"w{i}") for i, array in enumerate(arrays))
     file = open_model(_model(*tensors))
-    return find_equal(file, _noted(file))
+    return find_groups(file, _noted(file))
 
 
 @settings(deadline=None, max_examples=60)
@@ -87,7 +88,7 @@ def test_data_is_the_same_in_the_file_in_typed_fields_and_beside_it(tmp_path: Pa
     path.write_bytes(model.SerializeToString())
     file = open_model(path)
     assert model.graph.initializer[0].data_location == TensorProto.EXTERNAL
-    assert find_equal(file, _noted(file)) == (1, 1, 1)
+    assert find_groups(file, _noted(file)) == (1, 1, 1)
 
 
 def test_the_padding_of_small_numbers_does_not_count() -> None:
@@ -96,7 +97,7 @@ def test_the_padding_of_small_numbers_does_not_count() -> None:
     second.raw_data = first.raw_data[:-1] + bytes([first.raw_data[-1] | 0xF0])
     assert first.raw_data != second.raw_data
     file = open_model(_model(first, second))
-    assert find_equal(file, _noted(file)) == (1, 1)
+    assert find_groups(file, _noted(file)) == (1, 1)
 
 
 def test_a_difference_in_the_last_piece_counts() -> None:
@@ -108,7 +109,7 @@ def test_a_difference_in_the_last_piece_counts() -> None:
     file = open_model(_model(*(numpy_helper.from_array(a, f"w{i}") for i, a in enumerate(arrays))))
     noted = _noted(file)
     assert noted[0].note == noted[1].note
-    assert find_equal(file, noted) == (1, None, 1)
+    assert find_groups(file, noted) == (1, None, 1)
 
 
 def test_weights_with_exact_notes_are_in_no_group() -> None:
@@ -125,4 +126,43 @@ def test_only_weights_with_the_same_note_are_read_again(tmp_path: Path) -> None:
     file = open_model(path)
     noted = _noted(file)
     (tmp_path / "data").unlink()
-    assert find_equal(file, noted) == (None,) * 3
+    assert find_groups(file, noted) == (None,) * 3
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(1e-3, 1e3)), max_size=8))
+def test_scales_are_in_a_group_with_their_multiples(scales: list[tuple[int, float]]) -> None:
+    bases = [np.abs(random_floats(300, seed=seed)) + np.float32(0.01) for seed in range(3)]
+    tensors = [
+        numpy_helper.from_array(bases[base] * np.float32(factor), f"w{i}")
+        for i, (base, factor) in enumerate(scales)
+    ]
+    file = open_model(_model(*tensors))
+    groups = find_groups(file, [replace(weight, is_scale=True) for weight in _noted(file)])
+
+    firsts = [[base for base, _ in scales].index(base) for base, _ in scales]
+    repeated = [i for i in dict.fromkeys(firsts) if firsts.count(i) > 1]
+    assert groups == tuple(
+        repeated.index(first) + 1 if first in repeated else None for first in firsts
+    )
+
+
+def test_only_vectors_of_positive_scales_are_multiples() -> None:
+    scales = np.abs(random_floats(300)) + np.float32(0.01)
+    odd = [
+        2 * scales,
+        -scales,
+        np.where(scales > 1, np.float32(np.nan), scales),
+        scales.reshape(30, 10),
+    ]
+    tensors = [numpy_helper.from_array(each, f"w{i}") for i, each in enumerate([scales, *odd])]
+    file = open_model(_model(*tensors))
+    noted = _noted(file)
+    assert find_groups(file, noted) == (None,) * 5
+    assert find_groups(file, [replace(weight, is_scale=True) for weight in noted]) == (
+        1,
+        1,
+        None,
+        None,
+        None,
+    )
