@@ -2,52 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
-# Values decide how much these compute, or how long it takes.
-_BY_VALUE = frozenset(
-    {"Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "TopK", "Unique"}
-)
-# These read memory in the order of their second input.
-_BY_INDEX = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
+# The inputs whose values decide how much these compute, how long it takes, or in which order they
+# read memory.
+_DECIDING: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("If", "NonZero", "TopK", "Unique"), (0,)),
+    **dict.fromkeys(("Loop", "NonMaxSuppression"), (0, 1)),
+    **dict.fromkeys(
+        (
+            "Compress", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND",
+        ),
+        (1,),
+    ),
+}  # fmt: skip
 # These return the shape of their input, which does not depend on its values.
 _OF_SHAPE = frozenset({"Shape", "Size"})
+
+# What each value is computed from, None if that is a float or not known. A value that is not there
+# is an input or a constant.
+_Sources: TypeAlias = "Mapping[str, tuple[Tensor, ...] | None]"
 
 
 def find_data_dependence(graph: Graph) -> str | None:
     """The operator whose work depends on data: `TopK`.
 
-    None if there is none. An index that is an input of the model, a constant, or computed from
-    shapes is not data: it is the same in two models that differ only in their weights.
+    None if there is none. An input of the model, a constant, and what is computed from shapes and
+    such integers is no data: it is the same in two models of which an engine makes one plan. So a
+    Loop that counts to a size is none, and a Scan never is.
     """
-    producers = {tensor.name: node for node in graph.nodes for tensor in node.outputs if tensor}
+    return _find(graph, {})
+
+
+def _find(graph: Graph, around: _Sources) -> str | None:
+    sources = {**around, **dict(_sources_in(graph))}
     for node in graph.nodes:
-        if node.op_type in _BY_VALUE:
-            return node.op_type
-        index = node.optional_input(1) if node.op_type in _BY_INDEX else None
-        if index is not None and _follows_from_floats(index, producers):
+        deciding = [node.optional_input(index) for index in _DECIDING.get(node.op_type, ())]
+        if any(_is_data(tensor, sources) for tensor in _present(deciding)):
             return node.op_type
         for body in node.bodies.values():
-            found = find_data_dependence(body)
+            inner = {**sources, **dict(_sources_in(body)), **dict(_carried(node, body))}
+            if node.op_type == "Loop" and _is_data(body.outputs[0], inner):
+                return node.op_type
+            found = _find(body, inner)
             if found is not None:
                 return found
     return None
 
 
-def _follows_from_floats(index: Tensor, producers: Mapping[str, Node]) -> bool:
-    """Whether an index is computed from floats."""
+def _sources_in(graph: Graph) -> Iterator[tuple[str, tuple[Tensor, ...] | None]]:
+    """The values that nodes make, each with what it is computed from."""
+    for node in graph.nodes:
+        taken: tuple[Tensor, ...] | None = _present(node.inputs)
+        if node.op_type in _OF_SHAPE:
+            taken = ()
+        elif node.bodies:
+            # What a body computes it from is known inside of the body only.
+            taken = None
+        for tensor in _present(node.outputs):
+            # Exporters compare integers as floats.
+            is_computed = tensor.is_float and node.op_type != "Cast"
+            yield tensor.name, None if is_computed else taken
+
+
+def _carried(node: Node, body: Graph) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+    """The inputs of a body, each with its values on the first trip and on later ones."""
+    # The body of a Loop counts the trips for itself: its outputs begin with the condition.
+    shift = 1 if node.op_type == "Loop" else 0
+    for index, tensor in enumerate(body.inputs):
+        later = body.outputs[index - shift : index - shift + 1] if index >= shift else ()
+        yield tensor.name, (*_present(node.inputs[index : index + 1]), *later)
+
+
+def _is_data(tensor: Tensor, sources: _Sources) -> bool:
+    """Whether a value is a float, or follows from computed floats or from trained integers."""
+    if tensor.is_float:
+        return True
     seen: set[str] = set()
-    waiting = [index]
+    waiting = [tensor]
     while waiting:
-        tensor = waiting.pop()
-        node = producers.get(tensor.name)
-        if node is None or tensor.name in seen:
+        each = waiting.pop()
+        if each.name in seen:
             continue
-        if tensor.is_float:
+        seen.add(each.name)
+        if each.name not in sources:
+            if each.weights and each.value is None and each is not tensor:
+                return True
+            continue
+        taken = sources[each.name]
+        if taken is None or each.dtype is None:
             return True
-        seen.add(tensor.name)
-        if node.op_type not in _OF_SHAPE:
-            waiting += [each for each in node.inputs if each is not None]
+        waiting += taken
     return False
+
+
+def _present(tensors: Iterable[Tensor | None]) -> tuple[Tensor, ...]:
+    return tuple(tensor for tensor in tensors if tensor is not None)

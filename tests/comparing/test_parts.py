@@ -38,9 +38,9 @@ def stack(middle: str = "a = Relu (m)", *, last: str = "Relu") -> onnx.ModelProt
     return parse(f"g (float[2,8] x) => (float[2,8] y) {{ {text} }}", weights=weights)
 
 
-def retrained() -> onnx.ModelProto:
+def retrained(*middle: str) -> onnx.ModelProto:
     """The stack with another weight."""
-    model = stack()
+    model = stack(*middle)
     weight = np.full((8, 8), 7.5, np.float32)
     model.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(weight, "w0"))
     return model
@@ -136,6 +136,18 @@ def test_parts_that_are_most_of_a_model_leave_the_verdict_to_the_whole() -> None
     assert case["notes"][0].startswith(
         "judged by the whole model: the parts that changed, with their neighbours, take "
     )
+
+
+def test_a_model_with_a_body_whose_plan_changed_is_judged_as_a_whole() -> None:
+    """What changes before a node with bodies can change how often these run."""
+    scan = """a = Scan <num_scan_inputs = 1, body = b (float[8] row) => (float[8] now) {
+        now = OP (row)
+    }> (m)"""
+    onnx.save(stack(scan.replace("OP", "Relu")), "scan.onnx")
+    case = compared(stack(scan.replace("OP", "Exp")), before="scan.onnx")
+    assert (case["how"], case["parts"]) == ("duet", [])
+    same = compared(retrained(scan.replace("OP", "Relu")), before="scan.onnx")
+    assert same["notes"][0].startswith("same plan: ")
 
 
 def test_small_kernels_that_changed_everywhere_are_parts() -> None:

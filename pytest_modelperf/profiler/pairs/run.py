@@ -176,7 +176,8 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     """Compares the plans; if they differ, the rigs get the parts that do.
 
     None where the engine tells no plan or parts of it do not run apart, and where data decides how
-    much is computed: then the same kernels can do other work.
+    much is computed: then the same kernels can do other work. A change before a node with bodies
+    can change how often these run, so where plans differ such models are judged as a whole, too.
     """
     models = pair.before, pair.after
     if any(find_data_dependence(model.bound.graph) is not None for model in models):
@@ -191,7 +192,8 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     kernels = after.plan.digest.kernels
     if before.plan.digest == after.plan.digest:
         return _Planned(PlanFinding(kernels, is_same=True))
-    if not (before.runs_parts and after.runs_parts):
+    has_bodies = any(node.bodies for model in models for node in model.bound.graph.nodes)
+    if has_bodies or not (before.runs_parts and after.runs_parts):
         return None
     placed = place_parts(before, after)
     old.parts, new.parts = placed.before, placed.after
