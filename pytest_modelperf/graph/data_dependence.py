@@ -13,9 +13,7 @@ _DECIDING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("If", "NonZero", "TopK", "Unique"), (0,)),
     **dict.fromkeys(("Loop", "NonMaxSuppression"), (0, 1)),
     **dict.fromkeys(
-        (
-            "Compress", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND",
-        ),
+        ("Compress", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"),
         (1,),
     ),
 }  # fmt: skip
@@ -32,7 +30,8 @@ def find_data_dependence(graph: Graph) -> str | None:
 
     None if there is none. An input of the model, a constant, and what is computed from shapes and
     such integers is no data: it is the same in two models of which an engine makes one plan. So a
-    Loop that counts to a size is none, and a Scan never is.
+    Loop that counts to a size is none, and neither is a Scan; that of opset 8, which is given the
+    lengths of sequences, is taken for one.
     """
     return _find(graph, {})
 
@@ -41,11 +40,13 @@ def _find(graph: Graph, around: _Sources) -> str | None:
     sources = {**around, **dict(_sources_in(graph))}
     for node in graph.nodes:
         deciding = [node.optional_input(index) for index in _DECIDING.get(node.op_type, ())]
-        if any(_is_data(tensor, sources) for tensor in _present(deciding)):
+        is_of_lengths = node.op_type == "Scan" and node.opset == 8
+        if is_of_lengths or any(_is_data(tensor, sources) for tensor in _present(deciding)):
             return node.op_type
         for body in node.bodies.values():
             inner = {**sources, **dict(_sources_in(body)), **dict(_carried(node, body))}
-            if node.op_type == "Loop" and _is_data(body.outputs[0], inner):
+            conditions = body.outputs[:1] if node.op_type == "Loop" else ()
+            if any(_is_data(tensor, inner) for tensor in conditions):
                 return node.op_type
             found = _find(body, inner)
             if found is not None:

@@ -123,3 +123,19 @@ def test_work_that_depends_on_data_is_named(op: str, graph: str) -> None:
 @pytest.mark.parametrize(("op", "graph"), THROUGH_BODIES.items(), ids=THROUGH_BODIES)
 def test_data_is_followed_through_bodies(op: str, graph: str) -> None:
     assert find_data_dependence(load(graph).graph) == op
+
+
+def test_a_scan_of_opset_8_is_given_the_lengths_of_its_sequences() -> None:
+    scan = """g (float[2,4] s, float[2,3,4] x) => (float[2,4] y) {
+        y = Scan <num_scan_inputs = 1, body = b (float[4] state, float[4] step) => (float[4] next) {
+            next = Add (state, step)
+        }> (, s, x)
+    }"""
+    assert find_data_dependence(load(scan, opset=8).graph) == "Scan"
+
+
+def test_a_loop_whose_damaged_body_has_no_outputs_is_no_error() -> None:
+    loop = """g (float[4] x, bool c) => (float[4] y) {
+        y = Loop (, c, x) <body = b (int64 i, bool d, float[4] n) => () { now = Relu (n) }>
+    }"""
+    assert find_data_dependence(load(loop).graph) is None
