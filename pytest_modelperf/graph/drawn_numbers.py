@@ -1,6 +1,7 @@
 """The notes by which a program that has only numpy draws the numbers of weights and inputs.
 
 They are made of the notes on weights, and tell less: of floats, two digits of their statistics.
+Of scales that are a multiple of others, they tell by what as well.
 """
 
 from __future__ import annotations

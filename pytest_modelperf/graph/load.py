@@ -54,8 +54,8 @@ NUMPY_DTYPES = frozenset({
     "uint16", "uint32", "uint64",
 })  # fmt: skip
 
-# Without its one-sided default, the inference of onnx 1.23 takes an STFT for one that keeps all
-# frequencies, and tells nothing of a normalization without axes.
+# The inference of onnx 1.23 takes an STFT that leaves this out for one that keeps all frequencies,
+# and tells no shape of a normalization that does.
 _MISREAD = {
     "STFT": onnx.helper.make_attribute("onesided", 1),
     "MeanVarianceNormalization": onnx.helper.make_attribute("axes", [0, 2, 3]),

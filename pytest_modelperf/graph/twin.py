@@ -450,11 +450,11 @@ def _read_weight(stored: StoredTensor, key: str, text: str) -> LeftOutWeight:
 
 
 def _group_number(tensor: TensorProto) -> str | None:
-    """The number of a tensor's group of equal weights; ValueError if it is not one number."""
+    """The number of the group that a tensor is drawn alike; ValueError if it is not one number."""
     found = _entries(tensor, GROUP_KEY)
     # Text that is not UTF-8 is read as bytes.
     if len(found) > 1 or any(not re.fullmatch(r"[1-9][0-9]{0,8}", str(each)) for each in found):
-        raise ValueError(f"its group of equal weights is {found!r:.80}, not one number")
+        raise ValueError(f"its group is {found!r:.80}, not one number")
     return found[0] if found else None
 
 

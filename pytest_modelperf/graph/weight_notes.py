@@ -141,7 +141,7 @@ def describe(number: NumberType, dims: tuple[int, ...], pieces: Pieces) -> Note:
 
 
 def factor_between(note: Note, other: Note) -> float:
-    """By what one weight is a multiple of another, as their notes say; 1 if it is none."""
+    """By what one weight is a multiple of another, as their notes say; 1 where both are equal."""
     if note == other or not (isinstance(note, Statistics) and isinstance(other, Statistics)):
         return 1.0
     return note.highest / other.highest if other.highest else 1.0

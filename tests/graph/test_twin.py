@@ -357,7 +357,7 @@ def _equal_of_two_types(model: onnx.ModelProto) -> None:
         (lambda m: _put_in_groups(m, {"b2": "7", "v2": "7"}), "with 'b2', which has another note"),
         (
             lambda m: _put_in_groups(m, {"w1": "first"}),
-            r"equal weights is \['first'\], not one num",
+            r"its group is \['first'\], not one num",
         ),
         (_in_two_groups, r"\['1', '2'\], not one number"),
     ],

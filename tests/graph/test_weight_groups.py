@@ -158,11 +158,6 @@ def test_only_vectors_of_positive_scales_are_multiples() -> None:
     tensors = [numpy_helper.from_array(each, f"w{i}") for i, each in enumerate([scales, *odd])]
     file = open_model(_model(*tensors))
     noted = _noted(file)
+    as_scales = [replace(weight, is_scale=True) for weight in noted]
     assert find_groups(file, noted) == (None,) * 5
-    assert find_groups(file, [replace(weight, is_scale=True) for weight in noted]) == (
-        1,
-        1,
-        None,
-        None,
-        None,
-    )
+    assert find_groups(file, as_scales) == (1, 1, None, None, None)

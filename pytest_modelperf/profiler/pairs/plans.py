@@ -55,8 +55,8 @@ _SHORT_SECONDS = 3.0
 # tells as much.
 _MOST_CHANGED = 0.5
 _MOST_PARTS = 24
-# Waking the threads before a part takes about so long on one of them, and is left out where that is
-# more than this share of a small model: its parts would then seem to be most of it.
+# Waking the threads before a part takes about this long. It is left out where it would be more than
+# this share of a small model, whose parts would then seem to be most of it.
 _WAKING_NS = 100_000
 _MOST_WAKING = 0.1
 
