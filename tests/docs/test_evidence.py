@@ -597,3 +597,10 @@ def test_a_moment_is_what_the_machine_says_of_itself() -> None:
     assert now.load is None or now.load >= 0
     assert Moment(None, 1.0).load_text == "unknown"
     assert now.loop_ms > 0
+
+
+@pytest.mark.parametrize(("name", "peer"), [("history", "Otava"), ("verdicts", "pytest-benchmark")])
+def test_what_is_stored_was_measured_beside_its_peer(name: str, peer: str) -> None:
+    """These also run without the peer, and would leave the pages without its rows."""
+    stored = json.loads((results.FOLDER / f"{name}.json").read_text("utf-8"))
+    assert peer in json.dumps(stored["rows"])
