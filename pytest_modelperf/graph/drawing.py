@@ -19,7 +19,13 @@ from msgspec import Struct
 
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.run_lengths import RunLengths, run_length_pieces
-from pytest_modelperf.graph.weight_notes import GroupedZeros, Indices, Note, Statistics
+from pytest_modelperf.graph.weight_notes import (
+    DeadSlices,
+    GroupedZeros,
+    Indices,
+    Note,
+    Statistics,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,6 +33,11 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes, Numbers
 
     Pool: TypeAlias = npt.NDArray[np.float32]
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+    # Some of the elements of a piece, or the number of them if all are meant.
+    Places: TypeAlias = npt.NDArray[np.intp] | int
+    # Which elements of a piece are dead, from where it starts and how many it has.
+    IsDead: TypeAlias = Callable[[int, int], Mask]
 
 # Numbers in a piece: even, because a byte holds two 4-bit numbers.
 PIECE = 1 << 18
@@ -88,21 +99,43 @@ class Drawer:
         random: np.random.RandomState,
     ) -> Iterator[Codes]:
         total = math.prod(shape)
-        groups = note.grouped_zeros
+        groups, slices = note.grouped_zeros, note.dead
         inner = 1 if groups is None else groups.inner_size(shape)
+        is_dead = None if slices is None else self._dead_slices(slices, shape)
         draw = self._distribution(note, number)
-        counted = _Counted.of(note, total)
+        dead, counted = _counted(note, shape)
         step = _piece_size(groups, inner)
         for start in range(0, total, step):
             size = min(step, total - start)
             codes = number.encode(_away_from_zero(draw(size, random), number))
-            free = None
+            places: Places = size
             if groups is not None:
                 is_zero = _draw_groups(groups, inner, size, random)
                 codes[is_zero] = 0
-                free = np.flatnonzero(~is_zero)
-            counted.put(codes, free, start, number, random)
+                places = np.flatnonzero(~is_zero)
+            elif is_dead is not None:
+                here = is_dead(start, size)
+                gone, places = np.flatnonzero(here), np.flatnonzero(~here)
+                dead.put(codes, gone, gone.size, number, random)
+                size = places.size
+            counted.put(codes, places, size, number, random)
             yield codes
+
+    def _dead_slices(self, dead: DeadSlices, shape: tuple[int, ...]) -> IsDead:
+        """A function that says which elements of a piece are in dead slices.
+
+        They are the same channels in all weights that have as many, so that a convolution, its
+        normalization and the next convolution are dead in the same ones.
+        """
+        length = shape[dead.axis]
+        inner = math.prod(shape[dead.axis + 1 :])
+        is_dead = np.zeros(length, np.bool_)
+        is_dead[_random(self.seed, f"dead {length}").permutation(length)[: dead.slices]] = True
+
+        def of_piece(start: int, size: int) -> Mask:
+            return is_dead[np.arange(start, start + size) // inner % length]
+
+        return of_piece
 
     def _distribution(
         self, note: Statistics, number: NumberType
@@ -165,44 +198,71 @@ def _away_from_zero(numbers: Numbers, number: NumberType) -> Numbers:
     return moved
 
 
-class _Counted(Struct, frozen=True):
-    """The zeros, beside those in groups, and the subnormal numbers among `total` elements."""
+class _Counted(Struct):
+    """So many zeros and subnormal numbers, spread evenly over `total` elements.
+
+    `passed` is the number of these elements that the pieces so far had.
+    """
 
     zeros: int
     subnormals: int
+    largest_subnormal: float
     total: int
-
-    @classmethod
-    def of(cls, note: Statistics, total: int) -> _Counted:
-        groups = note.grouped_zeros
-        grouped = 0 if groups is None else total // groups.m * groups.zeros_per_group
-        return cls(note.zeros - grouped, note.subnormals, total)
+    passed: int = 0
 
     def put(
         self,
         codes: Codes,
-        free: npt.NDArray[np.intp] | None,
-        start: int,
+        places: Places,
+        count: int,
         number: NumberType,
         random: np.random.RandomState,
     ) -> None:
-        """Put their share into the piece that starts at `start`, at random positions in `free`.
+        """Put the share of a piece, which has `count` of the elements, at random places in it.
 
-        The shares are even and add up exactly. `free` is None if every position is free.
+        The shares add up exactly.
         """
         both = self.zeros + self.subnormals
-        first, last = (both * stop // self.total for stop in (start, start + codes.size))
+        if not both:
+            return
+        before, self.passed = self.passed, self.passed + count
+        first, last = (both * passed // self.total for passed in (before, self.passed))
         if first == last:
             return
-        places = random.permutation(codes.size if free is None else free)[: last - first]
+        put = random.permutation(places)[: last - first]
         zeros = self.zeros * last // both - self.zeros * first // both
-        codes[places[:zeros]] = 0
-        codes[places[zeros:]] = _draw_subnormals(number, last - first - zeros, random)
+        codes[put[:zeros]] = 0
+        codes[put[zeros:]] = _draw_subnormals(
+            number, self.largest_subnormal, last - first - zeros, random
+        )
 
 
-def _draw_subnormals(number: NumberType, count: int, random: np.random.RandomState) -> Codes:
-    """Subnormal numbers: their codes are those of the smallest integers, with a sign."""
-    magnitudes = random.randint(1, max(number.subnormal_steps, 2), count, np.int64)
+def _counted(note: Statistics, shape: tuple[int, ...]) -> tuple[_Counted, _Counted]:
+    """What is counted in dead slices, and elsewhere without the zeros of groups."""
+    total, groups, dead = math.prod(shape), note.grouped_zeros, note.dead
+    zeros, subnormals, largest = note.zeros, note.subnormals, note.largest_subnormal
+    if groups is not None:
+        zeros -= total // groups.m * groups.zeros_per_group
+    if dead is None:
+        return _Counted(0, 0, largest, 0), _Counted(zeros, subnormals, largest, total)
+    elements = dead.elements(shape)
+    in_slices = elements - dead.zeros
+    return (
+        _Counted(dead.zeros, in_slices, largest, elements),
+        _Counted(zeros - dead.zeros, subnormals - in_slices, largest, total - elements),
+    )
+
+
+def _draw_subnormals(
+    number: NumberType, largest: float, count: int, random: np.random.RandomState
+) -> Codes:
+    """Subnormal numbers up to the largest; 0 stands for all of them.
+
+    Their codes are those of the smallest integers, with a sign.
+    """
+    share = largest / number.smallest_normal or 1.0
+    steps = min(round(share * number.subnormal_steps), number.subnormal_steps - 1)
+    magnitudes = random.randint(1, max(steps, 1) + 1, count, np.int64)
     signs = random.randint(0, 2, count, np.int64).astype(np.uint64) << (number.bits - 1)
     return np.asarray(magnitudes.astype(np.uint64) | signs, np.uint64)
 
@@ -217,7 +277,7 @@ def _piece_size(groups: GroupedZeros | None, inner: int) -> int:
 
 def _draw_groups(
     groups: GroupedZeros, inner: int, size: int, random: np.random.RandomState
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """Which elements of a piece are the zeros of its groups."""
     ranks = random.random_sample((size // (groups.m * inner), groups.m, inner))
     limits = np.sort(ranks, axis=1)[:, groups.zeros_per_group - 1, None]

@@ -81,17 +81,49 @@ class GroupedZeros(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         )
 
 
+class DeadSlices(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """So many slices along `axis` hold nothing but subnormal numbers and `zeros` zeros.
+
+    Training leaves such channels: where nothing but the decay of weights moves them, they shrink
+    until rounding stops them.
+    """
+
+    axis: Count
+    slices: Count
+    zeros: Count
+
+    def elements(self, shape: tuple[int, ...]) -> int:
+        """How many elements of a weight of this shape the slices have."""
+        return self.slices * (math.prod(shape) // shape[self.axis])
+
+    def fits(self, shape: tuple[int, ...], zeros: int, subnormals: int) -> bool:
+        """Whether a weight of this shape, with so many of both, can have these slices."""
+        return (
+            self.axis < len(shape)
+            and 0 < self.slices <= shape[self.axis]
+            and self.zeros <= zeros
+            and 0 <= self.elements(shape) - self.zeros <= subnormals
+        )
+
+
 class Statistics(
     Struct,
     frozen=True,
     forbid_unknown_fields=True,
     omit_defaults=True,
-    rename={"deviation": "std", "lowest": "min", "highest": "max", "grouped_zeros": "n_of_m"},
+    rename={
+        "deviation": "std",
+        "lowest": "min",
+        "highest": "max",
+        "largest_subnormal": "subnormal_max",
+        "grouped_zeros": "n_of_m",
+    },
 ):
     """The distribution of a weight's numbers, and how many it holds of those that cost time.
 
     The distribution leaves out zeros, subnormal numbers, infinities and NaN. It is all zero for a
-    weight that has nothing else.
+    weight that has nothing else. `largest_subnormal` is a magnitude. A weight has groups of zeros
+    or dead slices, not both.
     """
 
     mean: float
@@ -100,7 +132,9 @@ class Statistics(
     highest: int | float
     zeros: Count = 0
     subnormals: Count = 0
+    largest_subnormal: float = 0.0
     grouped_zeros: GroupedZeros | None = None
+    dead: DeadSlices | None = None
 
     def times(self, factor: float) -> Statistics:
         """The statistics of the weight times a positive factor."""
@@ -136,8 +170,12 @@ def describe(number: NumberType, dims: tuple[int, ...], pieces: Pieces) -> Note:
         if sampled < SAMPLE_ELEMENTS:
             sample.append(number.decode(codes) == 0)
             sampled += codes.size
-    grouped_zeros = _find_groups(np.concatenate(sample), number.shape(dims), moments.zeros)
-    return moments.statistics(grouped_zeros)
+    shape = number.shape(dims)
+    found = moments.statistics(_find_groups(np.concatenate(sample), shape, moments.zeros))
+    # A number of 8 bits is often subnormal, and is made a wider one before it costs time.
+    if not found.subnormals or number.bits <= 8 or found.grouped_zeros is not None:
+        return found
+    return replace(found, dead=_find_dead_slices(number, shape, pieces))
 
 
 def factor_between(note: Note, other: Note) -> float:
@@ -198,6 +236,69 @@ def _find_groups(
     return None
 
 
+def _find_dead_slices(
+    number: NumberType, shape: tuple[int, ...], pieces: Pieces
+) -> DeadSlices | None:
+    """The dead slices along the axis that has the most subnormal numbers in them."""
+    living = [_Living.of(shape, axis) for axis in range(len(shape))]
+    start = 0
+    for codes in pieces():
+        is_alive = ~_is_small(codes, number)
+        for each in living:
+            each.see(is_alive, start)
+        start += codes.size
+    candidates = [each for each in living if not each.seen.all()]
+    zeros = [0] * len(candidates)
+    start = 0
+    for codes in pieces() if candidates else ():
+        places = start + np.flatnonzero(_magnitudes(codes, number) == 0)
+        for index, each in enumerate(candidates):
+            zeros[index] += int(np.count_nonzero(~each.seen[each.slices_of(places)]))
+        start += codes.size
+    found = [
+        DeadSlices(each.axis, int(np.count_nonzero(~each.seen)), count)
+        for each, count in zip(candidates, zeros, strict=True)
+    ]
+    best = max(found, key=lambda each: each.elements(shape) - each.zeros, default=None)
+    return best if best is not None and best.elements(shape) > best.zeros else None
+
+
+class _Living(Struct, frozen=True, eq=False):
+    """The slices along an axis in which a living number was seen."""
+
+    axis: int
+    inner: int
+    seen: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], axis: int) -> _Living:
+        return cls(axis, math.prod(shape[axis + 1 :]), np.zeros(shape[axis], np.bool_))
+
+    def see(self, is_alive: npt.NDArray[np.bool_], start: int) -> None:
+        """Look at the numbers of a piece; most weights have been seen whole after the first one."""
+        if self.seen.all():
+            return
+        first, last = start // self.inner, (start + is_alive.size - 1) // self.inner
+        runs = np.arange(first, last + 1)
+        found = np.logical_or.reduceat(is_alive, np.maximum(runs * self.inner - start, 0))
+        self.seen[runs[found] % self.seen.size] = True
+
+    def slices_of(self, places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """The slices that the elements at these places are in."""
+        return places // self.inner % self.seen.size
+
+
+def _magnitudes(codes: Codes, number: NumberType) -> Codes:
+    """The codes of the absolute values, which are ordered as these are."""
+    return codes & codes.dtype.type((1 << (number.bits - 1)) - 1)
+
+
+def _is_small(codes: Codes, number: NumberType) -> npt.NDArray[np.bool_]:
+    """Which numbers are subnormal or zero."""
+    is_small: npt.NDArray[np.bool_] = _magnitudes(codes, number) < number.subnormal_steps
+    return is_small
+
+
 def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
     dims = list(shape)
     while len(dims) > 2 and dims[0] == 1:
@@ -214,6 +315,7 @@ class _Moments(Struct):
     number: NumberType
     zeros: int = 0
     subnormals: int = 0
+    largest_subnormal: float = 0.0
     size: int = 0
     mean: float = 0.0
     squares: float = 0.0
@@ -248,12 +350,17 @@ class _Moments(Struct):
             return numbers
         zeros = numbers.size - int(np.count_nonzero(numbers))
         self.zeros += zeros
-        self.subnormals += small - zeros
+        if small > zeros:
+            self.subnormals += small - zeros
+            largest = float(np.abs(numbers[is_small]).max())
+            self.largest_subnormal = max(self.largest_subnormal, largest)
         return numbers[~is_small]
 
     def statistics(self, grouped_zeros: GroupedZeros | None) -> Statistics:
+        largest = min(_round(self.largest_subnormal), self.number.smallest_normal)
+        counts = self.zeros, self.subnormals, largest, grouped_zeros
         if not self.size:
-            return Statistics(0.0, 0.0, 0, 0, self.zeros, self.subnormals, grouped_zeros)
+            return Statistics(0.0, 0.0, 0, 0, *counts)
         deviation = _round(math.sqrt(self.squares / self.size))
         # The digits of a mean that is this near to zero are chance.
         mean = 0.0 if abs(self.mean) < 1e-5 * deviation else _round(self.mean)
@@ -262,9 +369,7 @@ class _Moments(Struct):
             deviation,
             self._rounded_end(self.lowest),
             self._rounded_end(self.highest),
-            self.zeros,
-            self.subnormals,
-            grouped_zeros,
+            *counts,
         )
 
     def _rounded_end(self, end: Numbers) -> int | float:
@@ -323,10 +428,22 @@ def _parse_statistics(
         )
     if found.subnormals and number.subnormal_steps == 1:
         raise ValueError("its type has no subnormal numbers")
+    if not 0.0 <= found.largest_subnormal <= number.smallest_normal:
+        raise ValueError(f"its largest subnormal number is {found.largest_subnormal}")
     _check_distribution(found, number)
     if found.grouped_zeros is not None and not found.grouped_zeros.fits(shape, found.zeros):
         raise ValueError("the groups of its zeros do not fit its shape")
+    _check_dead_slices(found, shape)
     return found
+
+
+def _check_dead_slices(found: Statistics, shape: tuple[int, ...]) -> None:
+    if found.dead is None:
+        return
+    if found.grouped_zeros is not None:
+        raise ValueError("it has groups of zeros and dead slices")
+    if not found.dead.fits(shape, found.zeros, found.subnormals):
+        raise ValueError("its dead slices do not fit its shape and its subnormal numbers")
 
 
 def _check_distribution(found: Statistics, number: NumberType) -> None:

@@ -20,6 +20,7 @@ from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_typ
 from pytest_modelperf.graph.run_lengths import RunLengths, find_run_lengths, run_length_pieces
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.graph.weight_notes import (
+    DeadSlices,
     GroupedZeros,
     Indices,
     Note,
@@ -319,6 +320,62 @@ def test_shares_are_exact_over_several_pieces_too() -> None:
     assert 0.3 < np.count_nonzero(drawn[:PIECE] == 0) / PIECE < 0.37
 
 
+def _is_small(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    is_small: npt.NDArray[np.bool_] = np.abs(values) < np.finfo(np.float32).tiny
+    return is_small
+
+
+def test_dead_channels_are_dead_in_the_same_places_of_all_weights() -> None:
+    random = np.random.RandomState(0)
+    dead = random.permutation(48)[:9]
+    first = random.randn(48, 20, 3, 3).astype(np.float32)
+    scale = random.randn(48).astype(np.float32)
+    second = random.randn(16, 48, 1, 1).astype(np.float32)
+    for weight in (first, scale, second.transpose(1, 0, 2, 3)):
+        weight[dead] = random.rand(*weight[dead].shape) * 3e-40
+    # One of them has gone on to zero, in a part of its numbers.
+    first[dead[0], :10] = 0
+    drawn = [_twin_of(weight) for weight in (first, scale, second)]
+
+    alive = [~_is_small(np.moveaxis(weight, k, 0)).reshape(48, -1).all(1)
+             for weight, k in zip(drawn, (0, 0, 1), strict=True)]  # fmt: skip
+    assert np.count_nonzero(~alive[0]) == 9
+    assert (alive[0] == alive[1]).all()
+    assert (alive[0] == alive[2]).all()
+    for weight, made in zip((first, scale, second), drawn, strict=True):
+        assert np.count_nonzero(made == 0) == np.count_nonzero(weight == 0)
+        assert np.count_nonzero(_is_small(made)) == np.count_nonzero(_is_small(weight))
+        assert np.abs(made[_is_small(made)]).max() <= 3e-40
+
+
+def test_fewer_dead_channels_are_some_of_the_others() -> None:
+    notes = [Statistics(0, 1, -4, 4, subnormals=20 * k, dead=DeadSlices(0, k, 0)) for k in (3, 7)]
+    few, many = (_is_small(_draw(note, (30, 20))).all(axis=1) for note in notes)
+    assert np.count_nonzero(few) == 3
+    assert np.count_nonzero(many) == 7
+    assert (many | ~few).all()
+
+
+def test_the_share_outside_of_dead_slices_is_exact_over_several_pieces() -> None:
+    shape = (900, PIECE // 300)
+    dead = DeadSlices(0, 600, 1_000)
+    inside = dead.elements(shape)
+    note = Statistics(0, 1, -4, 4, 4_000, inside - 1_000 + 77, dead=dead)
+    drawn = _draw(note, shape)
+    assert np.count_nonzero(drawn == 0) == 4_000
+    assert np.count_nonzero(_is_small(drawn)) == inside + 3_000 + 77
+    assert np.count_nonzero(_is_small(drawn).all(axis=1)) == 600
+
+
+def test_scattered_subnormal_numbers_are_no_dead_slices() -> None:
+    values = np.random.RandomState(0).randn(40, 40).astype(np.float32)
+    values[::3, ::3] = 1e-40
+    note = _describe(values, "float32", 400)
+    assert isinstance(note, Statistics)
+    assert note.subnormals == 14 * 14
+    assert note.dead is None
+
+
 def test_variances_stay_positive_and_are_not_all_alike() -> None:
     values = np.exp(np.random.RandomState(0).randn(512) * 2 - 3).astype(np.float32)
     drawn = _twin_of(values)
@@ -524,6 +581,15 @@ _GOOD = {"mean": 0.0, "std": 1.0, "min": -4.0, "max": 4.0}
         (_GOOD | {"zeros": 6401}, "6,401 zeros .* in 6,400"),
         (_GOOD | {"zeros": 6000, "subnormals": 401}, "401 subnormal numbers in 6,400"),
         (_GOOD | {"zeros": 10**30}, "in 6,400"),
+        (_GOOD | {"subnormals": 80, "subnormal_max": 1.0}, "subnormal number is 1.0"),
+        (_GOOD | {"subnormals": 80, "dead": [0, 2, 0]}, "dead slices do not fit"),
+        (_GOOD | {"subnormals": 80, "dead": [2, 1, 0]}, "dead slices do not fit"),
+        (_GOOD | {"subnormals": 80, "dead": [0, 0, 0]}, "dead slices do not fit"),
+        (_GOOD | {"subnormals": 80, "dead": [0, 1, 10]}, "dead slices do not fit"),
+        (
+            _GOOD | {"zeros": 6320, "subnormals": 80, "dead": [0, 1, 0], "n_of_m": [2, 4, 1]},
+            "groups of zeros and dead slices",
+        ),
         (_GOOD | {"max": 10**400}, "range"),
         (_GOOD | {"mean": -(10**400)}, "range"),
         (_GOOD | {"std": 10**400}, "range"),
