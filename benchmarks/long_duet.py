@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,13 +43,17 @@ Feed = Mapping[str, npt.NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """The ratio of two times with its interval; `before_ms` is the median time of the first."""
+    """The ratio of two times with its interval; `before_ms` is the median time of the first.
+
+    `seconds` are those that the duet took.
+    """
 
     ratio: float
     low: float
     high: float
     rounds: int
     before_ms: float
+    seconds: float = 0.0
 
     @property
     def precision(self) -> float:
@@ -85,7 +89,8 @@ def main() -> int:
             continue
         if is_over or slowdown_of(rounds).precision <= options.precision:
             break
-    print(json.dumps(asdict(slowdown_of(rounds))))
+    found = replace(slowdown_of(rounds), seconds=round(time.monotonic() - begun, 1))
+    print(json.dumps(asdict(found)))
     return 0
 
 

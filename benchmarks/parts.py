@@ -6,7 +6,7 @@
     python benchmarks/parts.py --changes "a wider kernel"    this change alone
     python benchmarks/parts.py --cores 1 --loads quiet       one core count, without added load
     python benchmarks/parts.py --folder f                    keep what is found, and go on from it
-    python benchmarks/parts.py --truths old.json             use the truths of an earlier run again
+    python benchmarks/parts.py --truths old.json             use what an earlier run knows well
 
 Models of many architectures are changed in one place, and compared with what they were by
 `modelperf compare`, in both directions: each change is also undone. The truth of a change is a long
@@ -150,7 +150,7 @@ def plan_checks(loads: Sequence[str], truths: Sequence[Truth], repetitions: int)
 class Bench:
     """The folder of models, truths and comparisons so far.
 
-    `seconds_before` are those that earlier runs took for the comparisons that are reused.
+    `seconds_before` are those that earlier runs took for what is reused.
     """
 
     folder: Path
@@ -167,7 +167,7 @@ class Bench:
             if wanted[check.setting]:
                 wanted[check.setting] -= 1
                 made.append(check)
-        self.seconds_before = sum(check.seconds for check in made)
+        self.seconds_before += sum(check.seconds for check in made)
         if made:
             print(f"goes on from {len(made)} comparisons in {self.folder}", file=sys.stderr)
         left = []
@@ -188,7 +188,8 @@ class Bench:
         """Makes one comparison and stores it at once."""
         pairs = None
         if setting.change == SLIGHT:
-            pairs = self.truth(setting.model, setting.cores, SLIGHT).pairs
+            known = self._known_truth(setting.model, setting.cores, SLIGHT)
+            pairs = None if known is None else known.pairs
         with self.sides(setting.model, setting.change, pairs) as sides:
             if sides is None:
                 raise ValueError(f"{setting.model} has no place for {setting.change!r}")
@@ -199,9 +200,10 @@ class Bench:
 
     def truth(self, model: str, cores: int, change: str) -> Truth:
         """The truth of a change of a model on this number of cores, measured once."""
-        for row in read_rows(self.folder, "truths"):
-            if (row["model"], row["cores"], row["change"]) == (model, cores, change):
-                return Truth(**row)
+        known = self._known_truth(model, cores, change)
+        if known is not None:
+            self.seconds_before += known.seconds
+            return known
         if change == SLIGHT:
             truth = self._slight_truth(model, cores)
         else:
@@ -212,6 +214,12 @@ class Bench:
         told = "has no place" if truth.ratio is None else f"{truth.ratio:.4f}"
         print(f"{model}, {cores} cores, {change}: {told}", file=sys.stderr)
         return truth
+
+    def _known_truth(self, model: str, cores: int, change: str) -> Truth | None:
+        for row in read_rows(self.folder, "truths"):
+            if (row["model"], row["cores"], row["change"]) == (model, cores, change):
+                return Truth(**row)
+        return None
 
     def _slight_truth(self, model: str, cores: int) -> Truth:
         """The truth of a chain that takes 0.5 %, from that of one that takes about 5 %."""
@@ -279,12 +287,17 @@ class Bench:
             return onnx.load(path)
 
     def adopt(self, document: Path) -> None:
-        """Uses the truths of an earlier run where this folder has none."""
+        """Uses the truths of an earlier run where this folder has none.
+
+        Those that a longer duet would make narrower are left out.
+        """
         known = {
             (row["model"], row["cores"], row["change"]) for row in read_rows(self.folder, "truths")
         }
         for row in results.load(document).rows["truths"]:
-            if (row["model"], row["cores"], row["change"]) not in known:
+            truth = Truth(**row)
+            is_known = (truth.model, truth.cores, truth.change) in known
+            if not is_known and truth.is_settled(PRECISION, self.truth_seconds):
                 keep_row(self.folder, "truths", row)
 
 
@@ -292,8 +305,9 @@ def truth_of(model: str, cores: int, change: str, found: Slowdown | None) -> Tru
     if found is None:
         return Truth(model, cores, change, None, None, None, 0, None)
     return Truth(
-        model, cores, change, found.ratio, found.low, found.high, found.rounds, found.before_ms
-    )
+        model, cores, change, found.ratio, found.low, found.high, found.rounds, found.before_ms,
+        seconds=found.seconds,
+    )  # fmt: skip
 
 
 def next_pairs(pairs: int, ratio: float) -> int:
@@ -310,7 +324,9 @@ def scaled_truth(model: str, cores: int, pairs: int, found: Slowdown | None) -> 
     ratio, low, high = (
         round(1 + (each - 1) * wanted / pairs, 6) for each in (found.ratio, found.low, found.high)
     )
-    return Truth(model, cores, SLIGHT, ratio, low, high, found.rounds, found.before_ms, wanted)
+    return Truth(
+        model, cores, SLIGHT, ratio, low, high, found.rounds, found.before_ms, wanted, found.seconds
+    )
 
 
 def compare(setting: Setting, before: Path, after: Path, max_seconds: float) -> Check:
@@ -377,7 +393,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-seconds", type=float, help="the time of the rounds of a comparison")
     parser.add_argument("--quick", action="store_true", help="two models, some minutes")
     parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    parser.add_argument("--truths", type=Path, metavar="FILE", help="use the truths of this result")
+    parser.add_argument(
+        "--truths", type=Path, metavar="FILE", help="use the narrow truths of this result"
+    )
     parser.add_argument("--at-most", type=int, help="stop after so many comparisons")
     options = parser.parse_args()
     for name, value in (usual | (QUICK if options.quick else {})).items():

@@ -48,7 +48,7 @@ class Truth:
     """The ratio of a change by a long duet of whole models on a quiet machine, with its interval.
 
     It has no ratio if the model has no place for the change. `pairs` is the number of added pairs
-    of kernels of a slight change.
+    of kernels of a slight change, and `seconds` the time that the duet took.
     """
 
     model: str
@@ -60,6 +60,7 @@ class Truth:
     rounds: int
     before_ms: float | None
     pairs: int | None = None
+    seconds: float = 0.0
 
     def undone(self) -> Truth:
         """The truth of both models with their sides swapped."""
@@ -68,13 +69,19 @@ class Truth:
         return Truth(
             self.model, self.cores, self.change,
             1 / self.ratio, 1 / self.high, 1 / self.low,
-            self.rounds, self.before_ms * self.ratio, self.pairs,
+            self.rounds, self.before_ms * self.ratio, self.pairs, self.seconds,
         )  # fmt: skip
 
     @property
     def allowed_error(self) -> float:
         """How far a figure may be from the ratio."""
         return MAX_ERROR if self.ratio is None else max(MAX_ERROR, MAX_SHARE * abs(self.ratio - 1))
+
+    def is_settled(self, precision: float, seconds: float) -> bool:
+        """Whether a duet that ends at this precision, or after this time, would not go on."""
+        if self.low is None or self.high is None:
+            return True
+        return (self.high - self.low) / 2 <= precision or self.seconds >= seconds
 
     @property
     def is_known(self) -> bool:

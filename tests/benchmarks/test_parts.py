@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_rows import read_rows
 from long_duet import Slowdown
 from parts import Bench, next_pairs, plan_checks, scaled_truth
 from parts_results import (
@@ -29,7 +30,7 @@ from parts_results import (
     read_check,
     row_of,
 )
-from results import list_names, parser
+from results import Start, dump, list_names, parser
 
 SETTING = Setting(QUIET, 1, "lstm", "a wider kernel")
 CHECK = Check(SETTING, PARTS, "passed", 1.010, 1.009, 1.011, 1, 2.0)
@@ -166,6 +167,24 @@ def test_a_chain_is_sized_by_a_trial_however_short_a_truth_may_be(
     assert bench.measured == [(32, trial_seconds), (100, truth_seconds)]
     assert truth.pairs == 10
     assert truth.is_slight
+
+
+def test_truths_that_a_longer_duet_would_make_narrower_are_not_adopted(tmp_path: Path) -> None:
+    wide = replace(TRUTH, low=1.005, high=1.017)
+    truths = [
+        replace(TRUTH, change="narrow"),
+        replace(wide, change="wide", seconds=16.0),
+        replace(wide, change="out of time", seconds=600.4),
+        replace(TRUTH, change="no place", ratio=None, low=None, high=None),
+    ]
+    rows = {"truths": [asdict(truth) for truth in truths]}
+    document = tmp_path / "old.json"
+    document.write_text(dump(Start.now("parts", ()).finish(rows)))
+    bench = Bench(tmp_path / "new", truth_seconds=600.0, max_seconds=4.0)
+    bench.folder.mkdir()
+    bench.adopt(document)
+    adopted = [row["change"] for row in read_rows(bench.folder, "truths")]
+    assert adopted == ["narrow", "out of time", "no place"]
 
 
 def test_the_help_of_an_option_shows_a_name_with_a_percent_sign() -> None:
