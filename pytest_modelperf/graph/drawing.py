@@ -129,8 +129,10 @@ class Drawer:
         """
         length = shape[dead.axis]
         inner = math.prod(shape[dead.axis + 1 :])
+        # `weightless_program` draws the same ones.
+        order = np.random.RandomState([self.seed & 0xFFFFFFFF, length]).permutation(length)
         is_dead = np.zeros(length, np.bool_)
-        is_dead[_random(self.seed, f"dead {length}").permutation(length)[: dead.slices]] = True
+        is_dead[order[: dead.slices]] = True
 
         def of_piece(start: int, size: int) -> Mask:
             return is_dead[np.arange(start, start + size) // inner % length]

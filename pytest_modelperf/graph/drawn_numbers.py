@@ -6,6 +6,7 @@ Of scales that are a multiple of others, they tell by what as well.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.run_lengths import RunLengths
 from pytest_modelperf.graph.run_plan import DrawnInput, DrawnNumbers
-from pytest_modelperf.graph.weight_notes import Indices, Note, Statistics, describe
+from pytest_modelperf.graph.weight_notes import DeadSlices, Indices, Note, Statistics, describe
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -73,12 +74,15 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
         numbers = replace(numbers, rows=((1, *((int(code), 1, 0) for code in codes)),))
     else:
         note = without_values(describe(number, shape, lambda: iter([codes])), number)
-        numbers = note_for_program(note, number, array.size, stream)
+        numbers = note_for_program(note, number, shape, stream)
     return DrawnInput(name=name, shape=shape, numbers=numbers)
 
 
-def note_for_program(note: Note, number: NumberType, count: int, stream: int) -> DrawnNumbers:
+def note_for_program(
+    note: Note, number: NumberType, shape: tuple[int, ...], stream: int
+) -> DrawnNumbers:
     """The note for the program, made of one without values."""
+    count = math.prod(shape)
     width = max(number.bits, 8) // 8
     packed = count if number.bits >= 8 else -(-count * number.bits // 8)
     kind = number.name if number.name in {*_DRAWN, "bool"} else f"uint{8 * width}"
@@ -100,7 +104,7 @@ def note_for_program(note: Note, number: NumberType, count: int, stream: int) ->
         return replace(plain, codes=_chosen(note, number, count))
     room = min(note.mean - low, high - note.mean)
     is_even = room < _NORMAL_RANGE * note.deviation
-    return replace(
+    drawn = replace(
         plain,
         mean=note.mean,
         std=note.deviation,
@@ -109,6 +113,23 @@ def note_for_program(note: Note, number: NumberType, count: int, stream: int) ->
         zeros=note.zeros / count,
         subnormals=note.subnormals / count,
         even=is_even,
+    )
+    if note.subnormals:
+        drawn = replace(drawn, subnormal=(note.largest_subnormal or number.smallest_normal) / 2)
+    return drawn if note.dead is None else _with_dead_slices(drawn, note, note.dead, shape)
+
+
+def _with_dead_slices(
+    drawn: DrawnNumbers, note: Statistics, dead: DeadSlices, shape: tuple[int, ...]
+) -> DrawnNumbers:
+    inner = math.prod(shape[dead.axis + 1 :])
+    inside = dead.elements(shape)
+    outside = max(math.prod(shape) - inside, 1)
+    return replace(
+        drawn,
+        zeros=(note.zeros - dead.zeros) / outside,
+        subnormals=(note.subnormals - inside + dead.zeros) / outside,
+        dead=(inner, shape[dead.axis], dead.slices, dead.zeros / inside),
     )
 
 
@@ -130,7 +151,12 @@ def _rounded(note: Statistics, number: NumberType) -> Statistics:
     )
     mean, deviation = float(f"{note.mean:.2g}"), float(f"{note.deviation:.2g}")
     return replace(
-        note, mean=min(max(mean, low), high), deviation=deviation, lowest=low, highest=high
+        note,
+        mean=min(max(mean, low), high),
+        deviation=deviation,
+        lowest=low,
+        highest=high,
+        largest_subnormal=min(float(f"{note.largest_subnormal:.2g}"), number.smallest_normal),
     )
 
 
@@ -169,6 +195,7 @@ def _chosen(note: Statistics, number: NumberType, count: int) -> tuple[int, ...]
         zeros=min(_CODES, round(note.zeros * share)),
         subnormals=min(_CODES - round(note.zeros * share), round(note.subnormals * share)),
         grouped_zeros=None,
+        dead=None,
     )
     alone = NumberType(number.name)
     drawn = np.concatenate(list(Drawer(0).draw_codes(few, alone, (_CODES,), "codes")))

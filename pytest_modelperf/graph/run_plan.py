@@ -33,7 +33,9 @@ class DrawnNumbers(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Weights of one `stream` are equal. Numbers are chosen among `codes`, or laid out in `rows`, or
     drawn by their mean and deviation; `even` asks for all numbers alike in place of a bell curve.
-    `zeros` and `subnormals` are shares of the numbers.
+    `zeros` and `subnormals` are shares of the numbers outside of dead slices. `dead` has the length
+    of a slice in memory, the number of slices, how many of them are dead, and the share of zeros in
+    these; `subnormal` is the number that stands for all subnormal ones.
     """
 
     type: str
@@ -48,6 +50,8 @@ class DrawnNumbers(Struct, frozen=True, kw_only=True, omit_defaults=True):
     high: int | float | None = None
     zeros: float | None = None
     subnormals: float | None = None
+    subnormal: float | None = None
+    dead: tuple[int, int, int, float] | None = None
     even: bool | None = None
 
     @property

@@ -173,8 +173,8 @@ class _Places(Struct):
         offset = self.end + -self.end % alignment
         self.end = offset + weight.nbytes
         stream = self.streams.setdefault(weight.group, len(self.streams) + 1)
-        count = math.prod(weight.number.shape(weight.dims))
-        drawn = note_for_program(note, weight.number, count, stream)
+        shape = weight.number.shape(weight.dims)
+        drawn = note_for_program(note, weight.number, shape, stream)
         self.notes.append(replace(drawn, offset=offset))
         tensor = weight.tensor
         _clear(tensor)

@@ -21,7 +21,7 @@ import numpy as np
 PIECE = 1 << 20  # So many numbers are drawn at once.
 
 
-def draw(note: dict[str, Any], random: np.random.RandomState, count: int) -> Any:
+def draw(note: dict[str, Any], random: np.random.RandomState, start: int, count: int) -> Any:
     """So many numbers, distributed as the ones that were left out."""
     if "codes" in note:  # The bits of numbers to choose from.
         codes = np.array(note["codes"], f"u{np.dtype(note['type']).itemsize}")
@@ -33,12 +33,27 @@ def draw(note: dict[str, Any], random: np.random.RandomState, count: int) -> Any
     numbers = numbers if is_float else np.rint(numbers)
     # Zeros and subnormal numbers take other times, so their shares are the original ones.
     numbers = np.where(abs(numbers) < least, np.copysign(least, note["mean"] + spread), numbers)
-    zeros, subnormals = round(count * note["zeros"]), round(count * note["subnormals"])
-    if zeros + subnormals:
-        places = random.permutation(count)[: zeros + subnormals]
-        numbers[places[:zeros]] = 0
-        numbers[places[zeros:]] = least / 2
+    zeros, subnormals, places = note["zeros"], note["subnormals"], np.arange(count)
+    if "dead" in note:  # Channels of nothing else, the same ones in all weights.
+        inner, length, slices, dead_zeros = note["dead"]
+        dead = np.random.RandomState([0, length]).permutation(length)[:slices]
+        is_dead = np.isin((start + places) // inner % length, dead)
+        put(numbers, places[is_dead], dead_zeros, 1 - dead_zeros, note, random)
+        places = places[~is_dead]
+    put(numbers, places, zeros, subnormals, note, random)
     return numbers.astype(note["type"])
+
+
+def put(  # noqa: PLR0913, PLR0917
+    numbers: Any, places: Any, zeros: float, subnormals: float, note: Any, random: Any
+) -> None:
+    """Put these shares of zeros and of subnormal numbers at random ones of the places."""
+    first = round(places.size * zeros)
+    last = first + round(places.size * subnormals)
+    if last:
+        places = random.permutation(places)
+        numbers[places[:first]] = 0
+        numbers[places[first:last]] = note.get("subnormal", 0)
 
 
 def pieces(note: dict[str, Any]) -> Iterator[Any]:
@@ -52,7 +67,7 @@ def pieces(note: dict[str, Any]) -> Iterator[Any]:
                 yield codes.repeat([n + row * step for _, n, step in runs]).view(note["type"])
         return
     for start in range(0, max(note["count"], 1), PIECE):
-        yield draw(note, random, min(PIECE, note["count"] - start))
+        yield draw(note, random, start, min(PIECE, note["count"] - start))
 
 
 def draw_weights(folder: Path, model: dict[str, Any]) -> None:

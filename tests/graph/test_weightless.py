@@ -20,8 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph import weightless_program
-from pytest_modelperf.graph.drawn_numbers import describe_input
+from pytest_modelperf.graph.drawn_numbers import describe_input, note_for_program
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.run_plan import (
     MODEL_FILE,
     PROGRAM_FILE,
@@ -34,6 +35,7 @@ from pytest_modelperf.graph.run_plan import (
     write_run,
 )
 from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.weight_notes import DeadSlices, Statistics
 from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
 from tests.support.graph_models import parse, random_floats
@@ -150,6 +152,42 @@ def test_the_drawn_weights_have_the_statistics_of_the_original_ones(tmp_path: Pa
         assert new.std() == pytest.approx(old.std(), rel=0.05)
     subnormals = ((x != 0) & (abs(x) < tiny) for x in (uneven, drawn["uneven"]))
     assert next(subnormals).sum() == next(subnormals).sum()
+
+
+def test_dead_channels_are_dead_in_the_same_places_of_all_drawn_weights(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    dead = random.permutation(300)[:40]
+    first, bias, second = trained(64, 300), trained(1, 300), trained(300, 64)
+    for weight in (first.T, bias.T, second):
+        weight[dead] = random.uniform(1e-41, 1e-40, weight[dead].shape)
+    second[dead[0], :8] = 0
+    model = parse(
+        """g (float[N, 64] x) => (float[N, 64] y) {
+            a = MatMul (x, first)  b = Add (a, bias)  y = MatMul (b, second)
+        }""",
+        {"first": first, "bias": bias, "second": second},
+    )
+    _share(tmp_path, model)
+    drawn = _weights(tmp_path / MODEL_FILE)
+    tiny = np.finfo(np.float32).tiny
+    places = [
+        np.flatnonzero((abs(weight) < tiny).all(axis=1))
+        for weight in (drawn["first"].T, drawn["bias"].T, drawn["second"])
+    ]
+    assert places[0].size == 40
+    assert (places[0] == places[1]).all()
+    assert (places[0] == places[2]).all()
+    assert np.count_nonzero(drawn["second"] == 0) == 8
+    assert np.count_nonzero(abs(drawn["second"]) < tiny) == 40 * 64
+
+
+def test_a_type_that_numpy_lacks_has_the_share_of_its_dead_channels() -> None:
+    note = Statistics(0, 1, -4, 4, subnormals=300, dead=DeadSlices(0, 15, 0))
+    number = NumberType("bfloat16")
+    codes = note_for_program(note, number, (30, 20), 1).codes
+    assert codes is not None
+    numbers = number.decode(np.array(codes, np.uint16))
+    assert np.count_nonzero(abs(numbers) < number.smallest_normal) == len(codes) // 2
 
 
 def test_equal_weights_are_drawn_equal_and_others_are_not(tmp_path: Path) -> None:
