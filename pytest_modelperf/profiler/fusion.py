@@ -153,8 +153,18 @@ def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
     found = _BLOCKED.fullmatch(name)
     if found is None:
         return None
-    whole = found["output"] + (found["part"] or "")
-    return tensors.get(whole) or tensors.get(found["output"])
+    for output in (found["output"] + (found["part"] or ""), found["output"]):
+        tensor = tensors.get(output) or tensors.get(_without_copy(output))
+        if tensor is not None:
+            return tensor
+    return None
+
+
+def _without_copy(name: str) -> str:
+    """The name of the tensor that a copy in another type is named after."""
+    for prefix in _COPIES:
+        name = name.removeprefix(prefix)
+    return name
 
 
 class _Scope(Struct):
@@ -243,8 +253,7 @@ class _Scope(Struct):
     def find_copies(self) -> None:
         for step in self.plan.nodes:
             for name in (*step.inputs, *step.outputs):
-                for prefix in _COPIES:
-                    self.equate([name], [self.visible.get(name.removeprefix(prefix))])
+                self.equate([name], [self.visible.get(_without_copy(name))])
 
     def find_meanings(self, inserted: set[PlanNode]) -> None:
         heads = {step: self.head(step) for step in self.plan.nodes if step not in inserted}

@@ -120,6 +120,24 @@ def test_in_a_blocked_layout_what_takes_a_tensor_tells_how_far_its_kernel_goes()
     ]
 
 
+def test_a_blocked_kernel_may_be_named_after_a_copy_in_another_type() -> None:
+    """ONNX Runtime has no kernels for half floats, so it casts at both ends, and renames."""
+    steps = (
+        _step("InsertedPrecisionFreeCast_x", "Cast", "x", "InsertedPrecisionFreeCast_x"),
+        _step(
+            "InsertedPrecisionFreeCast_r_nchwc",
+            "Conv",
+            "InsertedPrecisionFreeCast_x w",
+            "reorder_1",
+        ),
+        _step("InsertedPrecisionFreeCast_d_nchwc", "Conv", "reorder_1 v reorder_1", "reorder_2"),
+        _step("ReorderOutput", "ReorderOutput", "reorder_2", "InsertedPrecisionFreeCast_y"),
+        _step("InsertedPrecisionFreeCast_y", "Cast", "InsertedPrecisionFreeCast_y", "y"),
+    )
+    run = _run(*(_kernel(step.name, step.op_type) for step in steps))
+    assert _Model(_CONV).shown(run, *steps) == {"c": ["r"], "d": ["s", "y"]}
+
+
 @pytest.mark.parametrize("name", ["b_nchwc", "b_bn_nchwc", "b_nchwc_token_12"])
 def test_a_blocked_kernel_is_known_by_its_name(name: str) -> None:
     model = _Model(
