@@ -23,6 +23,8 @@ from pytest_modelperf.text.units import format_shape
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
+_TELL_SHAPES = frozenset({"Shape", "Size"})
+
 
 def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> tuple[str, ...]:
     """Change the Reshape targets of `proto` to the new batch; returns the names of those nodes."""
@@ -192,16 +194,22 @@ def _keeps_states(node: Node) -> bool:
 
 
 def _first_holder(before: Graph, after: Graph) -> Node | None:
-    """The first node whose inputs grew with the batch and whose output did not."""
+    """The first node whose inputs grew with the batch and whose output did not.
+
+    What tells a shape grows with no batch, so it holds on to none.
+    """
     sizes: Mapping[str, Shape | None] = {
         t.name: t.shape for node in before.nodes for t in node.outputs if t is not None
     }
-    grown = {t.name for t in after.inputs}
+    given = {t.name: t.shape for t in before.inputs}
+    grown = {t.name for t in after.inputs if t.shape != given.get(t.name)}
     for node in after.nodes:
         if not any(t is not None and t.name in grown for t in node.inputs):
             continue
         output = node.outputs[0] if node.outputs else None
-        if output is None or output.shape is None or None in output.shape:
+        if node.op_type in _TELL_SHAPES or output is None:
+            continue
+        if output.shape is None or None in output.shape:
             continue
         old = sizes.get(output.name)
         if old is not None and None not in old and prod(old) == output.size:  # type: ignore[arg-type]  # no None left

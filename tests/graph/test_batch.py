@@ -194,6 +194,19 @@ def test_a_reduction_over_the_batch_is_refused_by_name() -> None:
         )
 
 
+def test_neither_a_shape_nor_an_input_without_a_batch_holds_on_to_one() -> None:
+    with pytest.raises(BindingError, match=r"cannot run at batch 4.*ReduceMax 'over'"):
+        load(
+            """g (float[1, 2] x, float least) => (y, lowest) <float zero = {0}> {
+            shape = Shape (x)
+            lowest = Max (least, zero)
+            r = Relu (x)
+            [over] y = ReduceMax <keepdims = 1> (r)
+        }""",
+            Binding(4),
+        )
+
+
 @pytest.mark.parametrize("size", ["2, 4, 6", "1, 8, 6"])
 def test_a_reshape_that_hides_the_batch_is_refused_by_name(size: str) -> None:
     """The -1 would take the images up into their elements, and the model would run and mix them."""
