@@ -189,9 +189,9 @@ def _read_in_process(path: Path, megabytes: int) -> Reading:
 
 def _read_one(path: Path) -> dict[str, float]:
     started, processed = time.perf_counter(), time.process_time()
-    from pytest_modelperf.tracing.files.ort_profile import read_ort_profile
+    from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 
-    events = sum(1 for _ in read_ort_profile(path))
+    events = sum(1 for _ in OrtProfile(path))
     seconds = time.perf_counter() - started
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024

@@ -385,7 +385,6 @@ def _round(value: float) -> float:
 
 # -- as text
 
-_DISTRIBUTION = ("mean", "std", "min", "max")
 _Lists: TypeAlias = tuple[Annotated[tuple[Any, ...], Meta(min_length=1)], ...]
 
 

@@ -83,9 +83,9 @@ _KNOWN = "modelperf_known"
 _ATTACHED = "modelperf_outcomes"
 # The attribute that holds the word behind a test, after the outcome that it belongs to.
 _WORD = "modelperf_word"
-# The words of pytest itself.
 # How many of the outcomes of a test its reports have told.
 _TOLD = pytest.StashKey[int]()
+# The words of pytest itself.
 _PLAIN_WORDS = ("PASSED", "FAILED", "ERROR")
 _INTERRUPTED = "interrupted while the run ended: all that it writes is written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})

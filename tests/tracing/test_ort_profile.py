@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.tracing.files import ort_profile_file
-from pytest_modelperf.tracing.files.ort_profile import OrtProfile, read_ort_profile
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.files.ort_profile_file import ProfileFile
 from pytest_modelperf.tracing.records import Category, Counter, Span, ThreadName
 from tests.support.ort_profiles import (
@@ -104,7 +104,7 @@ def test_memory_in_use_and_threads_are_events_of_their_own(tmp_path: Path) -> No
             inference(0, 20),
         ],
     )
-    events = list(read_ort_profile(path))
+    events = list(OrtProfile(path))
     counters = [event for event in events if isinstance(event, Counter)]
     # Only what changed.
     assert [(c.at_ns, dict(c.values)) for c in counters] == [
@@ -129,7 +129,7 @@ def test_memory_is_told_in_the_order_of_its_clock(tmp_path: Path) -> None:
             inference(0, 30),
         ],
     )
-    counters = [event for event in read_ort_profile(path) if isinstance(event, Counter)]
+    counters = [event for event in OrtProfile(path) if isinstance(event, Counter)]
     assert [(c.at_ns, c.values["peak_bytes"]) for c in counters] == [
         (5_500, 64),
         (15_500, 128),

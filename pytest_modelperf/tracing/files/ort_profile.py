@@ -52,11 +52,6 @@ _SESSION_ID = 1
 _FIRST_NS = 1
 
 
-def read_ort_profile(path: str | Path) -> Iterator[Event]:
-    """The events of the profile file that `InferenceSession.end_profiling()` names."""
-    return iter(OrtProfile(path))
-
-
 class OrtProfile:
     """A profile file as the events of a trace; once all are read, `notes` say what it lacks.
 
