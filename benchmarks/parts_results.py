@@ -24,6 +24,8 @@ PLAN, PARTS, DUET = "plan", "parts", "duet"
 # A figure may be off by so much of the model, or by this share of the true difference.
 MAX_ERROR, MAX_SHARE = 0.003, 1 / 3
 MIN_NEAR = 0.95
+# How many of the intervals that were told meet that of the truth.
+MIN_MEETING = 0.95
 MIN_SLIGHT_FOUND = {QUIET: 0.95, BUSY: 0.85}
 _PASSES = ("passed", "improved", "unchanged")
 
@@ -142,6 +144,14 @@ class Held:
         return abs(self.error) <= self.truth.allowed_error
 
     @property
+    def meets_truth(self) -> bool | None:
+        """Whether the interval that was told meets that of the truth; None without both."""
+        low, high = self.check.low, self.check.high
+        if low is None or high is None or self.truth.low is None or self.truth.high is None:
+            return None
+        return low <= self.truth.high and self.truth.low <= high
+
+    @property
     def is_false_alarm(self) -> bool:
         """Whether an alarm was raised for what is shown to be within the tolerance."""
         most = 1 + self.check.setting.tolerance
@@ -247,6 +257,7 @@ def short_table(found: Found) -> str:
             load,
             str(cores),
             _near_of(usual),
+            _meeting(usual),
             _median_error(usual),
             str(sum(each.is_false_alarm for each in usual)),
             _slight_found(slight),
@@ -255,8 +266,8 @@ def short_table(found: Found) -> str:
         for load, cores, usual, slight in _by_place(found)
     ]
     header = (
-        "machine", "cores", "parts near the truth", "median error", "false alarms",
-        "0.5 % more: found", "median s",
+        "machine", "cores", "parts near the truth", "intervals that meet it", "median error",
+        "false alarms", "0.5 % more: found", "median s",
     )  # fmt: skip
     return markdown(header, rows)
 
@@ -284,7 +295,8 @@ def load_table(found: Found) -> str:
 
 _COUNTED = (
     "comparisons", "by plan", "by parts", "by duet", "parts near the truth", "truth not sure",
-    "median error", "false alarms", "wrong passes", "open", "median s of the command",
+    "intervals that meet it", "median error", "false alarms", "wrong passes", "open",
+    "median s of the command",
 )  # fmt: skip
 
 
@@ -297,6 +309,7 @@ def _counts(held: Sequence[Held]) -> tuple[str, ...]:
         *map(str, ways),
         _near_of(held),
         str(len(unsure)),
+        _meeting(held),
         _median_error(held),
         str(sum(each.is_false_alarm for each in held)),
         str(sum(each.is_wrong_pass for each in held)),
@@ -308,6 +321,11 @@ def _counts(held: Sequence[Held]) -> tuple[str, ...]:
 def _near_of(held: Sequence[Held]) -> str:
     near = _near(held)
     return f"{sum(near)} of {len(near)}" if near else "-"
+
+
+def _meeting(held: Sequence[Held]) -> str:
+    meets = _meets(held)
+    return f"{sum(meets)} of {len(meets)}" if meets else "-"
 
 
 def _median_error(held: Sequence[Held]) -> str:
@@ -374,6 +392,11 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
         what = "figures of parts within 0.3 % of the model or a third of the true difference"
         share, said = f"at least {100 * MIN_NEAR:g} %", f"{sum(near)} of {len(near)}"
         expected.append(Expectation(what, share, said, sum(near) >= MIN_NEAR * len(near)))
+    meets = _meets(usual)
+    if meets:
+        what = "intervals of parts that meet that of the truth"
+        share, said = f"at least {100 * MIN_MEETING:g} %", f"{sum(meets)} of {len(meets)}"
+        expected.append(Expectation(what, share, said, sum(meets) >= MIN_MEETING * len(meets)))
     for what, wrong in (
         ("alarms that contradict the truth at 3 %", [each.is_false_alarm for each in usual]),
         ("passes that contradict the truth at 3 %", [each.is_wrong_pass for each in usual]),
@@ -397,6 +420,15 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 def _near(held: Iterable[Held]) -> list[bool]:
     """Whether each figure of parts is near its truth, where that is known."""
     return [each.is_near for each in held if each.check.how == PARTS and each.is_near is not None]
+
+
+def _meets(held: Iterable[Held]) -> list[bool]:
+    """Whether each interval of parts meets that of its truth."""
+    return [
+        each.meets_truth
+        for each in held
+        if each.check.how == PARTS and each.meets_truth is not None
+    ]
 
 
 def _direction(setting: Setting) -> str:

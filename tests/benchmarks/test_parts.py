@@ -64,6 +64,18 @@ def test_a_truth_that_is_not_sure_is_held_against_nothing() -> None:
     assert held(1.01, 1.02, half=0.01).is_near is None
 
 
+@pytest.mark.parametrize(("low", "high", "meets"), [(1.0, 1.011, True), (1.0, 1.007, False)])
+def test_an_interval_meets_that_of_the_truth_or_does_not(
+    low: float,
+    high: float,
+    meets: bool,  # noqa: FBT001  # a parameter of a test
+) -> None:
+    one = held(1.005, 1.01, low=low, high=high)
+    assert one.meets_truth is meets
+    assert columns(load_table(Found((), [one])))["intervals that meet it"] == f"{meets:d} of 1"
+    assert held(1.005, 1.01, low=None).meets_truth is None
+
+
 def test_a_table_counts_the_figures_of_parts_whose_truth_is_not_sure() -> None:
     some = [
         held(1.01, 1.01),
