@@ -76,6 +76,12 @@ def test_an_interval_meets_that_of_the_truth_or_does_not(
     assert held(1.005, 1.01, low=None).meets_truth is None
 
 
+def test_a_figure_is_exact_if_its_own_interval_is_narrow() -> None:
+    assert held(1.005, 1.01, low=1.003, high=1.007).is_exact
+    assert not held(1.005, 1.01, low=1.0, high=1.01).is_exact
+    assert not held(1.005, 1.01, low=None).is_exact
+
+
 def test_a_table_counts_the_figures_of_parts_whose_truth_is_not_sure() -> None:
     some = [
         held(1.01, 1.01),
