@@ -49,11 +49,13 @@ from long_duet import Slowdown
 from onnx import ModelProto
 from parts_results import (
     LOADS,
+    PRECISION,
     QUIET,
     SLIGHT,
     SLIGHT_MAX_MS,
     SLIGHT_SECONDS,
     TAKEN,
+    TRUTH_SECONDS,
     Check,
     Setting,
     Truth,
@@ -77,9 +79,6 @@ MODELS = (
     "resnet50", "vit_6",
 )  # fmt: skip
 ALL_CHANGES = (*CHANGES, SLIGHT)
-# Half of the interval of a truth, and the time that it may take.
-PRECISION = 0.003
-TRUTH_SECONDS = 600.0
 # The time of the rounds of one comparison.
 MAX_SECONDS = 10.0
 QUICK = {

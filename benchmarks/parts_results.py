@@ -21,6 +21,8 @@ SLIGHT_MAX_MS = 40.0
 SLIGHT_TOLERANCE, TOLERANCE = 0.002, 0.03
 # By what a case was judged.
 PLAN, PARTS, DUET = "plan", "parts", "duet"
+# Half of the interval of a truth, and the time that it may take.
+PRECISION, TRUTH_SECONDS = 0.003, 600.0
 # A figure may be off by so much of the model, or by this share of the true difference.
 MAX_ERROR, MAX_SHARE = 0.003, 1 / 3
 MIN_NEAR = 0.95
@@ -393,7 +395,13 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
     found = Found.of(result)
     usual = found.usual()
     expected = []
+    settled = [
+        truth.is_settled(PRECISION, TRUTH_SECONDS)
+        for truth in found.truths
+        if truth.ratio is not None
+    ]
     for what, right, least in (
+        ("truths within 0.3 %, or of ten minutes", settled, 1),
         (
             "figures of parts within 0.3 % of the model or a third of the true difference",
             _near(usual),
@@ -407,7 +415,8 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
         ("intervals of parts that meet that of the truth", _meets(usual), MIN_MEETING),
     ):
         if right:
-            share, said = f"at least {100 * least:g} %", f"{sum(right)} of {len(right)}"
+            share = "all" if least == 1 else f"at least {100 * least:g} %"
+            said = f"{sum(right)} of {len(right)}"
             expected.append(Expectation(what, share, said, sum(right) >= least * len(right)))
     for what, wrong in (
         ("alarms that contradict the truth at 3 %", [each.is_false_alarm for each in usual]),
