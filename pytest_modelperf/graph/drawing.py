@@ -240,7 +240,10 @@ class _Counted(Struct):
 
 
 def _counted(note: Statistics, shape: tuple[int, ...]) -> tuple[_Counted, _Counted]:
-    """What is counted in dead slices, and elsewhere without the zeros of groups."""
+    """The numbers to put into dead slices, and those to put elsewhere.
+
+    The zeros of groups are in neither: they have their own places.
+    """
     total, groups, dead = math.prod(shape), note.grouped_zeros, note.dead
     zeros, subnormals, largest = note.zeros, note.subnormals, note.largest_subnormal
     if groups is not None:
