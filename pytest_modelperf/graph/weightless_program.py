@@ -33,27 +33,28 @@ def draw(note: dict[str, Any], random: np.random.RandomState, start: int, count:
     numbers = numbers if is_float else np.rint(numbers)
     # Zeros and subnormal numbers take other times, so their shares are the original ones.
     numbers = np.where(abs(numbers) < least, np.copysign(least, note["mean"] + spread), numbers)
-    zeros, subnormals, places = note["zeros"], note["subnormals"], np.arange(count)
+    places = np.arange(count)
     if "dead" in note:  # Channels of nothing else, the same ones in all weights.
-        inner, length, slices, dead_zeros = note["dead"]
+        inner, length, slices, zeros = note["dead"]
         dead = np.random.RandomState([0, length]).permutation(length)[:slices]
         is_dead = np.isin((start + places) // inner % length, dead)
-        put(numbers, places[is_dead], dead_zeros, 1 - dead_zeros, note, random)
+        put(numbers, places[is_dead], random, {0.0: zeros, note["subnormal"]: 1 - zeros})
         places = places[~is_dead]
-    put(numbers, places, zeros, subnormals, note, random)
+    shares = {0.0: note["zeros"]}
+    if "subnormal" in note:
+        shares[note["subnormal"]] = note["subnormals"]
+    put(numbers, places, random, shares)
     return numbers.astype(note["type"])
 
 
-def put(  # noqa: PLR0913, PLR0917
-    numbers: Any, places: Any, zeros: float, subnormals: float, note: Any, random: Any
-) -> None:
-    """Put these shares of zeros and of subnormal numbers at random ones of the places."""
-    first = round(places.size * zeros)
-    last = first + round(places.size * subnormals)
-    if last:
-        places = random.permutation(places)
-        numbers[places[:first]] = 0
-        numbers[places[first:last]] = note.get("subnormal", 0)
+def put(numbers: Any, places: Any, random: Any, shares: dict[float, float]) -> None:
+    """Put each number at its share of the places, which are drawn."""
+    if any(shares.values()):
+        left = random.permutation(places)
+        for number, share in shares.items():
+            count = round(places.size * share)
+            numbers[left[:count]] = number
+            left = left[count:]
 
 
 def pieces(note: dict[str, Any]) -> Iterator[Any]:
