@@ -34,8 +34,10 @@ def redirect_output(path: str) -> None:
     if file not in {1, 2}:
         os.close(file)
     sys.stdout, sys.stderr = _text_to(1), _text_to(2)
-    # Only one thread: walking the others, which still run, may crash again.
-    faulthandler.enable(file=2, all_threads=False)
+    # Only one thread: walking the others, which still run, may crash again. The stack of native
+    # code, which Python 3.14 adds, would push what the engine said out of the last lines.
+    options = {"c_stack": False} if sys.version_info >= (3, 14) else {}
+    faulthandler.enable(file=2, all_threads=False, **options)
 
 
 def _text_to(number: int) -> io.TextIOWrapper:
