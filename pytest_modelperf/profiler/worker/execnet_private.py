@@ -16,7 +16,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import execnet
 from execnet.gateway_base import ThreadExecModel
@@ -33,17 +33,27 @@ class Processes:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
         self._trees: list[Tree] = []
+        self._inputs: list[IO[bytes]] = []
 
     def Popen(self, command: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:  # noqa: N802  # as the standard library has it
         with interrupt_delayed():
             process = subprocess.Popen(command, stdin=stdin, stdout=stdout, **self._options)  # noqa: S603  # the user's gateway
             self._trees.append(TREES.tree_of(process.pid))
+            if process.stdin is not None:
+                self._inputs.append(process.stdin)
         return process
 
     def kill(self) -> None:
         """End all that were started, with what these started."""
         for tree in self._trees:
             tree.kill()
+
+    def end(self) -> None:
+        """Kill all, and drop what they did not read: the garbage collector would still write it."""
+        self.kill()
+        for pipe in self._inputs:
+            with suppress(OSError):
+                pipe.close()
 
 
 class _Threads(ThreadExecModel):

@@ -369,10 +369,10 @@ class ProcessWorker:
                 silence = f"it said nothing for {self._start_limit_s:.3g} s"
                 problem = self._describe_start(TimeoutError(silence) if is_late.is_set() else error)
                 # It may be a program that goes on.
-                self._processes.kill()
+                self._processes.end()
             except BaseException:
                 # Interrupted, perhaps before the process has said who it is.
-                self._processes.kill()
+                self._processes.end()
                 raise
             else:
                 return channel

@@ -65,3 +65,15 @@ def test_a_process_can_be_ended_before_it_has_said_anything() -> None:
     processes.kill()
     with silent:
         assert silent.wait(60.0) != 0
+
+
+def test_nothing_is_written_to_a_process_after_its_end() -> None:
+    """The garbage collector writes what is left, and Python 3.14 tells of the broken pipe."""
+    processes = in_own_sessions()
+    process = processes.Popen([sys.executable, "-c", ""], processes.PIPE, processes.PIPE)
+    with process:
+        process.wait(60.0)
+        assert process.stdin is not None
+        process.stdin.write(b"not read")
+        processes.end()
+        assert process.stdin.closed
