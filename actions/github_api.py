@@ -76,6 +76,7 @@ class GitHub:
             with self._opener.open(request, timeout=_SECONDS) as answer:
                 content: bytes = answer.read(max_bytes + 1)
         except HTTPError as error:
+            error.close()
             kind = NotFoundError if error.code == _NOT_FOUND else StepError
             raise kind(f"{method} {url} was answered with {error.code}. {_hint(error)}") from error
         except (URLError, HTTPException, OSError) as error:
