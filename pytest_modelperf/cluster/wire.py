@@ -40,8 +40,10 @@ def from_text(text: str, kind: type[T]) -> T:
         misfit = describe_misfit(str(error))
         where = f", {misfit.place}" if misfit.place else ""
         raise _unreadable(kind, f"{where}: {misfit.problem}") from error
-    # The last two: what is nested too deeply, and a key that is half of a character.
-    except (json.JSONDecodeError, RecursionError, ValueError) as error:
+    except RecursionError as error:
+        raise _unreadable(kind, ": it nests too deep") from error
+    # The last: a key that is half of a character.
+    except (json.JSONDecodeError, ValueError) as error:
         raise _unreadable(kind, f": {printable(str(error))}") from error
 
 
