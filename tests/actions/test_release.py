@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,7 +139,7 @@ def test_a_release_is_built_once_and_published_after_its_checks() -> None:
 def test_a_release_is_checked_under_every_python_that_is_supported() -> None:
     versions = workflow("release")["jobs"]["check"]["strategy"]["matrix"]["python"]
     text = (ROOT / "pyproject.toml").read_text("utf-8")
-    assert [f'"Programming Language :: Python :: {v}",' in text for v in versions] == [True] * 4
+    assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text) == versions
     assert versions == workflow("ci")["jobs"]["types"]["strategy"]["matrix"]["python"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
 
@@ -18,7 +19,13 @@ from tests.support.certificates import as_environment, write_certificates
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.processes import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        sys.version_info >= (3, 14),
+        reason="connections of Dask with TLS break there on a busy machine (docs/cluster.md)",
+    ),
+]
 
 
 def test_only_who_has_a_certificate_is_let_in(tmp_path: Path) -> None:

@@ -382,10 +382,10 @@ def test_a_folder_of_profiles_that_is_read_only_is_told_before_anything_is_measu
     before = snapshot_files(profiles.root)
     opened = os.open
 
-    def read_only(path: Any, flags: int, *rest: Any) -> int:  # noqa: ANN401  # as os.open has it
+    def read_only(path: Any, flags: int, *rest: Any, **named: Any) -> int:  # noqa: ANN401  # as os.open has it
         if flags & os.O_CREAT:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return opened(path, flags, *rest)
+        return opened(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(OutputError, match=r"cannot be written\. Give another --profile-dir"):

@@ -6,6 +6,7 @@ They lie in one folder for all runs of the tests, so each is downloaded once.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,8 +17,12 @@ from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.errors import EnvironmentMakingError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
 
-# Neighbours among the final releases, all with wheels for every Python that is supported.
-RELEASES = ("1.20.0", "1.20.1", "1.21.0")
+# Neighbours among the final releases. None has wheels for all Pythons that are supported.
+RELEASES = (
+    ("1.24.3", "1.24.4", "1.25.0")
+    if sys.version_info >= (3, 14)
+    else ("1.20.0", "1.20.1", "1.21.0")
+)
 SHARED = Path(tempfile.gettempdir()) / f"modelperf-test-environments-{os.getuid()}"
 # What an installer says where the index cannot be reached, or answers too late or not to the end.
 _OFFLINE = (
