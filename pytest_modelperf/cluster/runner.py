@@ -43,6 +43,9 @@ _MOST_TRIES = 6
 _MOST_ASKED = 3
 # Dask says there which workers come and go.
 _SCHEDULER_TOPIC = "all"
+# How long an event takes to come back from the scheduler, and how often one is sent.
+_HEARD_S = 0.05
+_MOST_SENT = 40
 # The last messages to machines.
 _STOP_S = 10.0
 
@@ -115,7 +118,23 @@ class Runner:
         """Learn which machines there are, and hear of those that come and go."""
         self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
         self._client.subscribe_topic(self._topic, self._on_message)
+        await self._hear_scheduler()
         await self._find_machines(None)
+
+    async def _hear_scheduler(self) -> None:
+        """Wait until the scheduler tells of machines that come: of earlier ones it never does.
+
+        What is subscribed to goes there in its order and is not answered, so an event of our own
+        that comes back shows that it has arrived.
+        """
+        is_heard, own = asyncio.Event(), f"{self._topic}-heard"
+        self._client.subscribe_topic(own, lambda _: is_heard.set())
+        for _ in range(_MOST_SENT):
+            await self._client.log_event(own, "")
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(is_heard.wait(), _HEARD_S)
+                break
+        self._client.unsubscribe_topic(own)
 
     async def stop(self) -> None:
         """Wait until all that was begun has told its machines, and jobs that were cancelled too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -181,16 +182,31 @@ def test_a_cluster_without_machines_says_how_to_start_one(own_processes: Cluster
 
 
 class _BusyClient:
-    """A Dask client whose network loses the first answers of a machine."""
+    """A Dask client whose network loses the first answers of a machine.
+
+    What it subscribes to is there after so many events.
+    """
 
     id = "busy"
 
-    def __init__(self, lost: int) -> None:
+    def __init__(self, lost: int = 0, late: int = 0) -> None:
         self.asked: list[list[str] | None] = []
+        self.events = 0
         self._lost = lost
+        self._late = late
+        self._handlers: dict[str, Callable[[tuple[float, object]], None]] = {}
 
-    def subscribe_topic(self, topic: str, handler: object) -> None:
-        pass
+    def subscribe_topic(self, topic: str, handler: Callable[[tuple[float, object]], None]) -> None:
+        self._handlers[topic] = handler
+
+    def unsubscribe_topic(self, topic: str) -> None:
+        del self._handlers[topic]
+
+    async def log_event(self, topic: str, msg: object) -> None:
+        assert self.asked == []
+        self.events += 1
+        if self.events > self._late:
+            self._handlers[topic]((0.0, msg))
 
     async def run(
         self,
@@ -218,9 +234,17 @@ def test_a_machine_whose_answer_is_lost_is_asked_again(lost: int, found: list[st
     assert client.asked == [None, ["tcp://a"], ["tcp://a"]][: lost + 1]
 
 
+def test_machines_are_asked_for_once_the_scheduler_tells_of_those_that_come() -> None:
+    """One that came between would be known to nobody."""
+    client = _BusyClient(late=2)
+    asyncio.run(Runner(client, "cluster", lambda _: None, patience_s=1.0).start())
+    assert client.events == 3
+    assert client.asked == [None]
+
+
 def test_the_status_can_be_asked_for_while_a_job_begins() -> None:
     """By another thread: a job begins here as soon as the status looks at the first one."""
-    runner = Runner(_BusyClient(0), "cluster", lambda _: None, patience_s=1.0)
+    runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
     machine = Machine(address="tcp://a", host="a", key="k", versions={})
 
     class Known(dict[str, Machine]):
@@ -236,7 +260,7 @@ def test_the_status_can_be_asked_for_while_a_job_begins() -> None:
 
 def test_a_job_that_names_machines_goes_to_no_other_that_comes_later() -> None:
     """Dask gives a job that waits to any idle machine, unless addresses are named."""
-    runner = Runner(_BusyClient(0), "cluster", lambda _: None, patience_s=1.0)
+    runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
     board = Machine(address="tcp://a", host="a", key="k", tags=("board",), versions={})
     runner._machines = {board.address: board}
     assert runner._allowed(job(cluster_work.tell_process, "", "board"), []) == [board.address]
