@@ -42,8 +42,8 @@ def from_text(text: str, kind: type[T]) -> T:
         raise _unreadable(kind, f"{where}: {misfit.problem}") from error
     except RecursionError as error:
         raise _unreadable(kind, ": it nests too deep") from error
-    # The last: a key that is half of a character.
-    except (json.JSONDecodeError, ValueError) as error:
+    # The text is no JSON, or a key in it is half of a character.
+    except ValueError as error:
         raise _unreadable(kind, f": {printable(str(error))}") from error
 
 
