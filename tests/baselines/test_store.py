@@ -1361,10 +1361,10 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_way_out(
     before = snapshot_files(tmp_path)
     opened = os.open
 
-    def read_only(path: Any, flags: int, *rest: Any) -> int:  # noqa: ANN401  # as os.open has it
+    def read_only(path: Any, flags: int, *rest: Any, **named: Any) -> int:  # noqa: ANN401  # as os.open has it
         if flags & os.O_CREAT:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return opened(path, flags, *rest)
+        return opened(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(OutputError, match=r"Read-only file system.*--modelperf-baseline-dir"):
