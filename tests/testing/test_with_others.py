@@ -198,7 +198,7 @@ def test_where_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
     crash = ("-n", "1", "--max-worker-restart=0", "--modelperf-prune")
     result = run_with(models, "xdist", *crash, "--modelperf-static-only")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+    result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
     assert (models.path / "baselines/base/model.json").exists()
 
 
