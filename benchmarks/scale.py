@@ -348,13 +348,13 @@ import atexit, json, resource, runpy, sys, time
 path, module = sys.argv[1:3]
 sys.argv = [module, *sys.argv[3:]]
 def tell():
-    from pytest_modelperf.profiler.worker.meter import peak_rss_bytes
+    from pytest_modelperf.systems.process import OWN_PROCESS
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     told = {
         "own_seconds": time.process_time(),
-        "own_peak_bytes": peak_rss_bytes(),
+        "own_peak_bytes": OWN_PROCESS.peak_bytes(),
         "children_seconds": children.ru_utime + children.ru_stime,
         "children_peak_bytes": children.ru_maxrss * unit,
     }
