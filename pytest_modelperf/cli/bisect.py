@@ -38,6 +38,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.bisect.records import Bisect, VersionRange
+    from pytest_modelperf.bisect.search import SearchRule
     from pytest_modelperf.bisect.version_duets import BisectRequest
     from pytest_modelperf.profiler.sampling.setup import Setup
 
@@ -71,6 +72,29 @@ class RangeOptions(Struct, frozen=True):
                 "bisect searches a range: give --good and --bad with two versions of the engine, "
                 "as in --good 1.20.1 --bad 1.31.1, or --commits with a range such as v1.0..HEAD."
             )
+
+
+class RuleOptions(Struct, frozen=True):
+    """What makes a version worse, and whether one that is found ends the search."""
+
+    finds_all: bool
+    tolerance: str
+    outputs_tolerance: str | None
+
+    def rule(self) -> SearchRule:
+        """The rule of the search; UsageError for a value that is no share."""
+        from pytest_modelperf.bisect.records import BisectFigure
+        from pytest_modelperf.bisect.search import SearchRule
+        from pytest_modelperf.comparing.limits import read_share
+
+        if self.outputs_tolerance is None:
+            share = read_share(self.tolerance, "--tolerance")
+            return SearchRule(tolerance=share, finds_all=self.finds_all)
+        return SearchRule(
+            tolerance=read_share(self.outputs_tolerance, "--outputs"),
+            finds_all=self.finds_all,
+            judges=BisectFigure.OUTPUTS,
+        )
 
 
 @click.command(short_help="Find the version that made a model slower or changed its outputs.")
@@ -120,6 +144,7 @@ class RangeOptions(Struct, frozen=True):
 @html_option("Write a page with the steps as a picture")
 @takes_records(
     searched=RangeOptions,
+    judged=RuleOptions,
     cases=CaseSpec,
     measuring=MeasuringSettings,
     place=ClusterOptions,
@@ -131,9 +156,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
     searched: RangeOptions,
-    finds_all: bool,
-    tolerance: str,
-    outputs_tolerance: str | None,
+    judged: RuleOptions,
     plugins: tuple[str, ...],
     cases: CaseSpec,
     measuring: MeasuringSettings,
@@ -157,20 +180,11 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
     place.check()
-    from pytest_modelperf.bisect.records import BisectFigure
-    from pytest_modelperf.bisect.search import SearchRule
     from pytest_modelperf.bisect.version_duets import BisectRequest, require_one_case
-    from pytest_modelperf.comparing.limits import read_share
 
-    if outputs_tolerance is None:
-        rule = SearchRule(tolerance=read_share(tolerance, "--tolerance"), finds_all=finds_all)
-    else:
+    if judged.outputs_tolerance is not None:
         _check_outputs(place)
-        rule = SearchRule(
-            tolerance=read_share(outputs_tolerance, "--outputs"),
-            finds_all=finds_all,
-            judges=BisectFigure.OUTPUTS,
-        )
+    rule = judged.rule()
     extensions = load_extensions(plugins)
     request = request_of(cases)
     require_one_case(request)

@@ -347,18 +347,23 @@ def folder_options(default: str) -> Option:
     )
 
 
-def check_folder_files(
-    target: str, names: Iterable[str], *inputs: Path | str | None, may_replace: bool
-) -> None:
-    """Raises an error if the folder cannot be written, or if one of its files is an input."""
-    from pytest_modelperf.files.folders import check_folder
-    from pytest_modelperf.profiler.shown.report_files import check_report_files
+class FolderOptions(Struct, frozen=True):
+    """The folder that a command writes, and whether the names of the model stay out of it."""
 
-    check_folder(target, may_replace=may_replace)
-    models = [each for each in inputs if each is not None]
-    for path in (Path(target) / name for name in names):
-        if path.is_file():
-            check_report_files({"--output": path}, models)
+    output: str | None
+    force: bool
+    anonymous: bool
+
+    def check(self, target: str, names: Iterable[str], *inputs: Path | str | None) -> None:
+        """Raises an error if the folder cannot be written, or if one of its files is an input."""
+        from pytest_modelperf.files.folders import check_folder
+        from pytest_modelperf.profiler.shown.report_files import check_report_files
+
+        check_folder(target, may_replace=self.force)
+        models = [each for each in inputs if each is not None]
+        for path in (Path(target) / name for name in names):
+            if path.is_file():
+                check_report_files({"--output": path}, models)
 
 
 def _output_option(kind: str, of_file: str) -> Option:

@@ -13,8 +13,8 @@ import click
 
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
+    FolderOptions,
     OutputOptions,
-    check_folder_files,
     folder_options,
     is_given,
     json_option,
@@ -65,6 +65,7 @@ _UPGRADE_SECONDS = 300.0
 @interpreter_options
 @json_option
 @takes_records(
+    folder=FolderOptions,
     cases=CaseSpec,
     measuring=MeasuringSettings,
     interpreters=InterpreterOptions,
@@ -76,11 +77,9 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     *,
     before: str,
     after: str | None,
-    output: str | None,
-    force: bool,
-    anonymous: bool,
     tolerance: str,
     plugins: tuple[str, ...],
+    folder: FolderOptions,
     cases: CaseSpec,
     measuring: MeasuringSettings,
     interpreters: InterpreterOptions,
@@ -106,9 +105,8 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.reducing.bundle import REPLACED_FILES, deliver
     from pytest_modelperf.reducing.by_duet import ReduceRequest, require_one_size, run_reduce
 
-    target = output or _FOLDER
-    inputs = before, after, cases.input_file
-    check_folder_files(target, REPLACED_FILES, *inputs, may_replace=force)
+    target = folder.output or _FOLDER
+    folder.check(target, REPLACED_FILES, before, after, cases.input_file)
     share = read_share(tolerance, "--tolerance")
     extensions, request = load_extensions(plugins), request_of(cases)
     require_one_size(request)
@@ -126,7 +124,7 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
         extensions=extensions,
         tolerance=share,
         max_seconds=_seconds(*setups),
-        is_anonymous=anonymous,
+        is_anonymous=folder.anonymous,
     )
     with shown_progress() as progress:
         put = partial(deliver, target=target, machine=describe_machine())

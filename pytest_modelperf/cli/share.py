@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_modelperf.cli.options import (
+    FolderOptions,
     OutputOptions,
-    check_folder_files,
     folder_options,
     json_option,
     load_extensions,
@@ -49,16 +49,16 @@ _UNLIKE, _UNDECIDED = 1, 3
 @setting_option(INPUT_FILE, more="Their statistics are shared, not their values.")
 @sharing_options
 @json_option
-@takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
+@takes_records(
+    folder=FolderOptions, cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions
+)
 @click.pass_obj
 def share(  # noqa: PLR0913  # one parameter per group of options
     run: Callable[..., Share] | None,
     *,
     model: str,
-    output: str | None,
-    anonymous: bool,
-    force: bool,
     plugins: tuple[str, ...],
+    folder: FolderOptions,
     cases: CaseSpec,
     measuring: MeasuringSettings,
     outputs: OutputOptions,
@@ -78,8 +78,8 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     from pytest_modelperf.sharing.folder import REPLACED_FILES, write_share
 
-    target = output or _usual_name(model, is_anonymous=anonymous)
-    check_folder_files(target, REPLACED_FILES, model, cases.input_file, may_replace=force)
+    target = folder.output or _usual_name(model, is_anonymous=folder.anonymous)
+    folder.check(target, REPLACED_FILES, model, cases.input_file)
     extensions = load_extensions(plugins)
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a shared folder")
@@ -95,7 +95,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
             model,
             request,
             setup,
-            is_anonymous=anonymous,
+            is_anonymous=folder.anonymous,
             extensions=extensions,
             watch=progress,
         )
