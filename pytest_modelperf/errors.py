@@ -112,11 +112,17 @@ class ModelError(ModelPerfError):
 
 
 class MisfitError(ModelError):
-    """The shapes of a model do not fit together at the node that `where` names."""
+    """The shapes of a model do not fit together at the node that `where` names.
 
-    def __init__(self, message: str, where: str, remedy: Remedy | None = None) -> None:
+    `sizes` are those of the axes at which its inputs differ.
+    """
+
+    def __init__(
+        self, message: str, where: str, remedy: Remedy | None = None, *, sizes: Sequence[int] = ()
+    ) -> None:
         super().__init__(message, remedy)
         self.where = where
+        self.sizes = tuple(sizes)
 
 
 class BindingError(ModelPerfError):

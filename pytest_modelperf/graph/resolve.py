@@ -7,7 +7,8 @@ the model's declarations. Each adds only facts that are still unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
 from numbers import Integral
 
 import onnx
@@ -20,7 +21,7 @@ from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import Call, read_type
 from pytest_modelperf.graph.scope import Scope
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
-from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
+from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
 from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
@@ -124,16 +125,18 @@ class Resolver(Struct, frozen=True):
         return tuple(read_type(found.get(name)) for name in call.outputs)
 
     def _misfit(self, node: Node, call: Call, error: Exception) -> MisfitError:
-        shapes = " and ".join(format_shape(t.shape) for t in node.inputs if t is not None)
+        shapes = [t.shape for t in node.inputs if t is not None]
+        taken = " and ".join(map(format_shape, shapes))
         reason = printable(str(error).strip().splitlines()[-1])[:200]
         return MisfitError(
             f"the shapes of {self.model} do not fit together in {describe(call)}, which takes "
-            f"{shapes}: {reason}.",
+            f"{taken}: {reason}.",
             describe(call),
             Remedy(
                 "Give other sizes with {dims} or {inputs}, or check the model with "
                 "onnx.checker.check_model."
             ),
+            sizes=_differing(shapes),
         )
 
     def _by_bodies(self, node: Node, _: Call, __: Scope) -> Sequence[OutputType | None]:
@@ -181,6 +184,14 @@ def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
         for name, value in values.items()
         if value is not None and value.dtype.kind in "iubf"
     }
+
+
+def _differing(shapes: Iterable[Shape | None]) -> tuple[int, ...]:
+    """The sizes at the axes at which shapes differ, counted from the end."""
+    axes = zip_longest(*(reversed(shape) for shape in shapes if shape))
+    known = ([size for size in sizes if size is not None] for sizes in axes)
+    differing = (sizes for sizes in known if len(set(sizes)) > 1)
+    return tuple(dict.fromkeys(chain.from_iterable(differing)))
 
 
 def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:

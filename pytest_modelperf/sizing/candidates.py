@@ -9,6 +9,7 @@ from itertools import chain, count
 
 from msgspec import Struct
 
+from pytest_modelperf.errors import MisfitError
 from pytest_modelperf.graph.binding import DeclaredInput
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.inputs.uses import find_uses
@@ -90,6 +91,24 @@ def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
         if ranks not in seen:
             seen.add(ranks)
             yield _chosen(dims, ranks)
+
+
+def choices_told(
+    misfit: MisfitError, dims: Sequence[OpenDim], chosen: Mapping[str, Candidate]
+) -> Iterator[Mapping[str, Candidate]]:
+    """What to try after a choice that meets another size at an operator: that size.
+
+    A traced model has some sizes written down, and shows them only where they meet another one.
+    Sizes that follow from the chosen ones, as those behind strides, tell nothing.
+    """
+    names = [each.name for each in dims if not each.is_batch]
+    if {chosen[name].size for name in names}.isdisjoint(misfit.sizes):
+        return
+    for size in misfit.sizes:
+        told = Candidate(size, f"{misfit.where} has it at another input")
+        for changed in (names, *([name] for name in names)):
+            others = (name for name in changed if chosen[name].size != size)
+            yield {**chosen, **dict.fromkeys(others, told)}
 
 
 def _chosen(dims: Sequence[OpenDim], ranks: Sequence[int]) -> Mapping[str, Candidate]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,7 +25,14 @@ from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.sizing.candidates import Places, choices, open_dims_of
+from pytest_modelperf.sizing.candidates import (
+    Candidate,
+    OpenDim,
+    Places,
+    choices,
+    choices_told,
+    open_dims_of,
+)
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
 from pytest_modelperf.sizing.trial import Trials
 from pytest_modelperf.sizing.values import value_choices
@@ -78,6 +86,8 @@ class _Search(Struct, kw_only=True):
     deadline: float
     tried: int = 0
     last_error: str | None = None
+    # Of the last choice that was tried, if its shapes did not fit together.
+    misfit: MisfitError | None = None
 
     def find(self) -> FoundSizes:
         # The graph with open shapes tells which values choose a branch.
@@ -104,10 +114,10 @@ class _Search(Struct, kw_only=True):
             graph = graph or self._open_graph(binding)
         except MisfitError as error:
             # A branch does not fit the sizes that are given; the model may take another one.
-            self.last_error = str(error)
+            self.last_error = error.message
             return None
         dims = open_dims_of(graph, self.inputs, places, batch)
-        for chosen in choices(dims):
+        for chosen in self._choices(dims):
             if self.tried >= _LEAST_TRIES and self.clock() >= self.deadline:
                 return None
             self.tried += 1
@@ -134,16 +144,32 @@ class _Search(Struct, kw_only=True):
             self.last_error = str(failure)
         return None
 
+    def _choices(self, dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
+        """All choices, each once; what the misfit of one tells is tried right after it."""
+        seen = set()
+        for each in choices(dims):
+            waiting = deque([each])
+            while waiting:
+                chosen = waiting.popleft()
+                sizes = tuple(candidate.size for candidate in chosen.values())
+                if sizes not in seen:
+                    seen.add(sizes)
+                    yield chosen
+                    if self.misfit is not None:
+                        waiting.extend(choices_told(self.misfit, dims, chosen))
+
     def _open_graph(self, binding: Binding) -> Graph:
         rules = self.extensions.operators.shape_rules
         return load_model(self.file, replace(binding, leaves_open=True), rules).graph
 
     def _fitting(self, binding: Binding) -> BoundModel | None:
         """The model at these sizes; None if its shapes do not fit together."""
+        self.misfit = None
         try:
             bound = load_model(self.file, binding, self.extensions.operators.shape_rules)
         except (BindingError, ModelError) as error:
-            self.last_error = str(error)
+            self.last_error = error.message
+            self.misfit = error if isinstance(error, MisfitError) else None
             return None
         self.last_error = bound.notes[0] if bound.notes else self.last_error
         return None if bound.notes else bound

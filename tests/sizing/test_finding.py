@@ -5,19 +5,20 @@ from __future__ import annotations
 from itertools import count, pairwise
 
 import hypothesis.strategies as st
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.errors import MisfitError, ModelPerfError
 from pytest_modelperf.graph.binding import Binding, parse_input_spec
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.sizing.asked import sizes_for
-from pytest_modelperf.sizing.candidates import Candidate, OpenDim, choices
+from pytest_modelperf.sizing.candidates import Candidate, OpenDim, choices, choices_told
 from pytest_modelperf.sizing.finding import find_sizes
 from pytest_modelperf.sizing.records import FoundSizes
 from tests.support.graph_models import parse, zeros
@@ -38,6 +39,14 @@ LSTM = """g (float[N,S,3] x, float[1,?,5] h) => (float[S,1,n,5] y) {
     t = Transpose<perm = [1, 0, 2]>(x)
     i = Identity(h)
     y = LSTM<hidden_size = 5>(t, w, r, , , i, i)
+}"""
+# The positions of 23 words are written down, as a trace leaves them.
+TRACED = """g (int64[1,S] ids, int64[1,T] more) => (float[1,S,4] y) {
+    e = Gather(words, ids)
+    p = Gather(places, positions)
+    a = Add(e, p)
+    m = Gather(words, more)
+    y = Add(a, m)
 }"""
 CACHE = """g (float[1,P,4] past, float[1,S,4] x, float[1,T,1] mask) => (float[1,a,4] y) {
     all = Concat<axis = 1>(past, x)
@@ -78,6 +87,21 @@ def test_a_product_with_stored_weights_has_the_size_of_these(rows: int) -> None:
     model = parse("g (float[1,S] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": zeros(rows, 2)})
     found = _by_shapes(model)
     assert (found.sizes, found.tried) == ({"S": rows}, 1)
+
+
+def test_what_an_operator_has_at_its_other_input_is_tried_next() -> None:
+    words, places, positions = zeros(9, 4), zeros(99, 4), np.arange(23)[None]
+    model = parse(TRACED, {"words": words, "places": places, "positions": positions})
+    found = _by_shapes(model)
+    assert (found.sizes, found.tried) == ({"S": 23, "T": 23}, 2)
+    assert found.dims[1].reason == "Add 'y' has it at another input"
+
+
+def test_sizes_behind_strides_tell_no_size_of_an_input() -> None:
+    dims = [OpenDim(name, (Candidate(224, ""),)) for name in ("H", "W")]
+    chosen = next(choices(dims))
+    misfit = MisfitError("", "Concat 'c'", sizes=(28, 27))
+    assert not list(choices_told(misfit, dims, chosen))
 
 
 def test_a_mask_covers_the_cache_and_what_is_new() -> None:
@@ -152,6 +176,7 @@ def test_what_cannot_fit_says_what_was_tried() -> None:
     found = _by_shapes(model)
     assert not found.is_found
     assert f"{found.tried} choices of sizes did not fit. The last one: " in str(found.error)
+    assert "onnx.checker" not in str(found.error)
 
 
 def test_the_budget_ends_a_search() -> None:
