@@ -104,7 +104,7 @@ def choices_told(
     names = [each.name for each in dims if not each.is_batch]
     if {chosen[name].size for name in names}.isdisjoint(misfit.sizes):
         return
-    for size in misfit.sizes:
+    for size in filter(None, misfit.sizes):
         told = Candidate(size, f"{misfit.where} has it at another input")
         for changed in (names, *([name] for name in names)):
             others = (name for name in changed if chosen[name].size != size)

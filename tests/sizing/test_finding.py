@@ -104,6 +104,12 @@ def test_sizes_behind_strides_tell_no_size_of_an_input() -> None:
     assert not list(choices_told(misfit, dims, chosen))
 
 
+def test_an_operator_without_elements_tells_no_size() -> None:
+    dims = [OpenDim("S", (Candidate(64, ""),))]
+    told = choices_told(MisfitError("", "Add 'a'", sizes=(64, 0)), dims, next(choices(dims)))
+    assert {each["S"].size for each in told} == {64}
+
+
 def test_a_mask_covers_the_cache_and_what_is_new() -> None:
     sizes = _by_shapes(parse(CACHE)).sizes
     assert sizes["T"] == sizes["P"] + sizes["S"]
