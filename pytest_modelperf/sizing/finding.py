@@ -86,7 +86,7 @@ class _Search(Struct, kw_only=True):
     deadline: float
     tried: int = 0
     last_error: str | None = None
-    # Of the last choice that was tried, if its shapes did not fit together.
+    # The error of the last choice that was tried; None if its shapes fit together.
     misfit: MisfitError | None = None
 
     def find(self) -> FoundSizes:

@@ -1,4 +1,4 @@
-"""That the programs of the benchmark of many models run with this version of the package."""
+"""The programs that the benchmark of many models starts run with this version of the package."""
 
 from __future__ import annotations
 
