@@ -63,11 +63,15 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A kind of run: its options, and what a case of it may take of a processor at most."""
+    """A kind of run: its options, and what a case of it may take of a processor at most.
+
+    Each case that runs gets the `verdict`.
+    """
 
     name: str
     options: Sequence[str]
     max_case_ms: float
+    verdict: str | None
     slower: float = 1.0
     seed: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -83,14 +87,16 @@ _REPORTS = (
 _GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "summary.md"}
 _STATIC = "--modelperf-static-only"
 SESSIONS = (
-    Session("collection", ("--collect-only",), 5),
-    Session("one case by its id", ("models/model0001.onnx::b2-c1", _STATIC), 2),
-    Session("recording", ("--modelperf-update-baseline",), 500),
-    Session("unchanged", (), 50),
-    Session("static figures", (_STATIC,), 50),
-    Session("static figures, -n 2", (_STATIC, "-p", "xdist.plugin", "-n", "2"), 50),
-    Session("duets", _REPORTS, 250, seed=1, environment=_GITHUB),
-    Session("duets, all worse", _REPORTS, 300, slower=1.1, seed=1, environment=_GITHUB),
+    Session("collection", ("--collect-only",), 5, None),
+    Session("one case by its id", ("models/model0001.onnx::b2-c1", _STATIC), 2, "new"),
+    Session("recording", ("--modelperf-update-baseline",), 500, "recorded"),
+    Session("unchanged", (), 50, "unchanged"),
+    Session("static figures", (_STATIC,), 50, "passed"),
+    Session("static figures, -n 2", (_STATIC, "-p", "xdist.plugin", "-n", "2"), 50, "passed"),
+    Session("duets", _REPORTS, 250, "passed", seed=1, environment=_GITHUB),
+    Session(
+        "duets, all worse", _REPORTS, 300, "regressed", slower=1.1, seed=1, environment=_GITHUB
+    ),
 )
 
 
@@ -232,10 +238,14 @@ def run_session(folder: Path, session: Session) -> dict[str, Any]:
     )  # fmt: skip
     told = json.loads(steps.read_text("utf-8"))
     steps.unlink()
+    if other := set(told["verdicts"]) - {session.verdict}:
+        sys.exit(f"{session.name}: {', '.join(sorted(other))} in place of {session.verdict}\n"
+                 f"{run.output}")  # fmt: skip
     written = [path for path in folder.iterdir() if path.suffix in {".html", ".json", ".md"}]
     return {
         **_figures(run),
-        "steps": {name: round(seconds, 3) for name, seconds in told.items()},
+        "steps": {name: round(seconds, 3) for name, seconds in told["seconds"].items()},
+        "verdicts": told["verdicts"],
         "file_bytes": {path.name: path.stat().st_size for path in written},
     }
 

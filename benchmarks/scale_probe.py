@@ -1,22 +1,24 @@
 """A plugin of pytest for `scale.py`: tells what each step of a run takes, and lets no model run.
 
 In place of a process that runs models stands an object that answers at once. It draws the times
-that it tells from a seeded generator, 1 ms with a spread of 0.5 %, so that what a run takes is the
+that it tells from seeded generators, 1 ms with a spread of 0.5 %, so that what a run takes is the
 time of pytest-modelperf and of pytest alone.
 
-    MODELPERF_SCALE_STEPS   the file that the steps are written to
+    MODELPERF_SCALE_STEPS   the file that the steps, and how often each verdict came, are written to
     MODELPERF_SCALE_SLOWER  how many times as long a model takes as the twin of its baseline
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import platform
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -26,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from pytest_modelperf.testing.junit import VERDICT_PROPERTY
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -33,12 +37,14 @@ STEPS = "MODELPERF_SCALE_STEPS"
 SLOWER = "MODELPERF_SCALE_SLOWER"
 _TWIN = "twin.onnx"
 _INFERENCE_NS, _SPREAD, _LOAD_NS = 1_000_000, 0.005, 500_000
+# Samples that two cases share would be taken for copied ones.
+_SEEDS = itertools.count()
 
 # What is timed within the end of a run: the step, and the function that takes it.
 _PARTS = (
-    ("plan baselines", "pytest_modelperf.testing.ending", "Ending._updates"),
-    ("look for unused baselines", "pytest_modelperf.testing.ending", "Ending._find_unused"),
-    ("write baselines", "pytest_modelperf.testing.ending", "Ending._write"),
+    ("plan baselines", "pytest_modelperf.testing.ending", "RunEnding._updates"),
+    ("look for unused baselines", "pytest_modelperf.testing.ending", "RunEnding._find_unused"),
+    ("write baselines", "pytest_modelperf.testing.ending", "RunEnding._write"),
     ("write JSON", "pytest_modelperf.testing.document", "dump_run"),
     ("write Markdown", "pytest_modelperf.testing.markdown", "render_run_markdown"),
     ("write HTML", "pytest_modelperf.testing.page", "render_run_page"),
@@ -48,6 +54,8 @@ _PARTS = (
 )
 
 
+# The steps are registered after the plugin that they time, so that they run around it.
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     preparation: Any = importlib.import_module("pytest_modelperf.profiler.model_in_worker")
     preparation.start_worker = InstantWorker
@@ -60,6 +68,7 @@ class _Steps:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._verdicts: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, object, object]:
@@ -78,8 +87,14 @@ class _Steps:
         with self._step("end"):
             return (yield)
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            told = dict(report.user_properties)
+            self._verdicts[str(told.get(VERDICT_PROPERTY, report.outcome))] += 1
+
     def pytest_unconfigure(self) -> None:
-        Path(os.environ[STEPS]).write_text(json.dumps(self._seconds), "utf-8")
+        told = {"seconds": self._seconds, "verdicts": self._verdicts}
+        Path(os.environ[STEPS]).write_text(json.dumps(told), "utf-8")
 
     @contextmanager
     def _step(self, name: str) -> Generator[None, None, None]:
@@ -116,7 +131,7 @@ class InstantWorker:
     def __init__(self, setup: object, cores: int, cgroup_files: Sequence[str] = ()) -> None:
         del setup, cores, cgroup_files
         self.folder = Path(tempfile.mkdtemp(prefix="modelperf-"))
-        self._draw = np.random.default_rng(0)
+        self._draw = np.random.default_rng(next(_SEEDS))
         self._factors: dict[str, float] = {}
         self._now_ns = 0
 
@@ -157,10 +172,11 @@ class InstantWorker:
         wall_ns = int(sum(each.sum() for each in times.values()))
         begun_ns = self._pass_ns(wall_ns)
         starts = begun_ns + np.cumsum(sum(times.values())) - sum(times.values())
-        told = {"starts": starts.tobytes(), "switches": b"", "running": b""}
+        told = {"starts": starts.tobytes(), "switches": b"", "running": b"", "unstalled": b""}
         return {
             "times": {side: each.tobytes() for side, each in times.items()},
             "turns": dict.fromkeys(sides, told) if len(sides) > 1 else None,
+            "parts": {},
             "begun_ns": begun_ns,
             "per_second": None,
             "noise": {"wall_ns": wall_ns},
