@@ -250,11 +250,15 @@ class BoundCheck(Struct, frozen=True):
             return self._setup_in(python, BASELINE_PYTHON.flag)
         given = self.context.baseline_requirements
         exact = [self._recorded(stored) if each == RECORDED else each for each in given]
-        engine = self.check.setup.engine.name
-        here = [f"{package}=={version}" for package, version in installed_builds(engine).items()]
-        if given == (RECORDED,) and exact == here:
+        if not exact or (given == (RECORDED,) and exact == self._installed_requirements):
             return self.check.setup
-        return self.setup_with(exact) if exact else self.check.setup
+        return self.setup_with(exact)
+
+    @property
+    def _installed_requirements(self) -> list[str]:
+        """What installs the engine of this interpreter, one requirement for each build of it."""
+        builds = installed_builds(self.check.setup.engine.name)
+        return [f"{package}=={version}" for package, version in builds.items()]
 
     def setup_with(self, requirements: Sequence[str]) -> Setup:
         """The setup in an environment with these packages, which is made if there is none."""
