@@ -90,7 +90,6 @@ class Recorder:
         folder: Path,
         categories: frozenset[Category],
         clock: Callable[[], int] = time.perf_counter_ns,
-        memory: ResidentMemory | None = None,
     ) -> None:
         self.process = os.getpid()
         self.begun_ns = clock()
@@ -101,7 +100,7 @@ class Recorder:
         self.shapes: list[Mapping[str, tuple[int, ...]]] = []
         self._categories = categories
         self._clock = clock
-        self._memory = ResidentMemory() if memory is None else memory
+        self._memory = ResidentMemory()
         self._resident_bytes: int | None = None
         self._look_again_ns = 0
         self._ids = itertools.count(1)
@@ -206,33 +205,26 @@ class Recorder:
 
     def on_session(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
         name = self.session_name(session)
+        self._add_own_span(session, Category.SESSION, name, start_ns, end_ns)
+
+    def on_profile_written(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
+        self._add_own_span(session, Category.RECORDING, PROFILE_WRITTEN, start_ns, end_ns)
+
+    def _add_own_span(
+        self, session: WatchedSession, category: Category, name: str, start_ns: int, end_ns: int
+    ) -> None:
+        """Record what a session did beside its inferences, on the current thread."""
         if self._is_here() and self.is_recorded(start_ns):
-            thread = self._thread
+            thread = self._thread.number
             self._add_span(
                 Span(
                     name=name,
-                    category=Category.SESSION,
+                    category=category,
                     start_ns=start_ns,
                     duration_ns=end_ns - start_ns,
-                    thread=thread.number,
+                    thread=thread,
                     id=self.new_id(),
-                    parent=self._parent_on(thread.number),
-                    arguments={"session": name},
-                )
-            )
-
-    def on_profile_written(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
-        if self._is_here() and self.is_recorded(start_ns):
-            thread = self._thread
-            self._add_span(
-                Span(
-                    name=PROFILE_WRITTEN,
-                    category=Category.RECORDING,
-                    start_ns=start_ns,
-                    duration_ns=end_ns - start_ns,
-                    thread=thread.number,
-                    id=self.new_id(),
-                    parent=self._parent_on(thread.number),
+                    parent=self._parent_on(thread),
                     arguments={"session": self.session_name(session)},
                 )
             )
