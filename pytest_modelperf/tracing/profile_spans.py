@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pytest_modelperf.profiler.measurements import Measurement, Round
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.records import FIRST_INFERENCE, Argument, Category, Span
 
 _NS_PER_MS = 1e6
@@ -125,7 +126,7 @@ def _inferences(starts_ns: Sequence[int], times_ns: Sequence[int], merged: int) 
 
 def place_rows(case: CaseProfile, start_ns: int) -> tuple[PlacedRow, ...]:
     """The rows that have a time, one after another. The rest beside all kernels can be below 0."""
-    rows = [(row, row.ns) for row in case.layers if row.ns is not None and _is_time(row.ns)]
+    rows = [(row, row.ns) for row in case.layers if row.ns is not None and 0 <= row.ns < math.inf]
     # Bounds are rounded, because thousands of rounded durations would drift from their sum.
     bounds_ns = [start_ns + round(ns) for ns in accumulate((ns for _, ns in rows), initial=0.0)]
     return tuple(
@@ -134,13 +135,30 @@ def place_rows(case: CaseProfile, start_ns: int) -> tuple[PlacedRow, ...]:
     )
 
 
-def _is_time(ns: float) -> bool:
-    return math.isfinite(ns) and ns >= 0
-
-
 def category_of(row: LayerRow) -> Category:
     is_overhead = row.time is not None and row.time.kind.is_outside_kernels
     return Category.OVERHEAD if is_overhead else Category.OPERATOR
+
+
+def row_facts(row: LayerRow) -> dict[str, Argument]:
+    """The facts of a row for its span; the precision is the kernel's if the engine told it."""
+    layer, time = row.static, row.time
+    facts: dict[str, Argument] = {}
+    if time is not None:
+        facts |= {
+            "kernel": time.kernel or None,
+            "provider": time.provider,
+            "precision": time.precision,
+        }
+    if layer is not None:
+        facts["precision"] = facts.get("precision") or layer.precision
+        for name, shape in (
+            ("input_shape", layer.input_shape),
+            ("output_shape", layer.output_shape),
+        ):
+            facts[name] = None if shape is None else format_shape(shape)
+        facts |= {"macs": layer.macs, "params": layer.params}
+    return facts
 
 
 def make_span(

@@ -17,7 +17,6 @@ from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import Measurement, Round
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.profile_spans import (
     PlacedRow,
@@ -26,8 +25,9 @@ from pytest_modelperf.tracing.profile_spans import (
     make_span,
     place_rows,
     round_spans,
+    row_facts,
 )
-from pytest_modelperf.tracing.records import Argument, Category, Span, ThreadName
+from pytest_modelperf.tracing.records import Category, Span, ThreadName
 
 # For one case. More would be megabytes that a viewer draws on top of each other.
 MAX_INFERENCES = 10_000
@@ -167,29 +167,15 @@ def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> t
 
 def _layer_span(placed: PlacedRow) -> Span:
     row = placed.row
-    layer, time = row.static, row.time
-    kernel = None if time is None else time.kernel or None
-    precision = None if time is None else time.precision
-    arguments: dict[str, Argument] = {
-        "kernel": kernel,
-        "provider": None if time is None else time.provider,
-        "precision": precision,
-    }
-    if layer is None:
-        name = row.qualified_op if kernel is None else kernel
+    arguments = row_facts(row)
+    if row.static is None:
+        name = str(arguments.get("kernel") or row.qualified_op)
         arguments["kind"] = row.qualified_op
     else:
-        name = _name(layer)
+        name = _name(row.static)
         arguments |= {
-            "id": layer.id or None,
-            "op_type": layer.qualified_op,
-            "precision": layer.precision if precision is None else precision,
-            "input_shape": None if layer.input_shape is None else format_shape(layer.input_shape),
-            "output_shape": (
-                None if layer.output_shape is None else format_shape(layer.output_shape)
-            ),
-            "macs": layer.macs,
-            "params": layer.params,
+            "id": row.static.id or None,
+            "op_type": row.qualified_op,
             "fused": [_describe(part) for part in row.fused] or None,
         }
     duration_ns = placed.end_ns - placed.start_ns

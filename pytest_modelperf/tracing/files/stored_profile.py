@@ -21,13 +21,14 @@ from pytest_modelperf.profiler.shown.document import ProfileJson
 from pytest_modelperf.profiler.shown.document_reader import read_profile
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_bytes, format_shape
+from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.tracing.profile_spans import (
     category_of,
     find_start_ns,
     make_span,
     place_rows,
     round_spans,
+    row_facts,
 )
 from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
 
@@ -137,22 +138,10 @@ def _label(row: LayerRow) -> str:
 
 
 def _arguments(row: LayerRow) -> dict[str, Argument]:
-    layer, time = row.static, row.time
-    known: dict[str, Argument] = {
+    return {
         "op_type": row.qualified_op,
-        "kernel": None if time is None else time.kernel or None,
-        "provider": None if time is None else time.provider,
-        "precision": None if time is None else time.precision,
-    }
-    if layer is None:
-        return known
-    return known | {
-        "layer": layer.id,
-        "precision": layer.precision,
-        "macs": layer.macs,
-        "params": layer.params,
-        "input_shape": None if layer.input_shape is None else format_shape(layer.input_shape),
-        "output_shape": None if layer.output_shape is None else format_shape(layer.output_shape),
+        "layer": None if row.static is None else row.static.id,
+        **row_facts(row),
         "fused": tuple(part.id for part in row.fused) or None,
     }
 
