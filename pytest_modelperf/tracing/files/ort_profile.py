@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -50,6 +51,7 @@ _SESSION_ID = 1
 # Events begin at 1, after the session: of two spans that start together viewers take the first as
 # the outer one, and the session is written last.
 _FIRST_NS = 1
+_START, _END = attrgetter("start_ns"), attrgetter("end_ns")
 
 
 class OrtProfile:
@@ -135,9 +137,7 @@ class _Ended(msgspec.Struct):
 class _Reading:
     """The state of reading: what has ended, by the inference that it waits for."""
 
-    def __init__(
-        self, name: str, inferences: Iterable[Interval], *, is_early: bool = False
-    ) -> None:
+    def __init__(self, name: str, inferences: Iterable[Interval], *, is_early: bool) -> None:
         self._name = name
         self._is_early = is_early
         self._next_id = _SESSION_ID
@@ -222,7 +222,7 @@ class _Reading:
 
     def _loose(self, operators: Sequence[_Ended]) -> Iterator[Event]:
         """Operators outside any inference, as children of the session."""
-        self._end_ns = max(self._end_ns, *map(_end, operators), 0)
+        self._end_ns = max(self._end_ns, *map(_END, operators), 0)
         yield from self._spans(operators, _SESSION_ID, has_index=False)
 
     def _leave_out(self, kind: str) -> None:
@@ -266,7 +266,7 @@ class _Reading:
         if self._session_thread is None:
             self._session_thread = thread
         load = self._outermost(event, (), _FOREVER_NS)
-        yield from self._introduce(event, thread)
+        yield from self._introduce(event)
         yield Span(
             name=event.name,
             category=Category.LOAD,
@@ -286,7 +286,7 @@ class _Reading:
         next_ns = _NS_PER_US * coming[-1].start if coming else _FOREVER_NS
         running = self._running.get(thread, {})
         inference = self._outermost(event, running.get(thread, ()), next_ns)
-        yield from self._introduce(event, thread)
+        yield from self._introduce(event)
         operators = _placed(running, inference.start_ns, inference.end_ns)
         running.clear()
         inside_ns = sum(
@@ -327,11 +327,11 @@ class _Reading:
         self._end_ns = max(self._end_ns, ended.end_ns)
         return ended
 
-    def _introduce(self, event: RawEvent, thread: int) -> Iterator[Event]:
+    def _introduce(self, event: RawEvent) -> Iterator[Event]:
         if not self._named:
             self._process = whole(event.pid) or 0
             yield ThreadName(name=self._name, process=self._process)
-        yield from self._name_thread(thread)
+        yield from self._name_thread(event.tid)
 
     def _name_thread(self, thread: int) -> Iterator[Event]:
         if thread in self._named:
@@ -354,7 +354,7 @@ class _Reading:
     ) -> Iterator[Event]:
         process = self._process
         # The sort is stable: an outer one stays before those that start with it.
-        for index, operator in enumerate(sorted(operators, key=_start)):
+        for index, operator in enumerate(sorted(operators, key=_START)):
             operator.id = self._new_id()
             if operator.thread not in self._named:
                 yield from self._name_thread(operator.thread)
@@ -373,7 +373,7 @@ class _Reading:
                 operator_index=index if has_index else None,
                 arguments=operator.facts or {},
             )
-        for operator in sorted(operators, key=_end):
+        for operator in sorted(operators, key=_END):
             told = operator.memory
             if told is not None and told != self._memory:
                 self._memory = told
@@ -427,14 +427,6 @@ def _follow(ended: _Ended, last: _Ended | None) -> None:
     ended.start_ns = max(ended.start_ns, last.start_ns)
     # There may be no room for the half microsecond that durations are extended by.
     last.end_ns = min(last.end_ns, ended.start_ns)
-
-
-def _start(operator: _Ended) -> int:
-    return operator.start_ns
-
-
-def _end(operator: _Ended) -> int:
-    return operator.end_ns
 
 
 def _placed(running: Mapping[int, list[_Ended]], low_ns: int, high_ns: int) -> list[_Ended]:

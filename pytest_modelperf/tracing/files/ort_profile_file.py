@@ -273,12 +273,13 @@ def _event_in(line: bytes) -> RawEvent | None:
 
 def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
     """The event in an object of JSON; None if it lacks a name, a time or a thread."""
-    name, told = value.get("name"), value.get("args")
-    start, duration, thread = (whole(value.get(key)) for key in ("ts", "dur", "tid"))
-    if type(name) is not str or start is None or duration is None or thread is None:
+    name, told, at = value.get("name"), value.get("args"), _interval(value)
+    if type(name) is not str or at is None:
         return None
     args = _kernel_told(told if isinstance(told, dict) else {})
-    return RawEvent(name, start, duration, thread, args, value.get("cat"), value.get("pid"))
+    return RawEvent(
+        name, at.start, at.duration, at.thread, args, value.get("cat"), value.get("pid")
+    )
 
 
 def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
@@ -344,8 +345,7 @@ def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
 
 
 def _interval(event: Mapping[str, Any]) -> Interval | None:
-    numbers = [whole(event.get(key)) for key in ("ts", "dur", "tid")]
-    start, duration, thread = numbers
+    start, duration, thread = (whole(event.get(key)) for key in ("ts", "dur", "tid"))
     if start is None or duration is None or thread is None:
         return None
     return Interval(start, duration, thread)
