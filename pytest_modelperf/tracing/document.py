@@ -110,6 +110,4 @@ def _operator(time: OperatorTime, whole_ns: int) -> OperatorJson:
         mean_ms=ms(time.mean_ns),
         min_ms=ms(time.min_ns),
         max_ms=ms(time.max_ns),
-        layer=time.layer,
-        fused=time.fused,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
+from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.tracing.launch import Launch, StartedPython
 
 _MOST_NAMES = 3
@@ -18,11 +19,9 @@ _SIGNAL_BASE = 128
 def describe_traces(traces: Sequence[Path], file: str) -> str:
     """Which files were written, and the command that sums up the first."""
     names = [file if path == Path(file).absolute() else path.name for path in traces]
-    shown = ", ".join(map(printable, names[:_MOST_NAMES]))
-    more = len(names) - _MOST_NAMES
-    rest = f" and {more} more" if more > 0 else ""
+    shown = shorten_list([*map(printable, names)], _MOST_NAMES)
     first = file if names[0] == file else str(Path(file).with_name(names[0]))
-    return f"wrote {shown}{rest}; to sum it up: modelperf trace {shell_path(first)}"
+    return f"wrote {shown}; to sum it up: modelperf trace {shell_path(first)}"
 
 
 def explain_no_trace(launch: Launch) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter as Counts
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -31,6 +32,13 @@ _SUMMED = (*_TIMED, Category.INFERENCE)
 _FACTS = ("op_type", "provider", "precision", "layer", "fused")
 # With fewer inferences, a row without the first one would say nothing new.
 _FEWEST = 3
+_KEYS: Mapping[Order, Callable[[OperatorTime], Any]] = {
+    Order.TOTAL: lambda time: -time.total_ns,
+    Order.MEAN: lambda time: -time.mean_ns,
+    Order.MAX: lambda time: -time.max_ns,
+    Order.CALLS: lambda time: -time.calls,
+    Order.NAME: lambda time: time.name,
+}
 
 
 class TraceSummarizer:
@@ -138,11 +146,6 @@ class _Part(Struct):
         knows_rest = (
             bool(self.inferences) and not self.has_unknown_rest and self.workers <= self.callers
         )
-        operators = [time.finished() for time in self.times.values()]
-        if order is Order.NAME:
-            operators.sort(key=lambda time: time.name)
-        else:
-            operators.sort(key=lambda time: -_figure(time, order))
         return TraceSummary(
             name=name,
             inferences=tuple(
@@ -153,7 +156,7 @@ class _Part(Struct):
                 )
                 for name, times in self._groups()
             ),
-            operators=tuple(operators),
+            operators=tuple(sorted((t.finished() for t in self.times.values()), key=_KEYS[order])),
             inference_ns=sum(sum(times) for times in self.inferences.values()),
             between_ns=self.between_ns if knows_rest else None,
             peak_bytes=peak_bytes or None,
@@ -177,14 +180,6 @@ def _key(span: Span, grouping: Grouping) -> tuple[str, Argument]:
     if grouping is Grouping.TYPE:
         return _text(op_type) or span.name, None
     return _text(span.arguments.get("layer")) or "", None
-
-
-def _figure(time: OperatorTime, order: Order) -> float:
-    if order is Order.MEAN:
-        return time.mean_ns
-    if order is Order.MAX:
-        return time.max_ns
-    return time.calls if order is Order.CALLS else time.total_ns
 
 
 def _text(value: Argument) -> str | None:

@@ -5,7 +5,6 @@ Each table always has the same columns and types, even for an empty recording.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +15,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
 from pytest_modelperf.tracing.frames.rows import COLUMNS, FLOAT, INT, OPTIONAL_INT, TEXT
 from pytest_modelperf.tracing.records import Category
 
@@ -189,11 +189,9 @@ def check_columns(names: Sequence[str], known: Mapping[str, str]) -> None:
     unknown = next((name for name in names if name not in known), None)
     if unknown is None:
         return
-    near = difflib.get_close_matches(str(unknown), list(known), 1)
     raise UsageError(
-        f"there is no column {printable(str(unknown))!r}."
-        + (f" Did you mean {near[0]!r}?" if near else "")
-        + f" There are: {', '.join(known)}."
+        f"there is no column {printable(str(unknown))!r}.{suggestion(str(unknown), known)} "
+        f"There are: {', '.join(known)}."
     )
 
 

@@ -55,14 +55,8 @@ class Heading(Struct, frozen=True):
     columns: tuple[str, ...]
     needed: Mapping[str, int] = {}
 
-    def lacks(self, frame: pd.DataFrame) -> bool:
-        """Whether a figure is missing that takes more samples."""
-        return any(frame[name].isna().any() for name in self.needed)
 
-
-def render_frame(
-    frame: pd.DataFrame, heading: Heading, top: int | None = None, width: int | None = None
-) -> str:
+def render_frame(frame: pd.DataFrame, heading: Heading, top: int | None) -> str:
     """The first `top` rows of a frame. Empty columns are left out.
 
     If all rows have the same session, the title names it.
@@ -79,18 +73,15 @@ def render_frame(
         title = f"{title}: {printable(session)}"
     shown = frame if top is None else frame.head(top)
     cells = [_cells(shown[name], name, heading.needed.get(name)) for name in names]
-    hidden = len(frame) - len(shown)
+    lacks_figures = any(frame[name].isna().any() for name in heading.needed)
+    notes = (_caption(len(frame), len(frame) - len(shown)), _NEEDED if lacks_figures else "")
     table = Table(
         title,
         tuple(_column(frame[name], name) for name in names),
         tuple(zip(*cells, strict=True)),
-        caption="\n".join(
-            part
-            for part in (_caption(len(frame), hidden), _NEEDED if heading.lacks(frame) else "")
-            if part
-        ),
+        caption="\n".join(filter(None, notes)),
     )
-    page = Page(TextStyle(width=_width() if width is None else width))
+    page = Page(TextStyle(width=_width()))
     page.table(table)
     return page.text()
 
@@ -120,9 +111,9 @@ def _column(values: pd.Series, name: str) -> Column:
 
 def _cells(values: pd.Series, name: str, needed: int | None) -> list[str]:
     missing = "" if needed is None else f"({needed})"
+    show = _formatter(values, name)
     return [
         missing if is_missing else show(value)
-        for show in [_formatter(values, name)]
         for value, is_missing in zip(values, values.isna(), strict=True)
     ]
 
