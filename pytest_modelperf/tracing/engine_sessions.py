@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE, DEFAULT_ENGINE
+from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
 from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.tracing.recorder import Recorder
 
@@ -71,7 +71,7 @@ def open_session(
 ) -> EngineSession:
     """Load a model; the load is recorded as a session."""
     known = BUILT_IN.get(engine)
-    if known is None or engine == DEFAULT_ENGINE:
+    if known is None:
         raise UsageError(f"there is no engine {engine!r}: it can be {', '.join(BUILT_IN)}.")
     try:
         module = importlib.import_module(known.module)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
 from pytest_modelperf.tracing.recorder import Recorder
-from pytest_modelperf.tracing.records import Argument, Counter, Event, Span
+from pytest_modelperf.tracing.records import Argument, Span
 from pytest_modelperf.tracing.written import (
     HIDDEN,
     INFERENCE,
@@ -132,21 +131,17 @@ class _SessionOperators:
 
         return LayerFacts(self._session.model, self._session.plan)
 
-    def _write(self, events: Iterator[Event] | OrtProfile) -> None:
+    def _write(self, profile: OrtProfile) -> None:
         recorder = self._recorder
         name = f"memory of {self._name}"
-        for placed in self._placer.place(events):
+        for placed in self._placer.place(profile):
             facts = self._facts(placed.operators, placed.shapes)
             for span, more in zip(placed.operators, facts, strict=True):
                 recorder.names.setdefault(span.thread, f"pool thread {span.thread}")
-                recorder.spool.add(
-                    write_span(
-                        msgspec.structs.replace(span, arguments=self._merged(span.arguments, more))
-                    )
-                )
+                merged = self._merged(span.arguments, more)
+                recorder.spool.add(write_span(replace(span, arguments=merged)))
             for counter in placed.counters:
-                named = Counter(name=name, at_ns=counter.at_ns, values=counter.values)
-                recorder.spool.add(write_counter(named, recorder.new_id()))
+                recorder.spool.add(write_counter(replace(counter, name=name), recorder.new_id()))
 
     def _facts(self, operators: Sequence[Span], shapes: int) -> list[Mapping[str, Argument]]:
         if self._layers is None or shapes < 0:
@@ -156,8 +151,7 @@ class _SessionOperators:
         keys = [
             OperatorKey(span.name, str(span.arguments.get("op_type", ""))) for span in operators
         ]
-        known = self._recorder.shapes[shapes]
-        return self._layers.of(keys, known)
+        return self._layers.of(keys, self._recorder.shapes[shapes])
 
     def _merged(
         self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
+from pytest_modelperf.graph.load import declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.structure import Node, PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
@@ -140,7 +140,7 @@ class LayerFacts:
         try:
             return self._made(shapes)
         except ModelPerfError as error:
-            self.note = f"{error}"
+            self.note = str(error)
         except Exception as error:  # noqa: BLE001  # a trace without MACs is better than none
             self.note = f"{type(error).__name__}: {error}"
         return None
@@ -151,14 +151,11 @@ class LayerFacts:
             self._read_plan = None if self._plan is None else read_plan(self._plan)
         bound = load_model(self._file, _binding(self._file, shapes))
         static = profile_bound(bound, Operators())
-        places = KernelPlaces(bound.graph, _names(bound))
+        named = {node.name: node for node in bound.graph.walk() if node.name}
+        places = KernelPlaces(bound.graph, named)
         if self._read_plan is not None:
             places.add_plan(self._read_plan, bound.graph)
         return _Bound(places, static.layers, layer_indexes(bound.graph, static.layers))
-
-
-def _names(bound: BoundModel) -> Mapping[str, Node]:
-    return {node.name: node for node in bound.graph.walk() if node.name}
 
 
 def _binding(file: ModelFile, shapes: Shapes) -> Binding:
