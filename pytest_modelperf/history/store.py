@@ -286,11 +286,18 @@ def _require_regular(handle: int, path: Path) -> None:
         raise OSError(None, "Not a file", str(path))
 
 
+def schema_of(data: bytes) -> int | None:
+    """The schema of a line; None if it is no line of a history."""
+    try:
+        return msgspec.json.decode(data, type=_LineSchema).schema
+    except _UNDECODABLE:
+        return None
+
+
 def _why_skipped(data: bytes, error: Exception) -> str:
     """Why a line cannot be read, with the key of a figure that cannot be."""
-    try:
-        schema = msgspec.json.decode(data, type=_LineSchema).schema
-    except _UNDECODABLE:
+    schema = schema_of(data)
+    if schema is None:
         return _BROKEN
     if schema > LINE_SCHEMA:
         return _NEWER

@@ -10,11 +10,16 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from pytest_modelperf.history.branch import HistoryBranch, RefusedError
-from pytest_modelperf.history.store import MAX_LINE_BYTES, SUFFIX, HistoryFile, HistoryStore
+from pytest_modelperf.history.store import (
+    MAX_LINE_BYTES,
+    SUFFIX,
+    HistoryFile,
+    HistoryStore,
+    schema_of,
+)
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
@@ -38,12 +43,6 @@ class Synced(Struct, frozen=True, kw_only=True):
     files: int
     commit: str | None
     notes: tuple[str, ...] = ()
-
-
-class _AnyLine(Struct):
-    """A line of any schema, of which only that is read."""
-
-    schema: int
 
 
 def push_history(
@@ -140,19 +139,11 @@ def find_new(offered: Iterable[bytes], known: Iterable[bytes]) -> NewLines:
         if not line.strip() or line in there:
             continue
         there.add(line)
-        if _is_line(line):
+        if len(line) < MAX_LINE_BYTES and schema_of(line) is not None:
             lines.append(line)
         else:
             broken += 1
     return NewLines(tuple(lines), broken)
-
-
-def _is_line(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data, type=_AnyLine)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return len(data) < MAX_LINE_BYTES
 
 
 def _joined(content: bytes, lines: Iterable[bytes]) -> bytes:
