@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
@@ -29,27 +31,18 @@ from pytest_modelperf.profiler.shown.page_latency import Entry
 LOG_UNIT = 1e-5
 
 
-class _Index(Struct):
-    """Texts in the order in which they first came, and the number of each."""
-
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def number(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    @property
-    def texts(self) -> list[str]:
-        return list(self.numbers)
+# Texts in the order in which they first came, and the number of each.
+_Index: TypeAlias = dict[str, int]
 
 
 class _Shared(Struct):
     """The facts that points of all cases share."""
 
-    commits: _Index = field(default_factory=_Index)
-    verdicts: _Index = field(default_factory=_Index)
-    baselines: _Index = field(default_factory=_Index)
-    reasons: _Index = field(default_factory=_Index)
-    runs: _Index = field(default_factory=_Index)
+    commits: _Index = field(default_factory=dict)
+    verdicts: _Index = field(default_factory=dict)
+    baselines: _Index = field(default_factory=dict)
+    reasons: _Index = field(default_factory=dict)
+    runs: _Index = field(default_factory=dict)
 
 
 def history_data(
@@ -71,11 +64,7 @@ def history_data(
             "commit_url": commit_url,
             "allowed_drift": allowed_drift,
             "log_unit": LOG_UNIT,
-            "commits": shared.commits.texts,
-            "verdicts": shared.verdicts.texts,
-            "baselines": shared.baselines.texts,
-            "reasons": shared.reasons.texts,
-            "runs": shared.runs.texts,
+            **{name: list(index) for name, index in asdict(shared).items()},
             "cases": cases,
         },
     }
@@ -109,9 +98,9 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
         "commits": _joined(_differences(commits)),
         "baselines": _joined(_differences(baselines)),
         **({"runs": _joined(_differences(runs))} if any(run >= 0 for run in runs) else {}),
-        "verdicts": _joined(shared.verdicts.number(point.verdict) for point in case.points),
+        "verdicts": _joined(_number(shared.verdicts, point.verdict) for point in case.points),
         "reasons": {
-            f"{index}": [shared.reasons.number(reason) for reason in reasons]
+            f"{index}": [_number(shared.reasons, reason) for reason in reasons]
             for index, reasons in _new_reasons(case)
         },
     }
@@ -137,7 +126,7 @@ def _shift_entry(shift: Shift) -> list[int]:
 
 def _number(index: _Index, text: str | None) -> int:
     """The number of the text; -1 if there is none."""
-    return -1 if text is None else index.number(text)
+    return -1 if text is None else index.setdefault(text, len(index))
 
 
 def _in_units(logarithm: float) -> int:
