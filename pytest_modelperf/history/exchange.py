@@ -83,10 +83,8 @@ def render_otava(history: History) -> str:
 def render_github_action(history: History) -> str:
     """The last point of each series as JSON for github-action-benchmark."""
     names = _names(history)
-    entries = [
-        _entry(name, case, history.metric) for name, case in zip(names, history.cases, strict=True)
-    ]
-    return dump_document(entries)
+    pairs = zip(names, history.cases, strict=True)
+    return dump_document([_entry(name, case, history.metric) for name, case in pairs])
 
 
 def render_bencher(history: History) -> str:
@@ -130,10 +128,8 @@ def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> _Va
 
 def _names(history: History) -> list[str]:
     """A name for each series, with its machine if there are several."""
-    machines = {case.machine for case in history.cases}
-    if len(machines) == 1:
-        return [name_case(case) for case in history.cases]
-    return [_describe_series(case) for case in history.cases]
+    has_one_machine = len({case.machine for case in history.cases}) == 1
+    return [*map(name_case if has_one_machine else _describe_series, history.cases)]
 
 
 def _describe_series(case: CaseHistory) -> str:

@@ -136,19 +136,18 @@ def _cases_table(history: History) -> Table:
         Column(since_tag),
         Column("steps"),
     )
-    rows = tuple((*_names(case), *_case_cells(case)) for case in history.cases)
-    return without_empty_columns(Table("", columns, rows))
+    return without_empty_columns(Table("", columns, tuple(map(_case_cells, history.cases))))
 
 
 def _case_cells(case: CaseHistory) -> tuple[str, ...]:
     return (
+        model_name(case.model),
+        case.case,
+        case.engine or "",
+        case.machine,
         f"{case.count:,}",
         f"{case.first.date.date()}",
         format_shift(case.since_first),
         "" if case.since_tag is None else format_shift(case.since_tag),
         f"{len(case.steps)}",
     )
-
-
-def _names(case: CaseHistory) -> tuple[str, ...]:
-    return model_name(case.model), case.case, case.engine or "", case.machine

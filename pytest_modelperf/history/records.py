@@ -17,9 +17,6 @@ LINE_SCHEMA = 1
 # The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
 INTERVAL_QUANTILE = 2.576
 
-# There are millions of the smallest records, none of which can refer to itself, so the garbage
-# collector need not follow them: `gc=False`.
-
 # A listing shows the last points of each case.
 LISTED_POINTS = 24
 
@@ -28,6 +25,9 @@ MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
 # No count is larger than this many times another. Ratios along a chain could multiply beyond it.
 _LARGEST_LOG = math.log(MAX_INTEGER)
+
+# There are millions of the smallest records, none of which can refer to itself, so the garbage
+# collector need not follow them: `gc=False`.
 
 
 class HistoryMetric(str, Enum):

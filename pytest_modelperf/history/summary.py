@@ -83,9 +83,9 @@ def read_history(
         if query.machine not in {None, file.machine}:
             continue
         if index is None:
-            found = _read_file(file, query)
+            found = _read_file(file, query, None, None)
         else:
-            found = index.look_up(file, query, partial(_list_file, file, query))
+            found = index.look_up(file, query, partial(_read_file, file, query, LISTED_POINTS))
         cases += found.cases
         known.update(found.ids)
         notes += found.notes
@@ -104,8 +104,8 @@ def _read_chains(
 def _read_file(
     file: HistoryFile,
     query: HistoryQuery,
-    hasher: Hasher | None = None,
-    most_points: int | None = None,
+    most_points: int | None,
+    hasher: Hasher | None,
 ) -> FoundCases:
     """The cases, with all of their points or the last ones."""
     chains = _read_chains(file, query.metric, hasher)
@@ -119,10 +119,6 @@ def _read_file(
         cases=tuple(each for each in made if each is not None),
         notes=tuple(file.notes),
     )
-
-
-def _list_file(file: HistoryFile, query: HistoryQuery, hasher: Hasher | None) -> FoundCases:
-    return _read_file(file, query, hasher, LISTED_POINTS)
 
 
 def _require(kind: str, name: str | None, known: Iterable[str]) -> None:

@@ -66,8 +66,7 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
 def describe_step(step: Step) -> str:
     return (
         f"{format_shift(step.shift)} between {name_place(step.before)} and "
-        f"{name_place(step.after)}, "
-        f"whose verdict was {printable(step.after.verdict)}"
+        f"{name_place(step.after)}, whose verdict was {printable(step.after.verdict)}"
     )
 
 
@@ -82,14 +81,13 @@ def format_shift(shift: Shift | None) -> str:
     return f"{text} ({100 * low:+.1f} … {100 * high:+.1f} %)"
 
 
-def sparkline(levels: Sequence[float], most: int = LISTED_POINTS) -> str:
-    """The last levels as bars of eight heights; a range within 2 % does not fill the height."""
-    shown = levels[-most:]
-    low, high = min(shown), max(shown)
+def sparkline(levels: Sequence[float]) -> str:
+    """The levels as bars of eight heights; a range within 2 % does not fill the height."""
+    low, high = min(levels), max(levels)
     whole = max(high - low, _LEAST_RANGE)
     start = (low + high - whole) / 2
     top = len(_BARS) - 1
-    return "".join(_BARS[round(top * (level - start) / whole)] for level in shown)
+    return "".join(_BARS[round(top * (level - start) / whole)] for level in levels)
 
 
 def _table(history: History) -> Table:
