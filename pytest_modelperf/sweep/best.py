@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.sweep.records import Sweep, find_competing
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
 from pytest_modelperf.sweep.sides import SweepSource
 
 # Loading counts, for many configurations are loaded; what it leaves of the time is for measuring.
@@ -37,15 +37,9 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
 
     It takes as long as a configuration, or less where less time is left.
     """
-    measured = [point for point in swept.sides[-1].points if point.latency is not None]
-    if not measured:
+    point = choose_point(swept.sides[-1])
+    if point is None:
         return swept
-    best = swept.sides[-1].spot.best
-    competing = find_competing(measured) or measured
-    point = next(
-        (each for each in competing if each.id == best),
-        min(competing, key=lambda each: each.p50_ms or float("inf")),
-    )
     case = point.configuration.case
     chosen = case.phase
     state = request.generations[0].state if request.generations else {}
@@ -74,6 +68,15 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
     after = Side(now.source, setups[-1])
     comparison = compare_models(before, after, alone, gate, extensions, watch)
     return replace(swept, comparison=comparison)
+
+
+def choose_point(side: SweepSide) -> SweepPoint | None:
+    """The sweet spot of a side, or without one its quickest point; None if none was measured."""
+    if side.spot.best is not None:
+        return side.point(side.spot.best)
+    measured = [point for point in side.points if point.latency is not None]
+    competing = find_competing(measured) or measured
+    return min(competing, key=lambda each: each.median_ns, default=None)
 
 
 def _shortened(setup: Setup, share: float) -> Setup:

@@ -6,6 +6,7 @@ items per second while its median latency is surely within a threshold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -41,6 +42,16 @@ class Configuration(Struct, frozen=True):
         """`b1-c2`, or `b1-c2-s4` where several requests run at once."""
         return self.case.id if self.streams == 1 else f"{self.case.id}-s{self.streams}"
 
+    @property
+    def amounts(self) -> dict[str, int]:
+        """How much it has of each thing that can vary."""
+        return {BATCH: self.case.batch_size, CORES: self.case.cores, STREAMS: self.streams}
+
+    def all_else(self, of: str) -> tuple[object, ...]:
+        """Everything about it except one thing."""
+        rest = (amount for name, amount in self.amounts.items() if name != of)
+        return self.case.dims, self.case.phase, *rest
+
 
 class SweepPoint(Struct, frozen=True, kw_only=True):
     """The result of one configuration; if it was not measured, `outcome` and `reason` say why.
@@ -64,6 +75,11 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
         return None if self.latency is None else self.latency.p50_ms
 
     @property
+    def median_ns(self) -> float:
+        """The best estimate of the median latency; infinite if it was not measured."""
+        return math.inf if self.latency is None else self.latency.median_ns
+
+    @property
     def latency_interval_ms(self) -> tuple[float, float] | None:
         """The interval of the median latency; None if there are too few rounds."""
         if self.latency is None:
@@ -84,6 +100,14 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
     best: str | None
     equals: tuple[str, ...]
     undecided: tuple[str, ...]
+
+    def role(self, config_id: str) -> str | None:
+        """`best`, `equal` or `undecided`; None for any other configuration."""
+        if config_id == self.best:
+            return "best"
+        if config_id in self.equals:
+            return "equal"
+        return "undecided" if config_id in self.undecided else None
 
 
 class Scaling(Struct, frozen=True, kw_only=True):

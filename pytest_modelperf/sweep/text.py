@@ -29,7 +29,6 @@ from pytest_modelperf.sweep.tables import (
     change_table,
     describe_ratio,
     format_limit,
-    is_measured,
     labels_of,
     ordered_points,
     row_styles,
@@ -39,6 +38,7 @@ from pytest_modelperf.sweep.tables import (
 )
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, format_rate
+from pytest_modelperf.text.words import count_of, shorten_list
 
 # The most configurations that a list names.
 _MAX_NAMED = 6
@@ -50,10 +50,10 @@ def render_sweep(sweep: Sweep, style: PageStyle) -> str:
     for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
         start = f"{label}  " if label else ""
         page.line(f"{start}{describe_model(Profile(side.model, ()))}", "bold")
-    if is_measured(sweep):
+    if not sweep.has_failed:
         _write_tables(page, sweep)
     _write_unmeasured(page, sweep)
-    if is_measured(sweep):
+    if not sweep.has_failed:
         page.line("")
         for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
             _write_spot(page, sweep, side, label)
@@ -131,9 +131,7 @@ def _write_unmeasured(page: Page, sweep: Sweep) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    shown = printable(", ".join(names[:_MAX_NAMED]))
-    return f"{shown} and {more} more" if more > 0 else shown
+    return printable(shorten_list(names, _MAX_NAMED))
 
 
 # -- the best
@@ -154,11 +152,11 @@ def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[
         yield f"best{whom}: {'no step' if is_any else 'none'} could be measured", "red"
         return
     if spot.best is None:
-        quickest = min(competing, key=_median_ns)
+        quickest = min(competing, key=lambda point: point.median_ns)
         yield (
             (
                 f"no configuration is surely within {limit}{whom}; the quickest is "
-                f"{printable(quickest.id)} at {format_ms(_median_ns(quickest))} ms"
+                f"{printable(quickest.id)} at {format_ms(quickest.median_ns)} ms"
             ),
             "bold yellow",
         )
@@ -168,7 +166,7 @@ def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[
     if spot.equals:
         yield f"  cannot be told from it: {_listed(spot.equals)}", ""
     if spot.undecided:
-        named = [f"{i} at {format_ms(_median_ns(side.point(i)))} ms" for i in spot.undecided]
+        named = [f"{i} at {format_ms(side.point(i).median_ns)} ms" for i in spot.undecided]
         yield f"  may be within {limit} or beyond: {_listed(named)}", ""
     if spot.equals or any(_gives_more(side, config_id) for config_id in spot.undecided):
         yield "  a larger max-seconds makes time to tell more of them apart", ""
@@ -180,10 +178,6 @@ def _gives_more(side: SweepSide, config_id: str) -> bool:
         return True
     rate, best = side.point(config_id).throughput, side.point(side.spot.best).throughput
     return rate is None or best is None or rate.value > best.value
-
-
-def _median_ns(point: SweepPoint) -> float:
-    return float("inf") if point.latency is None else point.latency.median_ns
 
 
 def _describe(point: SweepPoint) -> str:
@@ -241,7 +235,7 @@ def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) 
 
 
 def _write_method(page: Page, sweep: Sweep) -> None:
-    if is_measured(sweep):
+    if not sweep.has_failed:
         write_fact(page, "how", _method(sweep))
     if sweep.machine is not None:
         page.item(describe_machine_line(sweep.machine))
@@ -258,12 +252,12 @@ def _write_method(page: Page, sweep: Sweep) -> None:
 
 
 def _method(sweep: Sweep) -> str:
-    measured = [p.latency for side in sweep.sides for p in side.points if p.latency is not None]
-    count = len({point.id for side in sweep.sides for point in side.points if point.latency})
-    rounds = sum(latency.rounds for latency in measured)
+    latencies = [(p.id, p.latency) for s in sweep.sides for p in s.points if p.latency is not None]
+    rounds = sum(latency.rounds for _, latency in latencies)
+    configurations = count_of(len(dict(latencies)), "configuration")
     return (
-        f"{rounds} rounds in {sweep.passes} pass{'es' if sweep.passes != 1 else ''} over {count} "
-        f"configuration{'s' if count != 1 else ''} in random order, each with a fresh session, "
+        f"{count_of(rounds, 'round')} in {sweep.passes} pass{'es' if sweep.passes != 1 else ''} "
+        f"over {configurations} in random order, each with a fresh session, "
         f"{sweep.seconds:.1f} s; each interval holds its own figure with "
         f"{100 * sweep.confidence:.4g} % confidence"
     )

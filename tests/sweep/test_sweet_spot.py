@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
+from pytest_modelperf.sweep.best import choose_point
 from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, find_sweet_spot
 from tests.support.sweeps import make_configuration, make_point, make_ratio, make_side
 
@@ -150,6 +151,14 @@ def test_the_order_of_the_configurations_does_not_matter(
     one, other = (find_sweet_spot(each, threshold_ms) for each in (made, shuffled))
     assert rate_of(made, one.best) == rate_of(made, other.best)
     assert set(one.undecided) == set(other.undecided)
+
+
+def test_without_a_best_the_quickest_is_chosen_though_its_median_is_an_estimate() -> None:
+    slow = make_point(make_configuration(1), 30.0, samples=4)
+    quick = make_point(make_configuration(2), 25.0, samples=4)
+    side = make_side("m.onnx", (slow, quick), threshold_ms=20.0)
+    assert (side.spot.best, quick.p50_ms) == (None, None)
+    assert choose_point(side) == quick
 
 
 def test_a_threshold_may_be_a_fraction_of_a_millisecond() -> None:
