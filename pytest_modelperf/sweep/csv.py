@@ -47,20 +47,12 @@ def _point(point: SweepPoint, spot: SweetSpot) -> Sequence[Cell]:
     case = point.configuration.case
     dims = " ".join(f"{name}={size}" for name, size in case.dims)
     sizes = (case.batch_size, case.cores, point.configuration.streams, dims)
-    return (point.id, *sizes, outcome_word(point), point.reason, _role(point.id, spot))
+    return (point.id, *sizes, outcome_word(point), point.reason, spot.role(point.id))
 
 
 def _phase(case: Case) -> Sequence[Cell]:
     phase = case.phase
     return (None,) * 3 if phase is None else (phase.phase.value, phase.prompt, phase.generate)
-
-
-def _role(config_id: str, spot: SweetSpot) -> str | None:
-    if config_id == spot.best:
-        return "best"
-    if config_id in spot.equals:
-        return "equal"
-    return "undecided" if config_id in spot.undecided else None
 
 
 def _figures(point: SweepPoint) -> Sequence[Cell]:

@@ -21,7 +21,6 @@ from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import Sweep, SweepSide, find_competing
 from pytest_modelperf.sweep.tables import (
     format_limit,
-    is_measured,
     labels_of,
     row_styles,
     scaling_table,
@@ -44,7 +43,7 @@ def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = No
         ("confidence", format_share(sweep.confidence)),
         ("passes", f"{sweep.passes} in {sweep.seconds:.1f} s" if sweep.passes else ""),
     ]
-    measured = whole_table(sweep) if is_measured(sweep) else None
+    measured = None if sweep.has_failed else whole_table(sweep)
     scaling = (scaling_table(side, label) for label, side in sides)
     styles = () if measured is None else row_styles(measured)
     return Overview(

@@ -17,7 +17,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
     change_entry,
     point_entry,
 )
-from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide
+from pytest_modelperf.sweep.records import Sweep, SweepPoint
 
 
 def sweep_data(sweep: Sweep) -> Entry:
@@ -33,16 +33,12 @@ def sweep_data(sweep: Sweep) -> Entry:
             )
             for label, name, side in zip(LABELS, names, sweep.sides, strict=False)
         ],
-        points=[_sweep_points(side) for side in sweep.sides],
+        points=[[_sweep_point(point) for point in side.points] for side in sweep.sides],
         changes={c.id: change_entry(c.latency, c.throughput) for c in sweep.changes},
         cases=_cases_at_best(sweep),
         threshold_ms=sweep.threshold_ms,
     )
     return whole_page([model])
-
-
-def _sweep_points(side: SweepSide) -> list[Entry]:
-    return [_sweep_point(point) for point in side.points]
 
 
 def _sweep_point(point: SweepPoint) -> Entry:

@@ -164,11 +164,11 @@ def _scaling(
     """Compares each configuration with the one that has least of one thing and is else the same."""
     for of in (BATCH, CORES, STREAMS):
         bases: dict[object, Configuration] = {}
-        for each in sorted(configurations, key=lambda c: _amount(c, of)):
+        for each in sorted(configurations, key=lambda c: c.amounts[of]):
             key = SideConfiguration(side, each)
             if key not in found.rounds:
                 continue
-            base = bases.setdefault(_all_but(each, of), each)
+            base = bases.setdefault(each.all_else(of), each)
             if base is each:
                 continue
             base_key = SideConfiguration(side, base)
@@ -178,20 +178,8 @@ def _scaling(
                 of=of,
                 base=base.id,
                 id=each.id,
-                factor=_amount(each, of) / _amount(base, of),
+                factor=each.amounts[of] / base.amounts[of],
                 gain=ratio_of_rounds(
                     _rates(base_key, old[:count]), _rates(key, new[:count]), confidence
                 ),
             )
-
-
-def _amount(configuration: Configuration, of: str) -> int:
-    case = configuration.case
-    return {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}[of]
-
-
-def _all_but(configuration: Configuration, of: str) -> object:
-    case = configuration.case
-    rest = {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}
-    del rest[of]
-    return case.dims, case.phase, tuple(rest.items())

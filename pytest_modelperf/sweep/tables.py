@@ -11,9 +11,6 @@ from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (
-    BATCH,
-    CORES,
-    STREAMS,
     Configuration,
     PointChange,
     Scaling,
@@ -28,6 +25,7 @@ from pytest_modelperf.text.units import UNKNOWN, format_ms, format_rate, percent
 LABELS = ("A", "B")
 
 _BEST, _EQUAL, _UNDECIDED = "<", "=", "?"
+_MARKS = {"best": _BEST, "equal": _EQUAL, "undecided": _UNDECIDED, None: ""}
 _NOTHING = "-"
 _LEAST_DIMS = 12
 
@@ -40,10 +38,6 @@ def labels_of(sweep: Sweep) -> tuple[str, ...]:
 def format_limit(threshold_ms: float) -> str:
     """`20 ms`, `0.5 ms`."""
     return f"{threshold_ms:.6g} ms"
-
-
-def is_measured(sweep: Sweep) -> bool:
-    return any(point.latency is not None for side in sweep.sides for point in side.points)
 
 
 def ordered_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:
@@ -183,7 +177,7 @@ def _side_cells(point: SweepPoint | None, side: SweepSide, *, has_tail: bool) ->
         _time(median, has_interval=True),
         *((_time(tail),) if has_tail else ()),
         UNKNOWN if point.throughput is None else _rate(point.throughput),
-        _mark(point, side),
+        _MARKS[side.spot.role(point.id)],
     )
 
 
@@ -211,14 +205,6 @@ def _share(half_width: float | None) -> str:
     if half_width is None:
         return UNKNOWN
     return ">100 %" if half_width > 1 else percent(half_width)
-
-
-def _mark(point: SweepPoint, side: SweepSide) -> str:
-    if point.id == side.spot.best:
-        return _BEST
-    if point.id in side.spot.equals:
-        return _EQUAL
-    return _UNDECIDED if point.id in side.spot.undecided else ""
 
 
 def _change_columns() -> tuple[Column, ...]:
@@ -295,7 +281,7 @@ def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> T
     rows = [
         _scaling_row(scaling, groups[scaling.of, scaling.factor])
         for scaling in side.scaling
-        if _all_else(where[scaling.base], scaling.of) == _all_else(anchor, scaling.of)
+        if where[scaling.base].all_else(scaling.of) == anchor.all_else(scaling.of)
     ]
     if not rows:
         return None
@@ -326,19 +312,6 @@ def _anchor(side: SweepSide) -> Configuration | None:
         return side.point(side.spot.best).configuration
     first = next((p for p in ordered_points(side.points) if p.latency is not None), None)
     return None if first is None else first.configuration
-
-
-def _all_else(configuration: Configuration, of: str) -> dict[str, object]:
-    """Everything about a configuration except one thing."""
-    case = configuration.case
-    whole = {
-        BATCH: case.batch_size,
-        CORES: case.cores,
-        STREAMS: configuration.streams,
-        "dims": case.dims,
-        "phase": case.phase,
-    }
-    return {name: value for name, value in whole.items() if name != of}
 
 
 def _scaling_row(scaling: Scaling, group: Sequence[Scaling]) -> tuple[str, ...]:
