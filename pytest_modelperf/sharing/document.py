@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from pytest_modelperf.comparing.document import Interval, ratio_interval
 from pytest_modelperf.profiler.doctor.document import CheckupJson, checkup_to_json
 from pytest_modelperf.profiler.shown.facts_document import (
     LatencyJson,
@@ -34,7 +35,7 @@ class LikeningJson(Struct, frozen=True, kw_only=True):
     has_same_plan: bool | None
     difference: str | None
     ratio: float
-    interval: tuple[float, float] | None
+    interval: Interval
     confidence: float
     tolerance: float
     rounds: int
@@ -82,12 +83,11 @@ def dump_share(share: Share) -> str:
 
 
 def _likening(found: Likening) -> LikeningJson:
-    low, high = found.ratio.low, found.ratio.high
     return copy_fields(
         LikeningJson,
         found,
         ratio=found.ratio.value,
-        interval=None if low is None or high is None else (low, high),
+        interval=ratio_interval(found.ratio),
         confidence=CONFIDENCE,
         tolerance=TOLERANCE,
         original=latency_to_json(found.original),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -76,9 +75,11 @@ def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watc
     plan = _plan(made, checkup, cores)
     with working_folder("share") as folder:
         place.tell("drawing other weights")
-        _write(made.shared, plan, folder)
-        own = replace(request, inputs=(), dims={}, given=read_given(draw_inputs(plan.models[0])))
-        own = replace(own, batch_sizes=(None,))
+        write_weightless(made.shared, folder / MODEL_FILE)
+        write_run(plan, folder)
+        draw_weights(plan.models[0], folder)
+        drawn_inputs = read_given(draw_inputs(plan.models[0]))
+        own = replace(request, inputs=(), dims={}, given=drawn_inputs, batch_sizes=(None,))
         drawn = prepare(Model.load(folder / MODEL_FILE, own, extensions))
         place.tell("comparing the shared model with the original one")
         ran = run_twin(Pair(model, drawn, setup, setup), FidelityGate(), place, trusts_plans=False)
@@ -160,12 +161,6 @@ def _plan(made: _Made, checkup: Checkup, cores: int) -> RunPlan:
         config=session.config,
         models=(run,),
     )
-
-
-def _write(shared: Weightless, plan: RunPlan, folder: Path) -> None:
-    write_weightless(shared, folder / MODEL_FILE)
-    write_run(plan, folder)
-    draw_weights(plan.models[0], folder)
 
 
 def _renamed_case(place: CasePlace, dims: Mapping[str, str] | None) -> Case:

@@ -16,7 +16,7 @@ from pytest_modelperf.sharing.wording import (
     describe_method,
     describe_plan,
     describe_size,
-    describe_times,
+    times_table,
 )
 from pytest_modelperf.text.site import page_url
 from pytest_modelperf.text.units import format_bytes, format_shape
@@ -43,7 +43,7 @@ def _blocks(share: Share) -> Iterator[str]:
     yield "## Does it run like the original model?"
     yield escape_markdown(describe_likeness(share.likening))
     yield escape_markdown(describe_plan(share.likening))
-    yield _times(share)
+    yield markdown_table(times_table(share.likening, "", "median of an inference"))
     yield escape_markdown(describe_method(share.likening))
     if share.doubts:
         yield "These may make its time another one on another machine or engine:"
@@ -69,16 +69,6 @@ def _introduction(share: Share) -> str:
         f"So it computes nothing of use, and it takes as long.{names} "
         f"[pytest-modelperf]({page_url('sharing')}) {__version__} made it."
     )
-
-
-def _times(share: Share) -> str:
-    original, shared = describe_times(share.likening)
-    table = Table(
-        "",
-        (Column("model", is_text=True), Column("median of an inference")),
-        (("original", original), ("shared", shared)),
-    )
-    return markdown_table(table)
 
 
 def _conditions(share: Share) -> Iterator[str]:

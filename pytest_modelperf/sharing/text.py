@@ -5,7 +5,6 @@ from __future__ import annotations
 from pytest_modelperf.profiler.doctor.text import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sharing.folder import files_of
 from pytest_modelperf.sharing.records import Likeness, Share
 from pytest_modelperf.sharing.wording import (
@@ -13,7 +12,7 @@ from pytest_modelperf.sharing.wording import (
     describe_method,
     describe_plan,
     describe_size,
-    describe_times,
+    times_table,
 )
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
@@ -27,14 +26,7 @@ def render_share(share: Share, target: str, style: TextStyle) -> str:
         describe_likeness(share.likening), style="bold green" if is_same else "bold yellow"
     )
     page.sentence(describe_plan(share.likening))
-    original, shared = describe_times(share.likening)
-    page.table(
-        Table(
-            describe_size(share),
-            (Column("model", is_text=True), Column("median")),
-            (("original", original), ("shared", shared)),
-        )
-    )
+    page.table(times_table(share.likening, describe_size(share), "median"))
     page.line("")
     page.sentence(describe_method(share.likening))
     page.item(describe_machine_line(share.machine))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sharing.records import CONFIDENCE, TOLERANCE, Likeness, Likening, Share
 from pytest_modelperf.stats.records import Latency, Ratio
 from pytest_modelperf.text.units import format_ms
+from pytest_modelperf.text.words import count_of
 
 _WITHIN = f"{100 * TOLERANCE:g} %"
 
@@ -48,22 +50,22 @@ def describe_ratio(ratio: Ratio) -> str:
     return f"{shown} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
-def describe_times(likening: Likening) -> tuple[str, str]:
+def times_table(likening: Likening, title: str, heading: str) -> Table:
     """The median of either model with its interval."""
-    return _median(likening.original), _median(likening.shared)
+    rows = (("original", _median(likening.original)), ("shared", _median(likening.shared)))
+    return Table(title, (Column("model", is_text=True), Column(heading)), rows)
 
 
 def describe_size(share: Share) -> str:
     """`batch size 1, 2 cores, seq 64`."""
-    cores = f"{share.case.cores} core{'s' if share.case.cores > 1 else ''}"
-    sizes = [f"{name} {size}" for name, size in share.case.sizes.items()]
-    return ", ".join([f"batch size {share.case.batch_size}", cores, *sizes])
+    case = share.case
+    sizes = [f"{name} {size}" for name, size in case.sizes.items()]
+    return ", ".join([f"batch size {case.batch_size}", count_of(case.cores, "core"), *sizes])
 
 
 def describe_method(likening: Likening) -> str:
     return (
-        f"Both ran in turn in {likening.rounds} round{'s' if likening.rounds > 1 else ''}; "
-        "intervals hold with "
+        f"Both ran in turn in {count_of(likening.rounds, 'round')}; intervals hold with "
         f"{100 * CONFIDENCE:g} % confidence."
     )
 
