@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiles.records import (
@@ -26,8 +26,6 @@ UNTESTED = (
     "The profiles did not take turns, so no change here is tested: runs of one model that are "
     f"apart in time differ by {100 * APART[0]:g} to {100 * APART[1]:g} % though nothing changed."
 )
-# The default engine of `modelperf profile`.
-_USUAL_ENGINE = "onnxruntime"
 
 
 def describe_doubt(found: SideBySide) -> str:
@@ -106,7 +104,7 @@ def roofline_command(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
             f"--batch {','.join(batches)} --cores {','.join(cores)}",
             *(f"--dim {shell_word(f'{name}={size}')}" for name, size in dims),
             *_lengths([case.case for case in cases]),
-            *(f"--engine {shell_word(name)}" for name in engines if name != _USUAL_ENGINE),
+            *(f"--engine {shell_word(name)}" for name in engines if name != DEFAULT_ENGINE),
             "--roofline --name NAME",
         ]
     )

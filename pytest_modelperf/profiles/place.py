@@ -12,7 +12,7 @@ from pytest_modelperf.files.names import folder_name
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.profiles.records import FLOPS
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import nearest
+from pytest_modelperf.text.words import suggestion
 
 FOLDER = "profiles"
 MAX_NAME = 64
@@ -73,10 +73,9 @@ def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
     The counts are among the `known` names, but not if a profile is to be removed.
     """
     names = tuple(known)
-    near = nearest(name, names)
-    hint = f" Did you mean {near!r}?" if near is not None else ""
     are = "There are" if FLOPS in names else "Kept are"
     there = f"{are}: {printable(', '.join(names))}." if names else "None is kept."
     return UsageError(
-        f"there is no profile {printable(name)!r}.{hint} {there} Listed by: {command}"
+        f"there is no profile {printable(name)!r}.{suggestion(name, names)} {there} Listed by: "
+        f"{command}"
     )

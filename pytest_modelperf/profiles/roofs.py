@@ -9,6 +9,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.roofline.records import Peaks, Roofline, Rooflines, theoretical_roofs
 from pytest_modelperf.roofline.store import find_peaks
+from pytest_modelperf.text.words import count_of
 
 
 def find_theoretical_rooflines(
@@ -43,8 +44,8 @@ def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engin
         ]
     )
     return (
-        f"{none}: the peaks of {engine} on {cores} core{'s' if cores > 1 else ''} of this machine "
-        f"are not known. Measured by: {command}"
+        f"{none}: the peaks of {engine} on {count_of(cores, 'core')} of this machine are not "
+        f"known. Measured by: {command}"
     )
 
 
