@@ -13,11 +13,11 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.git import ask_git
 from pytest_modelperf.history.records import Tag
 
-# What GitHub Actions says of a checkout, which is of a commit and not of a branch.
+# GitHub Actions checks out a commit, and names its branch in these variables.
 _BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME")
 _TAG_FORMAT = "%(refname:short)%00%(objectname)%00%(*objectname)%00%(creatordate:iso-strict)"
 
-# What stands for a commit in an address.
+# The placeholder of a commit in an address.
 COMMIT = "{commit}"
 # The paths to a commit, by a word in the name of the host.
 _COMMIT_PATHS = {
@@ -65,12 +65,12 @@ def find_last_tag(folder: Path) -> Tag | None:
     return Tag(name, commit or digest, dt.datetime.fromisoformat(date.replace("Z", "+00:00")))
 
 
-def find_commit_url(folder: Path, remote: str = "origin") -> str | None:
-    """The address of a commit, with `{commit}` in it, on the host of the remote.
+def find_commit_url(folder: Path) -> str | None:
+    """The address of a commit, with `{commit}` in it, on the host of the remote `origin`.
 
     None if the host is not known to have such addresses. Passwords of the remote are left out.
     """
-    address = _ask(folder, "remote", "get-url", remote)
+    address = _ask(folder, "remote", "get-url", "origin")
     found = None if address is None else _REMOTE.fullmatch(address)
     if found is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.errors import PLAIN, ModelError, ModelPerfError, Wording
+from pytest_modelperf.errors import ModelError, ModelPerfError, Wording
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_model
@@ -22,7 +22,7 @@ def list_profiles(
     store: ProfileStore,
     request: ProfileRequest,
     operators: Operators,
-    wording: Wording = PLAIN,
+    wording: Wording,
 ) -> ProfileList:
     """The counts and the kept profiles; unusable ones are listed with their reason.
 
