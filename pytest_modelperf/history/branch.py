@@ -22,12 +22,12 @@ from pytest_modelperf.text.escaping import printable
 
 DEFAULT_BRANCH = "modelperf-history"
 DEFAULT_REMOTE = "origin"
-# `git ls-remote --exit-code` ends so if no branch has the name.
+# The exit code of `git ls-remote --exit-code` if no branch has the name.
 _NO_SUCH_BRANCH = 2
 _REGULAR = "100644"
 _REFUSALS = ("! [remote rejected]", "! [rejected]", "remote: error: ", "remote: fatal: ")
-# A file is a few lines more than the one before it: to look for a better base takes git five times
-# as long, and saves 4 %.
+# A file adds a few lines to its earlier version: the search for a better delta base makes git five
+# times as slow, and saves 4 %.
 _ONE_BASE = ("-c", "pack.window=1")
 _FALLBACK_IDENTITY = {"user.name": "pytest-modelperf", "user.email": "pytest-modelperf@localhost"}
 
@@ -87,7 +87,7 @@ class HistoryBranch(Struct, frozen=True):
         """Gets the commit; RefusedError if the remote does not have it any more."""
         if self._has(tip):
             return
-        # Without its earlier commits where the repository does without its own, too.
+        # A shallow repository stays shallow: it gets the commit without the earlier ones.
         is_shallow = self._ask("rev-parse", "--is-shallow-repository").output.strip() == b"true"
         depth = ["--depth=1"] if is_shallow else []
         answer = self._ask(

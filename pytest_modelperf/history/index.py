@@ -1,7 +1,7 @@
 """An index of large files of a history, kept in the cache of the user.
 
-An entry belongs to the content of a file, by its digest, and to all else that it follows from. So
-a file that changed in any way is read again, and an entry cannot be out of date.
+The key of an entry covers the digest of the file and all else that the listing follows from. So a
+file that changed in any way is read again, and an entry cannot be out of date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_modelperf.text.version import __version__
 if TYPE_CHECKING:
     from blake3 import blake3
 
-# Counts up when the same lines and query shall list something else, or in another form.
+# Increased whenever the same lines and query are listed otherwise, or stored in another form.
 _FORMAT = 3
 # Smaller files are read faster than their entry.
 _LEAST_BYTES = 1 << 18

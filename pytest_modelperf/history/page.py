@@ -1,4 +1,4 @@
-"""A history as a page: what needs no JavaScript, and the scripts that draw the curves."""
+"""A history as a page: the parts that need no JavaScript, and the scripts that draw the curves."""
 
 from __future__ import annotations
 

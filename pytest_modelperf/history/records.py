@@ -20,10 +20,10 @@ INTERVAL_QUANTILE = 2.576
 # A listing shows the last points of each case.
 LISTED_POINTS = 24
 
-# More than any model changes, and far from what a logarithm or a square of it cannot hold.
+# No model changes by more, and the logarithm of this and its square are small numbers.
 MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
-# No count is larger than this many times another. Ratios along a chain could multiply beyond it.
+# Ratios along a chain could multiply beyond this. No count is a larger multiple of another.
 _LARGEST_LOG = math.log(MAX_INTEGER)
 
 # There are millions of the smallest records, none of which can refer to itself, so the garbage

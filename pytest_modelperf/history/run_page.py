@@ -10,7 +10,7 @@ _ADDRESSES = ("CI_JOB_URL", "BUILD_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_UR
 # GitHub Actions says it in three parts.
 _GITHUB_PARTS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
 _MOST_CHARACTERS = 2000
-# Stored lines may have any text: nothing else becomes a link.
+# Stored lines may have any text, of which only a web address becomes a link.
 _WEB_ADDRESS = re.compile(rf"https?://[!-~]{{1,{_MOST_CHARACTERS}}}", re.IGNORECASE)
 
 

@@ -28,9 +28,9 @@ from pytest_modelperf.text.words import shorten_list
 
 SUFFIX = ".jsonl"
 _LINE_BREAK = b"\n"
-# A longer line is none of ours.
+# All of our lines are shorter.
 MAX_LINE_BYTES = 1 << 20
-# Large enough that calls cost nothing, and small enough to stay in the cache of a core.
+# A block is large enough that calls cost nothing, and small enough for the cache of a core.
 _READ_BYTES = 1 << 18
 # A note names at most so many lines.
 _MOST_NAMED = 3
@@ -91,7 +91,7 @@ class HistoryFile(Struct):
         self.append_raw(map(msgspec.json.encode, lines))
 
     def append_raw(self, lines: Iterable[bytes]) -> None:
-        """The same for lines as they are stored, without their line breaks."""
+        """Adds lines as they are stored, without their line breaks; OutputError if that fails."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = FILES.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -107,12 +107,12 @@ class HistoryFile(Struct):
     def read(self, line_type: type[_Line], hasher: Hasher | None = None) -> Iterator[_Line]:
         """The lines in their order; broken ones and those of a newer version are skipped.
 
-        Only what the type has is read of a line. All bytes are added to the hash.
+        Only the fields of the type are read. All bytes are added to the hash.
         """
         decoder = msgspec.json.Decoder(line_type)
         skipped = _SkippedLines()
         size = 0
-        # Counted where a line has to be named: most files have no such line.
+        # Counted only when a line has to be named, which most files never need.
         before: int | None = None
         for block in self._blocks(hasher):
             lines = _decode_block(decoder, block)

@@ -206,7 +206,7 @@ def _read_rooflines(
             continue
         place = f"profile.cases[{index}].roofline"
         roofline = file.convert(kept.roofline, RooflineJson, place)
-        # Of several layers with one id the first is meant, as where layers are fused.
+        # If several layers have one id, it means the first, as it does for fused layers.
         layers = () if case.counted is None else reversed(case.counted.layers)
         with _contradictions(file, place):
             names = {layer.id: layer.name for layer in layers}

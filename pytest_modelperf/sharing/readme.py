@@ -46,7 +46,7 @@ def _blocks(share: Share) -> Iterator[str]:
     yield markdown_table(times_table(share.likening, "", "median of an inference"))
     yield escape_markdown(describe_method(share.likening))
     if share.doubts:
-        yield "These may make its time another one on another machine or engine:"
+        yield "On another machine or engine these may change its time:"
         yield "\n".join(f"- {escape_markdown(doubt)}" for doubt in share.doubts)
     yield "## Where it was measured"
     yield "\n".join(f"- {escape_markdown(line)}" for line in _conditions(share))

@@ -19,7 +19,7 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
 from pytest_modelperf.sweep.sides import SweepSource
 
-# Loading counts, for many configurations are loaded; what it leaves of the time is for measuring.
+# The share of its time in which a configuration may be loaded. The rest is for measuring.
 LOAD_SHARE = 0.5
 # The share of its time that the detail has where the passes left none.
 _LEAST_SHARE = 0.25

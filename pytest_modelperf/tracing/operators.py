@@ -19,7 +19,7 @@ from pytest_modelperf.tracing.written import ARGUMENTS, HIDDEN, KIND, SHAPES
 
 # Covers the time between the two clock readings, and times that are cut to microseconds.
 _SLACK_NS = 20_000
-# How much longer than its call an inference in a profile may be, by rounding.
+# The most by which rounding makes an inference in a profile longer than its call.
 _ROUNDING_NS = 1_500
 
 

@@ -33,16 +33,16 @@ from pytest_modelperf.tracing.records import Category, Span, ThreadName
 MAX_INFERENCES = 10_000
 
 _ABOUT_ROUNDS = (
-    "They stand where they ran. Of inferences in a row it was measured when the first one began; "
-    "of those that took turns with another side, when each did."
+    "They stand where they ran. For inferences in a row the start of the first was measured, and "
+    "for inferences in turn with another side the start of each."
 )
 _ABOUT_DURATIONS = (
     "Every duration was measured. When each began was not kept, so they stand one after another; "
-    "a warm-up has a count and no duration, and what was between rounds is not there."
+    "a warm-up has a count and no duration, and the time between rounds is not shown."
 )
 _ABOUT_LAYERS = (
     "Median times of a separate, profiled session, scaled to the median latency, in the order of "
-    "the graph; what belongs to no layer stands at the end."
+    "the graph; times that belong to no layer stand at the end."
 )
 
 

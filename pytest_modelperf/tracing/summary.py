@@ -28,7 +28,7 @@ from pytest_modelperf.tracing.totals import (
 
 _TIMED = (Category.OPERATOR, Category.OVERHEAD)
 _SUMMED = (*_TIMED, Category.INFERENCE)
-# What operators of one name usually have in common.
+# The facts that operators of one name usually share.
 _FACTS = ("op_type", "provider", "precision", "layer", "fused")
 # With fewer inferences, a row without the first one would say nothing new.
 _FEWEST = 3

@@ -51,7 +51,7 @@ class OperatorTime(Struct, frozen=True, kw_only=True):
 
 
 class InferenceTimes(Struct, frozen=True, kw_only=True):
-    """The times of all inferences of one name; the median is there for any number of them."""
+    """The times of all inferences of one name; the median is known for any number of them."""
 
     name: str
     latency: Latency

@@ -180,7 +180,7 @@ def summary(rows: pd.DataFrame, by: Sequence[str], cat: str | Category) -> pd.Da
 
 
 def needed_by_percentile() -> Mapping[str, int]:
-    """The number of samples that each percentile of a summary needs; the median has one of any."""
+    """The number of samples that each percentile of a summary needs beyond the median."""
     return {name: needed_samples(percent) for name, percent in _TAILS.items()}
 
 
