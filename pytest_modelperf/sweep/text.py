@@ -56,7 +56,8 @@ def render_sweep(sweep: Sweep, style: PageStyle) -> str:
     if not sweep.has_failed:
         page.line("")
         for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
-            _write_spot(page, sweep, side, label)
+            for text, look in _spot_sentences(sweep, side, f" for {label}" if label else ""):
+                page.sentence(text, style=look, indent=4)
         _write_change_at_best(page, sweep)
         _write_scaling(page, sweep)
     _write_layers(page, sweep)
@@ -135,11 +136,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 # -- the best
-
-
-def _write_spot(page: Page, sweep: Sweep, side: SweepSide, label: str) -> None:
-    for text, style in _spot_sentences(sweep, side, f" for {label}" if label else ""):
-        page.sentence(text, style=style, indent=4)
 
 
 def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,7 @@ def run_traced(command: Sequence[str], file: str) -> Launch:
     before = _trace_files(target)
     with working_folder("launch") as folder:
         shutil.copyfile(startup.__file__, folder / "sitecustomize.py")
-        exit_code = _run(command, _environment(os.environ, folder, target))
+        exit_code = _run(command, _environment(folder, target))
         pythons = _started_pythons(folder)
     written = [path for path, state in _trace_files(target).items() if before.get(path) != state]
     if len(written) == 1 and written[0] != target:
@@ -70,13 +70,11 @@ def run_traced(command: Sequence[str], file: str) -> Launch:
     return Launch(exit_code, tuple(sorted(written, key=lambda path: path != target)), pythons)
 
 
-def _environment(inherited: Mapping[str, str], folder: Path, target: Path) -> dict[str, str]:
-    """The variables of the program: those inherited, and what has each Python start tracing."""
-    made = {name: value for name, value in inherited.items() if name != OWNER}
-    own_path = inherited.get("PYTHONPATH")
-    made["PYTHONPATH"] = os.pathsep.join([str(folder), *([own_path] if own_path else [])])
-    made[VARIABLE] = str(target)
-    made[LAUNCHER] = str(os.getpid())
+def _environment(folder: Path, target: Path) -> dict[str, str]:
+    """The variables of this process, and those that have each Python of the program traced."""
+    made = {**os.environ, VARIABLE: str(target), LAUNCHER: str(os.getpid())}
+    made.pop(OWNER, None)
+    made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), made.get("PYTHONPATH"))))
     return made
 
 
