@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -254,6 +253,8 @@ def _read_npz(path: Path) -> GivenInputs:
         # Opened here, because numpy does not close a file that is no archive.
         with path.open("rb") as file:
             return GivenInputs(name, _read_archive(file, name))
+    except UsageError:
+        raise
     except FileNotFoundError:
         raise UsageError(f"there is no file {name}. Give the path of an .npz file.") from None
     except OSError as error:
@@ -262,13 +263,15 @@ def _read_npz(path: Path) -> GivenInputs:
         raise UsageError(
             f"{name} claims more data than fits into memory. Save smaller inputs in it."
         ) from error
+    except Exception as error:
+        # numpy, zipfile and the decompressors raise errors of many types.
+        raise UsageError(
+            f"{name} is no .npz file, or a damaged one. Write it with numpy.savez(path, **inputs)."
+        ) from error
 
 
 def _read_archive(file: BinaryIO, name: str) -> dict[str, Array]:
-    try:
-        loaded = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise _no_archive(name) from error
+    loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, np.lib.npyio.NpzFile):
         raise UsageError(
             f"{name} holds a single array without a name. Save inputs by their names: "
@@ -283,24 +286,16 @@ def _read_member(archive: Mapping[str, Any], key: str, name: str) -> Array:
         value = archive[key]
     except ValueError as error:
         if "pickle" not in str(error).lower():
-            raise _no_archive(name) from error
+            raise
         raise UsageError(
             f"{name} holds Python objects for {printable(key)!r}, which are not loaded because "
             "that can run any code. Save numbers, or texts with .astype(str)."
         ) from error
-    except (zipfile.BadZipFile, EOFError, OSError, KeyError, NotImplementedError) as error:
-        raise _no_archive(name) from error
     if not isinstance(value, np.ndarray):
         raise UsageError(
             f"{name} holds {printable(key)!r}, which is no array. Write the file with numpy.savez."
         )
     return value
-
-
-def _no_archive(name: str) -> UsageError:
-    return UsageError(
-        f"{name} is no .npz file, or a damaged one. Write it with numpy.savez(path, **inputs)."
-    )
 
 
 def _describe(function: Callable[..., object]) -> str:
