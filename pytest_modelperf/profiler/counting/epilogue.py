@@ -21,6 +21,11 @@ def bias_ops(node: Node, bias: int | None, elements: int) -> int:
     return ADD * elements if bias is not None and node.optional_input(bias) is not None else 0
 
 
+def scale_ops(node: Node, factor: str) -> int:
+    """One MUL for an element, unless the factor that an attribute gives is 1."""
+    return 0 if node.attr_float(factor, 1.0) == 1 else MUL
+
+
 def zero_point_ops(node: Node, operand: int, zero_point: int) -> int:
     """One ADD an element of an operand that has a zero point.
 

@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.counting.epilogue import (
     UNPACKED_FORMATS,
     bias_ops,
     rms_norm_ops,
+    scale_ops,
     zero_point_ops,
 )
 
@@ -80,19 +81,12 @@ def count_matmul(node: Node) -> Cost:
     return Cost((Contraction(product_of(node.input(0).dims, node.input(1).dims).macs, (0, 1)),))
 
 
-def count_fused_matmul(node: Node) -> Cost:
-    """A product of operands that are transposed first, then scaled by `alpha` and activated."""
-    product = product_of(_turned(node, 0, "A"), _turned(node, 1, "B"))
-    per_element = activation_ops(node.attr_str("activation", "")) + _scale_ops(node, "alpha")
-    return Cost((Contraction(product.macs, (0, 1)),), product.elements * per_element)
-
-
 def count_gemm(node: Node, *, beta: float = 1.0) -> Cost:
-    """activation(alpha * A' * B' + beta * C); C is broadcast, `beta` its factor by default."""
+    """activation(alpha * A' * B' + beta * C); C is optional, `beta` its factor by default."""
     product = product_of(_turned(node, 0, "A"), _turned(node, 1, "B"))
-    per_element = activation_ops(node.attr_str("activation", "")) + _scale_ops(node, "alpha")
+    per_element = activation_ops(node.attr_str("activation", "")) + scale_ops(node, "alpha")
     if node.optional_input(2) is not None and node.attr_float("beta", beta) != 0:
-        per_element += ADD + _scale_ops(node, "beta")
+        per_element += ADD + scale_ops(node, "beta")
     return Cost((Contraction(product.macs, (0, 1)),), product.elements * per_element)
 
 
@@ -180,15 +174,15 @@ def count_qordered_matmul(node: Node) -> Cost:
     return Cost((Contraction(product.macs, (0, 2)),), product.elements * per_element)
 
 
-def count_matmul_nbits(node: Node, *, bias: int | None = 5) -> Cost:
+def count_matmul_nbits(node: Node) -> Cost:
     """A product with a compressed weight of `N` columns, which is decoded in every run.
 
     An empty weight stands for a projection that is left out: the result is the bias alone.
     """
     weight, columns = node.optional_input(1), node.attr_int("N", 0)
     if weight is not None and weight.shape is not None and 0 in weight.shape:
-        return Cost((), bias_ops(node, bias, prod(node.input(0).dims[:-1]) * columns))
-    return _weight_only(node, columns, bias)
+        return Cost((), bias_ops(node, 5, prod(node.input(0).dims[:-1]) * columns))
+    return _weight_only(node, columns, bias=5)
 
 
 def count_matmul_nbits_qlora(node: Node) -> Cost:
@@ -197,7 +191,7 @@ def count_matmul_nbits_qlora(node: Node) -> Cost:
     Without the second of these there is no adapter; without the first, its half is zeros.
     """
     columns = node.attr_int("N", 0)
-    base = _weight_only(node, columns, None)
+    base = _weight_only(node, columns)
     down, up = node.input(3), node.input(5)
     if 0 in up.dims:
         return base
@@ -217,28 +211,30 @@ def count_matmul_nbits_qlora(node: Node) -> Cost:
 def count_matmul_packed(node: Node) -> Cost:
     """A product with a weight in a packed format, which may be scaled once and activated."""
     columns = node.attr_int("N", 0)
-    cost = _weight_only(node, columns, None, decode=_decode_packed(node, "packed_type"))
-    activation = activation_ops(_packed_activation(node))
-    scale = MUL if node.optional_input(2) is not None else 0
+    cost = _weight_only(node, columns, decode=_decode_packed(node, "packed_type"))
+    activation = node.attr_str("activation_type", "none")
+    per_result = activation_ops("relu2" if activation == "relu_squared" else activation)
+    if node.optional_input(2) is not None:
+        per_result += MUL
     results = prod(node.input(0).dims[:-1]) * columns
-    return Cost(cost.contractions, cost.elementwise_ops + results * (activation + scale))
+    return Cost(cost.contractions, cost.elementwise_ops + results * per_result)
 
 
 def count_matmul_bnb4(node: Node) -> Cost:
     """A product with a 4-bit weight [N, K], which is transposed unless `transB` is 0."""
-    return _weight_only(node, node.attr_int("N" if node.attr_int("transB", 1) else "K", 0), None)
+    return _weight_only(node, node.attr_int("N" if node.attr_int("transB", 1) else "K", 0))
 
 
 def count_matmul_fpq4(node: Node) -> Cost:
     """A product with a packed blob, whose shape [inner, columns] is the value of input 2."""
     shape = node.input(2).value
     columns = node.output().dims[-1] if shape is None else int(shape.reshape(-1)[-1])
-    return _weight_only(node, columns, None)
+    return _weight_only(node, columns)
 
 
 def count_matmul_block_quantized(node: Node, *, bias: int, input_scale: int | None = None) -> Cost:
     """A product with a float4 or float8 weight [columns, ...]; an input scale quantizes A too."""
-    cost = _weight_only(node, node.input(1).dims[0], bias)
+    cost = _weight_only(node, node.input(1).dims[0], bias=bias)
     if input_scale is None or node.optional_input(input_scale) is None:
         return cost
     quantize = node.input(0).size * (QUANTIZE - ADD + MUL)
@@ -265,11 +261,6 @@ def count_matmul_nbits_qkv(node: Node) -> Cost:
     a = node.input(0)
     rows, inner = prod(a.dims[:-1]), a.dims[-1]
     query, key_value = node.attr_int("Nq", 0), node.attr_int("Nkv", 0)
-    biases = rows * sum(
-        width * ADD
-        for index, width in ((5, query), (8, key_value), (11, key_value))
-        if node.optional_input(index) is not None
-    )
     return Cost(
         (
             Contraction(a.size * query, (0, 3)),
@@ -278,7 +269,9 @@ def count_matmul_nbits_qkv(node: Node) -> Cost:
         ),
         _pre_norm_ops(node, rows, inner)
         + inner * (query + 2 * key_value) * DEQUANTIZE_WEIGHT
-        + biases,
+        + bias_ops(node, 5, rows * query)
+        + bias_ops(node, 8, rows * key_value)
+        + bias_ops(node, 11, rows * key_value),
     )
 
 
@@ -314,8 +307,7 @@ def count_moe_packed(node: Node) -> Cost:
     router = tokens * experts * ((0 if given else SOFTMAX) + chosen * CMP)
     if node.attr_int("normalize_routing_weights", 1):
         router += passes * (ADD + DIV)
-    if node.attr_float("routed_scaling_factor", 1.0) != 1.0:
-        router += passes * MUL
+    router += passes * scale_ops(node, "routed_scaling_factor")
     activation = activation_ops("silu") + MUL if gated else activation_ops("relu2")
     decoded = sum(_decode_packed(node, kind) for _, kind in layers)
     return Cost(
@@ -414,22 +406,13 @@ def _turned(node: Node, index: int, side: str) -> tuple[int, ...]:
     return dims
 
 
-def _scale_ops(node: Node, factor: str) -> int:
-    return 0 if node.attr_float(factor, 1.0) == 1 else MUL
-
-
 def _decode_packed(node: Node, kind: str) -> int:
     """Operations to decode one weight of the packed format that an attribute names."""
     return 0 if node.attr_int(kind, -1) in UNPACKED_FORMATS else DEQUANTIZE_WEIGHT
 
 
-def _packed_activation(node: Node) -> str:
-    name = node.attr_str("activation_type", "none")
-    return "relu2" if name == "relu_squared" else name
-
-
 def _weight_only(
-    node: Node, columns: int, bias: int | None, *, decode: int = DEQUANTIZE_WEIGHT
+    node: Node, columns: int, *, bias: int | None = None, decode: int = DEQUANTIZE_WEIGHT
 ) -> Cost:
     a = node.input(0)
     rows, inner = prod(a.dims[:-1]), a.dims[-1]
@@ -487,8 +470,8 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::CDist": count_cdist,
     "com.microsoft::DynamicQuantizeMatMul": count_dynamic_quantize_matmul,
     "com.microsoft::FusedGemm": count_gemm,
-    "com.microsoft::FusedMatMul": count_fused_matmul,
-    "com.microsoft::FusedMatMulActivation": count_fused_matmul,
+    "com.microsoft::FusedMatMul": count_gemm,
+    "com.microsoft::FusedMatMulActivation": count_gemm,
     "com.microsoft::GemmFastGelu": count_gemm_fast_gelu,
     "com.microsoft::GemmFloat8": count_gemm_float8,
     "com.microsoft::MatMulBlockQuantizedFp4Weight": partial(count_matmul_block_quantized, bias=5),
@@ -509,6 +492,6 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::QGemm": count_qgemm,
     "com.microsoft::QMoE": count_qmoe,
     "com.microsoft::QOrderedMatMul": count_qordered_matmul,
-    "com.microsoft::SparseToDenseMatMul": count_fused_matmul,
-    "com.microsoft::TransposeMatMul": count_fused_matmul,
+    "com.microsoft::SparseToDenseMatMul": count_gemm,
+    "com.microsoft::TransposeMatMul": count_gemm,
 }

@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.counting.cost import (
     Counter,
 )
 from pytest_modelperf.profiler.counting.elementwise import swish_ops
-from pytest_modelperf.profiler.counting.epilogue import ROTARY, rms_norm_ops
+from pytest_modelperf.profiler.counting.epilogue import ROTARY, rms_norm_ops, scale_ops
 from pytest_modelperf.profiler.counting.per_element import elementwise, per_output_element
 
 
@@ -41,8 +41,8 @@ def count_rotary(node: Node) -> Cost:
         hidden = x.dims[-1]
         head = hidden if x.rank == 4 else hidden // node.attr_int("num_heads", 1)
         rotated = x.size // head * width
-    scaled = MUL if node.attr_float("scale", 1.0) != 1.0 else 0
-    return elementwise(rotated * (ROTARY + scaled) + (x.size - rotated) * MOV)
+    per_rotated = ROTARY + scale_ops(node, "scale")
+    return elementwise(rotated * per_rotated + (x.size - rotated) * MOV)
 
 
 def count_gemma_rotary(node: Node) -> Cost:
@@ -148,9 +148,8 @@ def count_hyper_connection_low_rank_mix(node: Node) -> Cost:
     elif len(node.outputs) > 2 and node.outputs[2] is not None:
         ops += size * MOV
     ops += rows * rank * (MUL + ACTIVATION_OPS["Silu"]) + size * SIGMOID
-    ops += rows * hidden * (MUL if node.attr_float("reduction_scale", 1.0) != 1.0 else 0)
+    ops += rows * hidden * scale_ops(node, "reduction_scale")
     divided = DIV if node.attr_float("gate_div", 1.0) != 1.0 else 0
-    multiplied = MUL if node.attr_float("gate_mul", 1.0) != 1.0 else 0
     return Cost(
         (
             Contraction(size * rank, (0, 2)),
@@ -158,7 +157,7 @@ def count_hyper_connection_low_rank_mix(node: Node) -> Cost:
             Contraction(size, (0, None)),
             Contraction(size * branches, (0, 4)),
         ),
-        ops + rows * branches * (divided + SIGMOID + multiplied),
+        ops + rows * branches * (divided + SIGMOID + scale_ops(node, "gate_mul")),
     )
 
 
