@@ -140,14 +140,12 @@ def count_linear_attention(node: Node) -> Cost:
 
 def count_self_attention(node: Node) -> Cost:
     """Attention of com.microsoft: one product makes query, key and value of all heads."""
-    before = _projection(node, weight=1, bias=2)
-    rotary = node.attr_int("do_rotary", 0) != 0
-    scores = _projected_scores(node, past=4, shared=node.optional_input(6) is not None)
+    scores = _projected_scores(node, past=4, shared=_has(node, 6))
     return attend(
         scores,
         INTERNAL,
         _score_ops(node, (3, 5), causal="unidirectional"),
-        _also(before, _rotary_ops(node, scores, scores.queries * scores.heads) if rotary else 0),
+        _also(_projection(node, weight=1, bias=2), _rotary_ops(node, scores)),
     )
 
 
@@ -157,17 +155,11 @@ def count_quantized_self_attention(node: Node) -> Cost:
     quantized = zero_point_ops(node, 0, 6) + zero_point_ops(node, 1, 7)
     rescaled = _tokens(node.input(0)) * _dim(node.input(1), 1) * MUL
     scores = _projected_scores(node, past=8, shared=False)
-    rotary = node.attr_int("do_rotary", 0) != 0
     return attend(
         scores,
         INTERNAL,
         _score_ops(node, (5,), causal="unidirectional"),
-        _also(
-            projection,
-            quantized
-            + rescaled
-            + (_rotary_ops(node, scores, scores.queries * scores.heads) if rotary else 0),
-        ),
+        _also(projection, quantized + rescaled + _rotary_ops(node, scores)),
     )
 
 
@@ -524,10 +516,12 @@ def _all_keys(node: Node, past: int, axis: int, new: int, *, shared: bool) -> in
     return max(_dim(cache, axis), new) if shared else _dim(cache, axis) + new
 
 
-def _rotary_ops(node: Node, scores: Scores, rows: int) -> int:
-    """Rotation of the first dimensions of each new query and key."""
+def _rotary_ops(node: Node, scores: Scores) -> int:
+    """Rotation of the first dimensions of each new query and key, where the node asks for it."""
+    if not node.attr_int("do_rotary", 0):
+        return 0
     rotated = node.attr_int("rotary_embedding_dim", 0) or scores.head_size
-    return scores.batch * 2 * rows * rotated * ROTARY
+    return scores.batch * 2 * scores.queries * scores.heads * rotated * ROTARY
 
 
 def _cached_rotary_ops(node: Node, cosines: int, size: int) -> int:
