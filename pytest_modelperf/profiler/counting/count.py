@@ -14,17 +14,13 @@ from __future__ import annotations
 
 from collections import Counter as Multiset
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import ExtensionError
-from pytest_modelperf.graph.structure import (
-    Graph,
-    Node,
-    Tensor,
-    UnknownShapeError,
-    Weight,
-)
+from pytest_modelperf.graph.shape_arithmetic import total
+from pytest_modelperf.graph.structure import Graph, Node, Tensor, UnknownShapeError, Weight
 from pytest_modelperf.profiler.counting.cost import FREE, Cost, Counter
 from pytest_modelperf.profiler.counting.counters import CONTROL_FLOW, STANDARD_COUNTERS, UNTELLABLE
 from pytest_modelperf.profiler.counting.memory import peak_activation_bytes, used_outputs
@@ -150,7 +146,7 @@ class _Walk(Struct):
             self.miss(node, UNTELLABLE.get(node.qualified_op, "no rule for this operator"))
             return None
         try:
-            cost = counter(node)
+            return counter(node)
         except UnknownShapeError:
             self.miss(node, "its shapes are known only at run time")
             return None
@@ -158,7 +154,6 @@ class _Walk(Struct):
             # A malformed node: ranks or attributes that its operator does not allow.
             self.miss(node, "its inputs do not fit the operator")
             return None
-        return cost
 
     def custom_cost(self, node: Node, counter: Counter) -> Cost | None:
         try:
@@ -212,34 +207,27 @@ class _Walk(Struct):
 
     def node_params(self, node: Node) -> _Params:
         """The totals of one node's own inputs, each weight once."""
-        weights: dict[str, Weight] = {}
-        for tensor in node.inputs:
-            if tensor is not None and tensor.weights:
-                for name in tensor.weights:
-                    if name in self.params:
-                        weights[name] = self.params[name]
+        weights = {
+            name: self.params[name]
+            for tensor in node.inputs
+            if tensor is not None
+            for name in tensor.weights
+            if name in self.params
+        }
         if not weights:
             return _NO_PARAMS
         return _Params(
             sum([weight.params for weight in weights.values()]),
             sum([weight.nbytes for weight in weights.values()]),
-            max(weights.values(), key=_params_of).name,
+            max(weights.values(), key=attrgetter("params")).name,
         )
 
     def output_bytes(self, node: Node) -> int | None:
         """Bytes of the outputs that are used; None if one is unknown."""
-        total = 0
-        for tensor in node.outputs:
-            if tensor is None or tensor not in self.used:
-                continue
-            nbytes = tensor.nbytes
-            if nbytes is None:
-                return None
-            total += nbytes
-        return total
+        return total(*(t.nbytes for t in node.outputs if t is not None and t in self.used))
 
     def backward_macs(self, node: Node, cost: Cost) -> int:
-        total = 0
+        macs = 0
         for contraction in cost.contractions:
             for index in contraction.operands:
                 if (
@@ -247,8 +235,8 @@ class _Walk(Struct):
                     if index is None
                     else self.needs_gradient(node.optional_input(index))
                 ):
-                    total += contraction.macs
-        return total
+                    macs += contraction.macs
+        return macs
 
     def takes_gradient(self, node: Node) -> bool:
         for tensor in node.inputs:  # noqa: SIM110  # asked of every node: half the time of any()
@@ -276,25 +264,18 @@ class _Walk(Struct):
         )
 
 
-def _params_of(weight: Weight) -> int:
-    return weight.params
-
-
 def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:
     """The MACs of the contractions that multiply a weight."""
-    total = 0
+    macs = 0
     for contraction in cost.contractions:
         operands = (node.optional_input(at) for at in contraction.operands if at is not None)
         if any(tensor is not None and weight in tensor.weights for tensor in operands):
-            total += contraction.macs
-    return total
+            macs += contraction.macs
+    return macs
 
 
 def _first(tensors: Iterable[Tensor | None]) -> Tensor | None:
-    for tensor in tensors:
-        if tensor is not None:
-            return tensor
-    return None
+    return next((tensor for tensor in tensors if tensor is not None), None)
 
 
 def _shown(node: Node) -> str:

@@ -62,12 +62,12 @@ def _storage_of_outputs(
 ) -> dict[Tensor, int] | None:
     """The outputs with storage of their own, in bytes; what views share goes to `storage`."""
     own: dict[Tensor, int] = {}
-    for tensor in node.outputs:
+    viewed = node.optional_input(0) if is_view(node) else None
+    for index, tensor in enumerate(node.outputs):
         if tensor is None or tensor not in used:
             continue
-        source = _viewed(node, tensor)
-        if source is not None:
-            storage[tensor] = storage.get(source, source)
+        if index == 0 and viewed is not None:
+            storage[tensor] = storage.get(viewed, viewed)
             continue
         nbytes = tensor.nbytes
         if nbytes is None:
@@ -94,13 +94,6 @@ def _peak_of_bodies(node: Node, used: frozenset[Tensor]) -> int | None:
     peaks = [peak_activation_bytes(body, used) for body in node.bodies.values()]
     known = [peak for peak in peaks if peak is not None]
     return max(known, default=0) if len(known) == len(peaks) else None
-
-
-def _viewed(node: Node, output: Tensor) -> Tensor | None:
-    """The input whose storage an output shares; None where it has its own."""
-    if output is not node.outputs[0] or not is_view(node):
-        return None
-    return node.inputs[0] if node.inputs else None
 
 
 def _taken(node: Node) -> list[Tensor | None]:

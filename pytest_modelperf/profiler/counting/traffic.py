@@ -12,6 +12,7 @@ from math import prod
 
 from msgspec import Struct, field
 
+from pytest_modelperf.graph.shape_arithmetic import total
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.profiler.counting.memory import is_view
 
@@ -57,7 +58,7 @@ class TrafficCounter(Struct):
     used: frozenset[Tensor]
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
-    def count(self, node: Node, repeats: int = 1) -> Traffic:
+    def count(self, node: Node, repeats: int) -> Traffic:
         """The bytes of all calls of a node; a node with bodies moves what they move."""
         if node.bodies:
             return _NOTHING
@@ -73,7 +74,7 @@ class TrafficCounter(Struct):
             return Traffic({}, writes)
         reads = self._reads(node, repeats)
         if node.qualified_op in _LOOKUPS:
-            most = None if None in writes.values() else sum(map(int, filter(None, writes.values())))
+            most = total(*writes.values())
             reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
         if node.qualified_op in _EXPERTS:
             share = _share_of_experts(node)
