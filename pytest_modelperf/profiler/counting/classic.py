@@ -50,7 +50,7 @@ _POST_TRANSFORM_OPS: Mapping[str, int] = {
     "PROBIT": PROBIT,
 }
 # In the newer TreeEnsemble it is a number.
-_POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+_POST_TRANSFORMS = tuple(_POST_TRANSFORM_OPS)
 
 # What a kernel does to each dot product: gamma * d + coef0 to a power, or into tanh;
 # exp(-gamma * squared distance).
@@ -198,10 +198,8 @@ def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> i
     steps = sum(_depth(branches, root) - 1 for root in roots)
     leaves = max(1, modes.count("LEAF"))
     added = len(roots) * _length(node, leaf_entries) // leaves * ADD
-    based = ADD if _length(node, "base_values") else 0
-    return rows * (
-        steps * (MOV + CMP) + added + targets * (based + _post_transform(node) + per_target)
-    )
+    per_score = _intercept(node, "base_values") + _post_transform(node) + per_target
+    return rows * (steps * (MOV + CMP) + added + targets * per_score)
 
 
 def _depth(branches: Sequence[tuple[int | None, int | None]], root: int) -> int:

@@ -191,8 +191,6 @@ def _has(node: Node, index: int) -> bool:
     return node.optional_input(index) is not None
 
 
-_softmax = per_input_element(SOFTMAX)
-
 COUNTERS: Mapping[str, Counter] = {
     "BatchNormalization": count_batch_normalization,
     "GroupNormalization": count_group_normalization,
@@ -206,7 +204,7 @@ COUNTERS: Mapping[str, Counter] = {
     "RMSNormalization": count_rms_normalization,
     # ONNX Runtime's fusions put this one into the standard domain.
     "SimplifiedLayerNormalization": count_rms_normalization,
-    "Softmax": _softmax,
+    "Softmax": per_input_element(SOFTMAX),
     "com.microsoft::BiasSoftmax": per_input_element(ADD + SOFTMAX),
     "com.microsoft::BranchwiseRMSNorm": count_branchwise_rms_norm,
     "com.microsoft::EmbedLayerNormalization": count_embed_layer_normalization,

@@ -204,11 +204,7 @@ def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
 
 def _find_blocks(mask: Mask, zeros: int) -> _Blocks | None:
     """The largest block that the zeros come in, 1xN before others of the same size."""
-    best: _Blocks | None = None
-    for found in _all_blocks(mask, zeros):
-        if best is None or found.elements > best.elements:
-            best = found
-    return best
+    return max(_all_blocks(mask, zeros), key=lambda found: found.elements, default=None)
 
 
 def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
