@@ -18,9 +18,10 @@ def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, 
     uses = find_uses(graph)
     choices = []
     for tensor in graph.inputs:
-        if tensor.name in given or not _is_scalar(tensor):
+        is_scalar = tensor.dtype is not None and tensor.shape in ((), (1,))
+        if tensor.name in given or not is_scalar:
             continue
-        demand = demand_on(tensor, graph, uses)
+        demand = demand_on(tensor, uses)
         values = demand.compared
         if tensor.dtype == "bool" and demand.decides:
             values = (1.0, 0.0)
@@ -33,10 +34,6 @@ def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, 
     yield from product(*choices)
     if choices:
         yield ()
-
-
-def _is_scalar(tensor: Tensor) -> bool:
-    return tensor.dtype is not None and tensor.shape is not None and tensor.shape in ((), (1,))
 
 
 def _text(tensor: Tensor, value: float) -> str:

@@ -81,7 +81,7 @@ def make_inputs(
         if feed is None:
             dtype, shape = _known_type(tensor, inputs, model)
             spec = inputs.values.get(tensor.name, InputSpec(tensor.name, dtype, shape))
-            feed = make_input(spec, seed, demand_on(tensor, graph, uses), model)
+            feed = make_input(spec, seed, demand_on(tensor, uses), model)
         feeds[tensor.name] = feed
     return feeds
 

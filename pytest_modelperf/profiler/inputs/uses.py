@@ -68,16 +68,15 @@ class Demand(Struct, frozen=True):
         )
 
 
-def demand_on(tensor: Tensor, graph: Graph, uses: Uses | None = None) -> Demand:
+def demand_on(tensor: Tensor, uses: Uses) -> Demand:
     """The demand of all uses of a tensor together.
 
     The tightest bounds win. If two exclude each other, one of them is on a value that is only used
     in some cases (a negative index is made positive first): the demand that the input reaches
     unchanged stays.
     """
-    found = sorted((uses or find_uses(graph)).demands(tensor), key=lambda f: f.is_changed)
     total = Demand()
-    for each in found:
+    for each in sorted(uses.demands(tensor), key=lambda found: found.is_changed):
         total = total.and_also(each.demand)
     return total
 
@@ -300,8 +299,9 @@ def _shape(node: Node, index: int) -> Shape | None:
     return None if tensor is None else tensor.shape
 
 
-def _along_axis(node: Node, _: int) -> Demand | None:
-    return _below(dim(_shape(node, 0), node.attr_int("axis", 0)))
+def _along(attribute: str) -> _Rule:
+    """Indices along the axis that an attribute tells."""
+    return lambda node, _: _below(dim(_shape(node, 0), node.attr_int(attribute, 0)))
 
 
 def _gather_nd(node: Node, _: int) -> Demand | None:
@@ -339,23 +339,18 @@ def _rows_of(table: int, axis: int = 0) -> _Rule:
     return lambda node, _: _below(dim(_shape(node, table), axis))
 
 
-def _block_quantized(node: Node, _: int) -> Demand | None:
-    return _below(dim(_shape(node, 0), node.attr_int("gather_axis", 0)))
+def _whole(size: int | None) -> Demand:
+    """The whole length, so that nothing is left out."""
+    return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
 
 
 def _all_of(table: int, axis: int) -> _Rule:
-    """The length of another input, so that none of it is left out."""
-
-    def rule(node: Node, _: int) -> Demand:
-        size = dim(_shape(node, table), axis)
-        return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
-
-    return rule
+    """The whole length of another input."""
+    return lambda node, _: _whole(dim(_shape(node, table), axis))
 
 
 def _whole_sequence(node: Node, _: int) -> Demand:
-    size = dim(_shape(node, 0), node.attr_int("time_axis", 0))
-    return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
+    return _whole(dim(_shape(node, 0), node.attr_int("time_axis", 0)))
 
 
 def _end_of_slice(node: Node, _: int) -> Demand:
@@ -457,6 +452,7 @@ def _size(text: str, value: float = 1) -> _Rule:
 
 
 _LENGTH = _size(_MAKES)
+_ALONG_AXIS = _along("axis")
 # The longest and shortest text, penalties, and masks of words and of the prompt.
 _SEARCH: Mapping[int, Demand | _Rule] = {
     1: _longest_text, 2: _ZERO, 3: _ONE, 4: _ONE, 5: _ONE, 6: _ONE,
@@ -468,11 +464,11 @@ _BEAM_SEARCH: Mapping[int, Demand | _Rule] = {
 }  # fmt: skip
 
 _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
-    "Gather": {1: _along_axis},
-    "GatherElements": {1: _along_axis},
+    "Gather": {1: _ALONG_AXIS},
+    "GatherElements": {1: _ALONG_AXIS},
     "GatherND": {1: _gather_nd},
-    "Scatter": {1: _along_axis},
-    "ScatterElements": {1: _along_axis},
+    "Scatter": {1: _ALONG_AXIS},
+    "ScatterElements": {1: _ALONG_AXIS},
     "ScatterND": {1: _gather_nd},
     "TensorScatter": {2: _cache_position},
     "OneHot": {0: _one_hot, 1: _LENGTH},
@@ -554,7 +550,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
         0: _rows_of(2), 1: _rows_of(4), 7: _ONE, 8: _rows_of(3),
     },
     "com.microsoft::QEmbedLayerNormalization": {0: _rows_of(2), 1: _rows_of(4), 7: _ONE},
-    "com.microsoft::GatherBlockQuantized": {1: _block_quantized},
+    "com.microsoft::GatherBlockQuantized": {1: _along("gather_axis")},
     "com.microsoft::GatherND": {1: _gather_nd},
     "com.microsoft::MRotaryEmbedding": {1: _rotary_start},
     "com.microsoft::RotaryEmbedding": {1: _rotary_start},
