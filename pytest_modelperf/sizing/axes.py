@@ -306,9 +306,8 @@ class _Walk:
         if axis < kept:
             yield from _to_outputs(node, place, axis)
         elif kept == len(target) - 1:
-            merged = [size for at, size in enumerate(shape) if at >= kept]
-            unknown = sum(size is None for size in merged)
-            others = prod(size for size in merged if size is not None)
+            unknown = shape[kept:].count(None)
+            others = prod(size for size in shape[kept:] if size is not None)
             place = place.behind(Merge(others, unknown))
             if target[-1] > 0:
                 self._wish(place, target[-1], f"{_named(node)} makes {target[-1]} of it")

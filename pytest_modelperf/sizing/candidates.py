@@ -169,7 +169,8 @@ def _all_sizes(want: AxisUses, is_image: bool) -> Iterator[Candidate]:  # noqa: 
     for size in (first, *([want.step] if want.step >= _LARGE_STEP else ()), *others):
         rounded = _rounded(max(size, want.least), want.step)
         fits = f"a usual size; {strides}" if strides else "a usual size"
-        yield Candidate(rounded, fits if rounded == size else strides or _enough(want.least))
+        enough = strides or f"its windows take {want.least} or more"
+        yield Candidate(rounded, fits if rounded == size else enough)
     for step, reason in sorted(want.steps.items()):
         for size in usual:
             yield Candidate(_rounded(max(size, want.least), step), reason)
@@ -177,10 +178,6 @@ def _all_sizes(want: AxisUses, is_image: bool) -> Iterator[Candidate]:  # noqa: 
             yield Candidate(_rounded(max(factor * step, want.least), step), reason)
     for size in (*range(1, _MULTIPLES + 1), *_RARE):
         yield Candidate(size, "tried one after the other")
-
-
-def _enough(least: int) -> str:
-    return f"its windows take {least} or more"
 
 
 def _inside(sizes: SizeRange, step: int, usual: Sequence[int]) -> Iterator[int]:

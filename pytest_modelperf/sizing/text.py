@@ -19,12 +19,12 @@ def render_advice(found: FoundSizes, paste: str) -> str:
     return f"{lead}{why}; give your own where you know them:\n\n{pasted}\n\n{reasons}"
 
 
-def render_command(found: FoundSizes, typed: Sequence[str], program: str = "modelperf") -> str:
+def render_command(found: FoundSizes, typed: Sequence[str]) -> str:
     """The command that was typed, with the found sizes: `modelperf profile m.onnx --dim seq=64`.
 
     `typed` are its words without the program.
     """
-    return " ".join([program, *map(shell_word, with_sizes(found, typed))])
+    return " ".join(["modelperf", *map(shell_word, with_sizes(found, typed))])
 
 
 def with_sizes(found: FoundSizes, typed: Sequence[str]) -> tuple[str, ...]:
@@ -39,18 +39,13 @@ def with_sizes(found: FoundSizes, typed: Sequence[str]) -> tuple[str, ...]:
         elif option != "--dim" or not equals:
             kept.append(word)
             continue
-        if not any(f"{value},".startswith(f"{name}=") for name in names):
+        if not any(value.startswith(f"{name}=") for name in names):
             kept += ["--dim", value]
-    # Behind a `--` a command takes no options.
-    end = kept.index("--") if "--" in kept else len(kept)
-    return (*kept[:end], *command_words(found), *kept[end:])
-
-
-def command_words(found: FoundSizes) -> tuple[str, ...]:
-    """The options that give the found sizes, one word each."""
     dims = (word for each in found.dims for word in ("--dim", f"{each.name}={each.size}"))
     inputs = (word for text in found.input_texts for word in ("--input", text))
-    return (*dims, *inputs)
+    # Behind a `--` a command takes no options.
+    end = kept.index("--") if "--" in kept else len(kept)
+    return (*kept[:end], *dims, *inputs, *kept[end:])
 
 
 def render_table(found: FoundSizes, path: str) -> str:

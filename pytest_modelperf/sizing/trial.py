@@ -47,13 +47,14 @@ class Trials:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def start(self) -> None:
-        """Start the worker, if none is there; MeasureError or EngineError if that fails."""
+    def start(self) -> ProcessWorker:
+        """The worker, started if none is there; MeasureError or EngineError if that fails."""
         if self._worker is None:
             self._open.enter_context(measuring_alone())
             worker = self._open.enter_context(start_on(self._setup, 1))
             worker.use_engine(self._setup.engine, self._setup.options)
             self._worker = worker
+        return self._worker
 
     def run(self, binding: Binding, bound: BoundModel) -> MeasureError | None:
         """Run one inference; returns the error of a model that does not run at these sizes."""
@@ -61,25 +62,22 @@ class Trials:
         model = prepare(
             Model(self._file, binding, ProfileRequest(), self._extensions, bound, static)
         )
-        self.start()
-        if self._worker is None:
-            return None
+        worker = self.start()
         try:
             with unchanged(model):
-                rig = set_up(self._worker, self._setup, 1, make_workload(model, self._worker))
+                rig = set_up(worker, self._setup, 1, make_workload(model, worker))
                 rig.open()
                 rig.block(1, _NS_PER_S)
                 rig.close()
         except MeasureError as error:
-            self._forget_ended()
+            self._forget_ended(worker)
             return error
         return None
 
-    def _forget_ended(self) -> None:
+    def _forget_ended(self, worker: ProcessWorker) -> None:
         """Forget a worker that an inference has ended, so that the next one starts another."""
         try:
-            if self._worker is not None:
-                self._worker.ask("clocks", "as its clocks were read")
+            worker.ask("clocks", "as its clocks were read")
         except MeasureError:
             self._open.close()
             self._worker = None
