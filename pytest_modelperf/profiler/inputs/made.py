@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
+from pytest_modelperf.graph.number_codes import dtype_of
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.inputs.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
 from pytest_modelperf.profiler.inputs.uses import Demand, demand_on, find_uses
@@ -300,8 +301,8 @@ def _note(
 ) -> str | None:
     if not demand.decides or not array.size:
         return None
-    value = array.reshape(-1)[0]
-    shown = value.item()
+    numbers = array.view(dtype_of(dtype)) if dtype in STORED_AS else array
+    (shown,) = numbers.reshape(-1)[:1].tolist()
     size = format_shape(shape) if shape else ""
     real = exact_number(demand.compared[0]) if demand.compared else "VALUE"
     return (

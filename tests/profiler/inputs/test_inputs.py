@@ -476,6 +476,16 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "told"), [("string", "4"), ("bfloat16", "1.0"), ("bool", "True")]
+)
+def test_a_value_that_decides_is_told_as_its_type_shows_it(dtype: str, told: str) -> None:
+    text = f"c ({dtype}[1] n) => (float[k] y) {{ i = Cast<to = 7>(n)  y = ConstantOfShape(i) }}"
+    note = made(text)["n"].note
+    assert note is not None
+    assert f"; it was set to {told}. " in note
+
+
+@pytest.mark.parametrize(
     ("condition", "told"),
     [
         ("c = Equal(rate, limit)", "16000"),
