@@ -241,7 +241,7 @@ def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
         else:
             low, high = int(demand.high) - width, int(demand.high)
     smallest, largest = _limits(dtype)
-    low = int(max(low, smallest, demand.low))
+    low = int(min(max(low, smallest, demand.low), largest))
     high = max(low, int(min(high, largest, demand.high)))
     # Something is added before it is an index; real inputs are not negative all the same.
     return (0, high) if -math.inf < demand.low < 0 <= high else (low, high)
@@ -259,7 +259,7 @@ def _limits(dtype: str) -> tuple[int, int]:
 
 def _clipped(value: float, dtype: str, demand: Demand) -> float:
     low, high = _limits(dtype)
-    return min(max(value, low, demand.low), high, demand.high)
+    return min(max(min(max(value, demand.low), demand.high), low), high)
 
 
 def _integers(draw: _Draw, dtype: str, demand: Demand) -> Array:

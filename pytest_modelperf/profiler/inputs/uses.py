@@ -245,12 +245,14 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """The total added after a sum; None if the other term is unknown, or this one negated."""
+    """The total added after a sum; None if the other term is no number, or this one negated."""
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":
         return None
     low, high = float(value.min()), float(value.max())
+    if not math.isfinite(high - low):
+        return None
     if node.op_type == "Add":
         return added[0] + low, added[1] + high
     return None if index == 1 else (added[0] - high, added[1] - low)

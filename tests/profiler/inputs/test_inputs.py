@@ -511,6 +511,20 @@ def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> 
     assert f"rate:int64::{told}" in note
 
 
+@pytest.mark.parametrize("dtype", ["float", "int64", "int8"])
+@pytest.mark.parametrize("term", [np.nan, np.inf, -1e30, 1e30])
+def test_a_term_that_no_index_can_have_is_no_error(dtype: str, term: float) -> None:
+    text = f"""f ({dtype}[1] n, float[9] x) => (float[m] y, float[1] z) {{
+        f = Cast<to = 1>(n)
+        far = Add(f, term)
+        i = Cast<to = 7>(far)
+        y = ConstantOfShape(i)
+        z = Gather(x, i)
+    }}"""
+    (value,) = values(text, term=np.array([term], np.float32))["n"]
+    assert np.isfinite(value)
+
+
 def test_an_empty_input_has_no_value_to_tell() -> None:
     feeds = made(
         """e (int64[0] i, float[2] x) => (float[2] y) <int64 zero = {0}> {
