@@ -331,7 +331,8 @@ class _Walk:
         indices = node.optional_input(1)
         data = node.optional_input(0)
         ranks = [None if t is None or t.shape is None else len(t.shape) for t in (data, indices)]
-        if ranks[0] is None or ranks[1] is None:
+        # A damaged model may gather from a scalar, which has no axes.
+        if not ranks[0] or ranks[1] is None:
             return
         axis = node.attr_int("axis", 0) % ranks[0]
         if index == 1:

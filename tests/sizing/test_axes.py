@@ -113,6 +113,11 @@ def test_an_axis_of_tokens_is_followed_through_an_embedding() -> None:
     assert [wish.sizes for wish in found.wishes] == [SizeRange(20, 20)]
 
 
+def test_a_scalar_that_is_gathered_from_wants_nothing() -> None:
+    graph = "g (int64[B,S] ids) => (float[m] y) <float one = {1}> { y = Gather(one, ids) }"
+    assert _follow(graph, 1) == AxisUses()
+
+
 def test_a_cache_is_told_by_what_is_added_to_it() -> None:
     graph = """g (float[1,P,4] past, float[1,S,4] x) => (float[1,T,4] y) {
         y = Concat<axis = 1>(past, x)
