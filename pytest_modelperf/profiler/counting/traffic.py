@@ -12,7 +12,7 @@ from math import prod
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.shape_arithmetic import total
+from pytest_modelperf.graph.shape_arithmetic import dim, total
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.profiler.counting.memory import is_view
 
@@ -104,11 +104,12 @@ class TrafficCounter(Struct):
 
 def _share_of_experts(node: Node) -> Fraction:
     """The share of the experts that is in use: at most `k` for each token, as they are counted."""
-    x, experts = node.optional_input(0), node.optional_input(2)
-    if x is None or experts is None or not (x.is_complete and experts.is_complete):
+    x, weight = node.optional_input(0), node.optional_input(2)
+    experts = None if weight is None else dim(weight.shape, 0)
+    if x is None or not x.is_complete or experts is None:
         return Fraction(1)
     passes = prod(x.dims[:-1]) * node.attr_int("k", 1)
-    return Fraction(min(passes, experts.dims[0]), max(experts.dims[0], 1))
+    return Fraction(min(passes, experts), max(experts, 1))
 
 
 def _times(nbytes: int | None, repeats: int) -> int | None:

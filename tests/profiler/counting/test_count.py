@@ -72,6 +72,14 @@ def test_an_operator_is_missing_once_however_many_reasons_there_are() -> None:
     assert profile.coverage == 0.5
 
 
+def test_a_mixture_of_experts_without_experts_is_listed() -> None:
+    profile = static_of(
+        "m (float[4,16] x, float[4,3] s) => (float[4,16] y) { y = com.microsoft.MoE(x, s, w) }",
+        w=np.array(1, np.float32),
+    )
+    assert [entry.reason for entry in profile.uncounted] == ["its inputs do not fit the operator"]
+
+
 def test_the_standard_domain_may_be_spelled_out() -> None:
     spelled = static_of("g (float[2,3] x) => (float[2,3] y) { y = ai.onnx.Relu(x) }")
     plain = static_of("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
