@@ -24,8 +24,8 @@ from pytest_modelperf.comparing.providers import provider_metrics, uncounted_pro
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
-from pytest_modelperf.graph.structure import PlanGraph, PlanNode
-from pytest_modelperf.profiler.counting.records import Shape, StaticLayer, StaticProfile, Uncounted
+from pytest_modelperf.graph.structure import PlanGraph, PlanNode, Shape
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile

@@ -12,11 +12,9 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count, Number
+from pytest_modelperf.graph.structure import Shape
 
-Shape: TypeAlias = tuple[int | None, ...]
-
-
-# Not quoted, as no type that a field names: msgspec evaluates the types of fields.
+# Not quoted, because msgspec evaluates the types of fields.
 Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
 
 

@@ -23,7 +23,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.text.words import suggestion
 
-# Not quoted, as no type that a field names: msgspec evaluates the types of fields.
+# Not quoted, because msgspec evaluates the types of fields.
 Array: TypeAlias = npt.NDArray[Any]
 # A function gets the type and shape of every input by name. It returns arrays by name.
 InputTypes: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
