@@ -47,6 +47,12 @@ class Cost(Struct, frozen=True):
     def macs(self) -> int:
         return sum(contraction.macs for contraction in self.contractions)
 
+    @property
+    def is_negative(self) -> bool:
+        """Whether a count is below zero, as attributes that no operator allows make it."""
+        counts = (self.elementwise_ops, *(each.macs for each in self.contractions))
+        return min(counts) < 0
+
 
 FREE = Cost()
 

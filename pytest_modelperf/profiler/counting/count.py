@@ -146,14 +146,17 @@ class _Walk(Struct):
             self.miss(node, UNTELLABLE.get(node.qualified_op, "no rule for this operator"))
             return None
         try:
-            return counter(node)
+            cost = counter(node)
         except UnknownShapeError:
             self.miss(node, "its shapes are known only at run time")
             return None
         except (ArithmeticError, LookupError, TypeError, ValueError):
+            cost = None
+        if cost is None or cost.is_negative:
             # A malformed node: ranks or attributes that its operator does not allow.
             self.miss(node, "its inputs do not fit the operator")
             return None
+        return cost
 
     def custom_cost(self, node: Node, counter: Counter) -> Cost | None:
         try:

@@ -80,6 +80,12 @@ def test_a_mixture_of_experts_without_experts_is_listed() -> None:
     assert [entry.reason for entry in profile.uncounted] == ["its inputs do not fit the operator"]
 
 
+def test_an_operator_with_a_negative_size_is_listed() -> None:
+    profile = static_of("m (float[1,4,5,5] x) => (float[1,4,5,5] y) { y = LRN<size = -300>(x) }")
+    assert [entry.reason for entry in profile.uncounted] == ["its inputs do not fit the operator"]
+    assert profile.elementwise_ops == 0
+
+
 def test_the_standard_domain_may_be_spelled_out() -> None:
     spelled = static_of("g (float[2,3] x) => (float[2,3] y) { y = ai.onnx.Relu(x) }")
     plain = static_of("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
