@@ -61,6 +61,9 @@ def find_last_tag(folder: Path) -> Tag | None:
     if found is None:
         return None
     name, digest, commit, date = found.split("\0")
+    if not date:
+        # A tag of an old Git may lack its tagger, and so its date.
+        return None
     # An annotated tag is an object of its own, which points to the commit.
     return Tag(name, commit or digest, dt.datetime.fromisoformat(date.replace("Z", "+00:00")))
 

@@ -206,6 +206,19 @@ def test_the_change_since_the_last_tag_begins_at_its_commit(
 
 
 @needs_git
+def test_a_tag_without_a_date_is_passed_over(project: Path) -> None:
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "one")
+    commit = git(project, "rev-parse", "HEAD")
+    # As the oldest tags of Linux: they have no tagger.
+    tag = f"object {commit}\ntype commit\ntag v0\n\nzero\n"
+    digest = git(project, "hash-object", "-t", "tag", "-w", "--literally", "--stdin", given=tag)
+    git(project, "update-ref", "refs/tags/v0", digest)
+    write_lines([make_line(0, 1.0), make_line(1, 2.0)])
+    assert document()["tag"] is None
+
+
+@needs_git
 def test_a_tag_without_a_run_of_its_commit_begins_at_the_run_before_it(project: Path) -> None:
     git(project, "init", "-q")
     git(project, "commit", "-q", "--allow-empty", "-m", "one", date="2026-01-03T12:00:00Z")
