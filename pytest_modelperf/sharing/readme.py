@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_modelperf.comparing.engine_change import requirement_of
 from pytest_modelperf.graph.run_plan import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
 from pytest_modelperf.profiler.doctor.text import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
@@ -34,7 +35,8 @@ def _blocks(share: Share) -> Iterator[str]:
     yield f"# A model without its weights{name}"
     yield _introduction(share)
     yield "## Run it"
-    yield f"```\npip install numpy {engine.name}=={engine.version}\npython {PROGRAM_FILE}\n```"
+    installed = requirement_of(engine.name, f"{engine.version}")
+    yield f"```\npip install numpy {installed}\npython {PROGRAM_FILE}\n```"
     yield (
         f"The first run draws the weights, {format_bytes(share.weight_bytes)}, into "
         f"`{WEIGHTS_FILE}`: the same ones for everybody. Then it prints the median time of an "

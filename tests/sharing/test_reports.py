@@ -7,6 +7,7 @@ import json
 import msgspec
 import pytest
 
+from pytest_modelperf.comparing import engine_change
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.sharing.document import ShareJson, dump_share
 from pytest_modelperf.sharing.folder import files_of
@@ -74,6 +75,12 @@ def test_the_readme_says_what_it_is_how_to_run_it_and_where_it_was_measured() ->
         "the same kernels, connected alike",
     ):  # fmt: skip
         assert part in readme
+
+
+def test_the_readme_installs_the_build_that_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = {"onnxruntime-gpu": "1.32.0"}
+    monkeypatch.setattr(engine_change, "installed_builds", lambda _: builds)
+    assert "pip install numpy onnxruntime-gpu==1.32.0\n" in render_readme(make_share())
 
 
 def test_markup_in_names_stays_text() -> None:
