@@ -36,7 +36,8 @@ def _start_tracing() -> None:
     try:
         import pytest_modelperf.tracing.autostart  # noqa: F401  # its import begins the tracing
     except ImportError as error:
-        problem = str(error)
+        # A note is one line.
+        problem = " ".join(str(error).split())
     # The folder may be gone: a process can outlive the command that it was started for.
     with (
         suppress(OSError),

@@ -343,6 +343,15 @@ def test_a_python_that_lacks_the_package_runs_as_ever_and_is_named(
     assert f"{plain_python.executable} cannot load pytest-modelperf" in done.stderr
 
 
+def test_a_reason_of_several_lines_is_told_in_one(folder: Path, plain_python: Python) -> None:
+    package = folder / "broken" / "pytest_modelperf"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('half\\n\\nan install')")
+    script = f"PYTHONPATH=${{PYTHONPATH%%:*}}:broken {shlex.quote(str(plain_python.executable))}"
+    done = trace(folder, "--", "sh", "-c", f"{script} -c ''")
+    assert "cannot load pytest-modelperf (half an install)" in done.stderr
+
+
 def test_a_program_without_the_runtime_leaves_the_older_trace(
     folder: Path, plain_python: Python
 ) -> None:
