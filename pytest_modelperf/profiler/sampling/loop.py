@@ -9,12 +9,12 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.measurements import Load
+from pytest_modelperf.profiler.measurements import Block, Load
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.clocks import Clock
 from pytest_modelperf.stats.records import Percentile
@@ -29,7 +29,8 @@ _SHORTEST_BLOCK_NS = 1_000_000
 _SLOW_SECONDS = 0.25
 _SLOW_BEGINNING = 0.5
 
-_Taken = TypeVar("_Taken")
+# A block of each side.
+Blocks: TypeAlias = tuple[Block, ...]
 
 
 class SamplingProgress(Struct, frozen=True):
@@ -51,34 +52,31 @@ class SamplingProgress(Struct, frozen=True):
 WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
 
 
-class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
+class SamplingTarget(Struct, frozen=True, kw_only=True):
     """One model, or two that take turns, as the loop sees them.
 
-    `turns_ns` is the cost of each turn of a block, `figures` the values whose spread plans the next
-    blocks. A median takes `median_samples`.
+    `figures` are the values whose spread plans the next blocks.
     """
 
-    open: Callable[[], tuple[Load, ...]]
-    take: Callable[[int, int], _Taken]
-    close: Callable[[], None]
-    turns_ns: Callable[[_Taken], Sequence[int]]
-    figures: Callable[[_Taken], Sequence[float]]
-    estimate: Callable[[Sequence[_Taken]], Percentile | None]
-    is_enough: Callable[[Sequence[Trial[_Taken]], Percentile | None], bool]
-    median_samples: int
     sides: int
+    open: Callable[[], tuple[Load, ...]]
+    take: Callable[[int, int], Blocks]
+    close: Callable[[], None]
+    figures: Callable[[Blocks], Sequence[float]]
+    estimate: Callable[[Sequence[Blocks]], Percentile | None]
+    is_enough: Callable[[Sequence[Trial], Percentile | None], bool]
 
 
-class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
+class Trial(Struct, frozen=True, kw_only=True):
     """A finished round, and the figures that the next ones are planned by.
 
     `prepare_ns` is its time without the block; `centre` and `spread` describe its figures.
     """
 
     loads: tuple[Load, ...]
-    first: _Taken
-    warmup: Warmup[_Taken]
-    taken: _Taken
+    first: Blocks
+    warmup: Warmup
+    taken: Blocks
     turns: int
     turn_ns: float
     prepare_ns: int
@@ -87,7 +85,7 @@ class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
     spread: float
 
 
-class Warmup(Struct, Generic[_Taken], frozen=True):
+class Warmup(Struct, frozen=True):
     """How a warm-up went; `turn_ns` is the median of its last window.
 
     `ends` are its first window and its last, which can be the same; none where it had no window.
@@ -96,37 +94,42 @@ class Warmup(Struct, Generic[_Taken], frozen=True):
     runs: int
     is_steady: bool
     turn_ns: float
-    ends: tuple[_Taken, ...]
+    ends: tuple[Blocks, ...]
 
 
-class Loop(Generic[_Taken]):
+class Loop:
     """Takes one trial after the other, and plans the next by those that were taken."""
 
     def __init__(
         self,
-        target: SamplingTarget[_Taken],
+        target: SamplingTarget,
         policy: SamplingPolicy,
         clock: Clock,
         watch: WatchSampling,
     ) -> None:
+        # Imported here: loading scipy takes long, and must not count as measuring time.
+        from pytest_modelperf.stats.estimates import MEDIAN, needed_samples
+
+        self._median_samples = needed_samples(MEDIAN)
         self._target = target
         self._policy = policy
         self._clock = clock
         self._watch = watch
-        self._trials: list[Trial[_Taken]] = []
+        self._trials: list[Trial] = []
         self._estimate: Percentile | None = None
         self._begins_slowly = False
+        # When the first session was loaded.
         self._begun_ns = 0
         self._end_ns: int | None = None
 
-    def trials(self) -> Iterator[Trial[_Taken]]:
+    def trials(self) -> Iterator[Trial]:
         """Trials one after the other, until there are enough."""
         while True:
             self._trials.append(self._take_round())
-            taken = [trial.taken for trial in self._trials]
-            self._estimate = self._target.estimate(taken)
+            self._estimate = self._target.estimate([trial.taken for trial in self._trials])
             is_last = self._is_over() or (
-                self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough()
+                self._clock() - self._begun_ns >= self._policy.min_seconds * _NS_PER_S
+                and self._is_enough()
             )
             yield self._trials[-1]
             if is_last:
@@ -151,7 +154,7 @@ class Loop(Generic[_Taken]):
 
     # -- a round
 
-    def _take_round(self) -> Trial[_Taken]:
+    def _take_round(self) -> Trial:
         """One round. An error of the bench is raised as it is, its session closed.
 
         An interrupt does not close it: a worker in the middle of something would not answer, and
@@ -167,7 +170,7 @@ class Loop(Generic[_Taken]):
         self._target.close()
         return trial
 
-    def _take_open_round(self, start: int) -> Trial[_Taken]:
+    def _take_open_round(self, start: int) -> Trial:
         self._tell("load")
         loads = self._target.open()
         if self._end_ns is None:
@@ -180,7 +183,7 @@ class Loop(Generic[_Taken]):
         self._tell("warm up")
         first = self._target.take(1, _SHORTEST_BLOCK_NS)
         warm_since = self._clock()
-        warmup = self._warm_up(self._target.turns_ns(first)[0], loads)
+        warmup = self._warm_up(_turns_ns(first)[0], loads)
         warmup = self._warm_longer(warmup, warm_since)
         begun = self._clock()
         self._stretch(begun - start, warmup.turn_ns)
@@ -188,7 +191,7 @@ class Loop(Generic[_Taken]):
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
         taken = self._target.take(count, max_ns)
         block_ns = self._clock() - begun
-        turns_ns = self._target.turns_ns(taken)
+        turns_ns = _turns_ns(taken)
         figures = self._target.figures(taken)
         return Trial(
             loads=loads,
@@ -237,7 +240,7 @@ class Loop(Generic[_Taken]):
         """How much the inferences of a round vary; 0 before the first round."""
         return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
-    def _warm_up(self, first_ns: int, loads: Sequence[Load]) -> Warmup[_Taken]:
+    def _warm_up(self, first_ns: int, loads: Sequence[Load]) -> Warmup:
         """Windows of inferences, until one is hardly faster than the one before.
 
         The first inference is the first window, and of a very slow model in a duet the last. Where
@@ -248,10 +251,10 @@ class Loop(Generic[_Taken]):
         begun = self._clock()
         turn_ns: float = max(first_ns, 1)
         runs = 0
-        ends: tuple[_Taken, ...] = ()
+        ends: tuple[Blocks, ...] = ()
         if self._may_begin_slowly(first_ns, loads):
             second = target.take(1, _SHORTEST_BLOCK_NS)
-            second_ns = max(target.turns_ns(second)[0], 1)
+            second_ns = max(_turns_ns(second)[0], 1)
             runs = 1
             self._begins_slowly = second_ns < turn_ns * _SLOW_BEGINNING
             if self._begins_slowly:
@@ -268,7 +271,7 @@ class Loop(Generic[_Taken]):
                 min(max(count, fewest), policy.max_block),
                 max(min(round(warmup_ns / 4), self.left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
-            times_ns = target.turns_ns(taken)
+            times_ns = _turns_ns(taken)
             runs += len(times_ns)
             ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
@@ -291,7 +294,7 @@ class Loop(Generic[_Taken]):
         is_slow = self._seconds_a_side(first_ns) >= _SLOW_SECONDS
         return is_slow and loaded_ns / _SLOW_BEGINNING < first_ns <= left_ns
 
-    def _warm_longer(self, warmup: Warmup[_Taken], since_ns: int) -> Warmup[_Taken]:
+    def _warm_longer(self, warmup: Warmup, since_ns: int) -> Warmup:
         """The warm-up, continued until it is as long as the policy asks."""
         # Half of the remaining time is kept for the block.
         end_ns = min(
@@ -300,7 +303,7 @@ class Loop(Generic[_Taken]):
         )
         while (missing_ns := end_ns - self._clock()) > 0:
             taken = self._target.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
-            times_ns = self._target.turns_ns(taken)
+            times_ns = _turns_ns(taken)
             warmup = replace(
                 warmup,
                 runs=warmup.runs + len(times_ns),
@@ -388,7 +391,7 @@ class Loop(Generic[_Taken]):
         The rounds that are missing, or fewer if only these leave time for the samples that a median
         needs: a slow model is better measured in fewer rounds than not at all.
         """
-        missing = self._target.median_samples - self._samples()
+        missing = self._median_samples - self._samples()
         for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
             samples = max(math.ceil(missing / rounds), 1) * rounds
             if (rounds - 1) * prepare_ns + samples * turn_ns <= left_ns:
@@ -400,10 +403,6 @@ class Loop(Generic[_Taken]):
 
     def _samples(self) -> int:
         return sum(trial.turns for trial in self._trials)
-
-    def _lasted_ns(self) -> int:
-        """The time since the first session was loaded."""
-        return self._clock() - self._begun_ns
 
     def left_ns(self) -> int:
         """The time until the loop has to end; below 0 if it is over."""
@@ -423,6 +422,11 @@ class Loop(Generic[_Taken]):
                 least_seconds,
             )
         )
+
+
+def _turns_ns(blocks: Blocks) -> list[int]:
+    """The time of each turn, in which every side runs once."""
+    return [sum(turn) for turn in zip(*(block.times_ns for block in blocks), strict=True)]
 
 
 def _spread(figures: Sequence[float]) -> float:

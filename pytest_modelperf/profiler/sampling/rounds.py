@@ -10,7 +10,7 @@ import random
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
+from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from msgspec import Struct
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round, RoundStarts
 from pytest_modelperf.profiler.sampling.loop import (
+    Blocks,
     Loop,
     SamplingProgress,
     SamplingTarget,
@@ -31,12 +32,10 @@ from pytest_modelperf.stats.records import Percentile
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
 BlockPair: TypeAlias = tuple[Block, Block]
 
-_MEDIAN = 50.0
 _NS_PER_S = 1e9
 # A part can wait for longer than the whole model takes.
 _LEAST_RATIO = 0.01
 
-_Taken = TypeVar("_Taken")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -84,7 +83,7 @@ def sample(
     `is_enough` replaces that rule: it gets the times of all rounds so far.
     """
     loop = Loop(_target(bench, policy, is_enough), policy, clock, watch)
-    return tuple(_round(trial, 0, _itself) for trial in loop.trials())
+    return tuple(_round(trial, 0) for trial in loop.trials())
 
 
 def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
@@ -103,15 +102,12 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
     long as they have together, unless their first rounds take longer. The rounds of a model that
     fails are dropped, and the others go on.
     """
-    begun = clock()
     watches = {key: _Stopwatch(clock) for key in benches}
-    loops: dict[_Key, Loop[Block]] = {}
-    for key, bench in benches.items():
-
-        def see(progress: SamplingProgress, key: _Key = key) -> None:
-            watch(key, progress)
-
-        loops[key] = Loop(_target(bench, policy, None), policy, watches[key], see)
+    loops = {
+        key: Loop(_target(bench, policy, None), policy, watches[key], partial(watch, key))
+        for key, bench in benches.items()
+    }
+    begun = clock()
     trials = {key: loop.trials() for key, loop in loops.items()}
     rounds: dict[_Key, list[Round]] = {key: [] for key in benches}
     failed: dict[_Key, MeasureError] = {}
@@ -128,7 +124,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
                 del rounds[key]
                 continue
             if trial is not None:
-                rounds[key].append(_round(trial, 0, _itself))
+                rounds[key].append(_round(trial, 0))
                 going_on.append(key)
         waiting = going_on
         # A failure can take long, and costs the others nothing.
@@ -174,19 +170,18 @@ class _Stopwatch(Struct):
             self._shown_ns, self._since_ns = self(), None
 
 
-def _target(
-    bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None
-) -> SamplingTarget[Block]:
+def _target(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingTarget:
     # Loading scipy takes long, and must not count as measuring time.
-    from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples
+    from pytest_modelperf.stats.estimates import MEDIAN, estimate_percentile
     from pytest_modelperf.stats.quantiles import load_quantiles
 
     load_quantiles()
 
-    def estimate(blocks: Sequence[Block]) -> Percentile:
-        return estimate_percentile([block.times_ns for block in blocks], _MEDIAN, policy.confidence)
+    def estimate(taken: Sequence[Blocks]) -> Percentile:
+        times_ns = [block.times_ns for (block,) in taken]
+        return estimate_percentile(times_ns, MEDIAN, policy.confidence)
 
-    def is_precise(trials: Sequence[Trial[Block]], median: Percentile | None) -> bool:
+    def is_precise(trials: Sequence[Trial], median: Percentile | None) -> bool:
         return (
             sum(trial.turns for trial in trials) >= max((policy.min_samples, *policy.tail_samples))
             and median is not None
@@ -195,35 +190,29 @@ def _target(
         )
 
     return SamplingTarget(
+        sides=1,
         open=lambda: (bench.open(),),
-        take=bench.block,
+        take=lambda count, max_ns: (bench.block(count, max_ns),),
         close=bench.close,
-        turns_ns=lambda block: block.times_ns,
-        figures=lambda block: [_log(ns) for ns in block.times_ns],
+        figures=lambda blocks: [_log(ns) for ns in blocks[0].times_ns],
         estimate=estimate,
         is_enough=is_precise
         if is_enough is None
-        else lambda trials, _: is_enough([trial.taken.times_ns for trial in trials]),
-        median_samples=needed_samples(_MEDIAN),
-        sides=1,
+        else lambda trials, _: is_enough([trial.taken[0].times_ns for trial in trials]),
     )
 
 
-def _round(trial: Trial[_Taken], side: int, block_of: Callable[[_Taken], Block]) -> Round:
+def _round(trial: Trial, side: int) -> Round:
     """The round of one side of a trial."""
-    load, first = trial.loads[side], block_of(trial.first)
+    load, first = trial.loads[side], trial.first[side]
     return Round(
         load_ns=load.duration_ns,
         first_ns=first.times_ns[0],
         warmup_runs=trial.warmup.runs,
         is_steady=trial.warmup.is_steady,
-        block=block_of(trial.taken),
-        starts=_starts(load, first, [block_of(window) for window in trial.warmup.ends]),
+        block=trial.taken[side],
+        starts=_starts(load, first, [window[side] for window in trial.warmup.ends]),
     )
-
-
-def _itself(block: Block) -> Block:
-    return block
 
 
 def _starts(load: Load, first: Block, windows: Sequence[Block]) -> RoundStarts | None:
@@ -248,51 +237,40 @@ def sample_duet(
     is_decided: Callable[[Sequence[DuetRound]], bool],
 ) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
-    from pytest_modelperf.stats.estimates import needed_samples
-
     target = SamplingTarget(
+        sides=2,
         open=bench.open,
         take=bench.pair_block,
         close=bench.close,
-        turns_ns=lambda pair: [a + b for a, b in _turns(pair)],
         figures=_duet_figures,
         estimate=lambda _: None,
         is_enough=lambda trials, _: is_decided([_duet_round(trial) for trial in trials]),
-        median_samples=needed_samples(_MEDIAN),
-        sides=2,
     )
     return tuple(_duet_round(trial) for trial in Loop(target, policy, clock, watch).trials())
 
 
-def _duet_round(trial: Trial[BlockPair]) -> DuetRound:
-    return DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
+def _duet_round(trial: Trial) -> DuetRound:
+    return DuetRound(before=_round(trial, 0), after=_round(trial, 1))
 
 
-def _duet_figures(pair: BlockPair) -> list[float]:
+def _duet_figures(blocks: Blocks) -> list[float]:
     """The change in each turn, of the parts if there are some; its spread plans the rounds."""
-    if not (pair[0].parts and pair[1].parts):
-        return [_log(b) - _log(a) for a, b in _own_turns(pair)]
+    before, after = blocks
+    if not (before.parts and after.parts):
+        # Without waiting for a processor if both sides know it.
+        old, new = before.running_ns, after.running_ns
+        if old is None or new is None:
+            old, new = before.times_ns, after.times_ns
+        return [_log(b) - _log(a) for a, b in zip(old, new, strict=True)]
     sums = [
         [sum(turn) for turn in zip(*(part.in_place.calm_ns for part in side.parts), strict=True)]
-        for side in pair
+        for side in blocks
     ]
-    whole = statistics.median(pair[0].calm_ns)
+    whole = statistics.median(before.calm_ns)
     return [
         math.log(max(1.0 + (b - a) / max(whole, 1), _LEAST_RATIO))
         for a, b in zip(*sums, strict=True)
     ]
-
-
-def _turns(pair: BlockPair) -> list[tuple[int, int]]:
-    return list(zip(pair[0].times_ns, pair[1].times_ns, strict=True))
-
-
-def _own_turns(pair: BlockPair) -> list[tuple[int, int]]:
-    """The times of turns, without waiting for a processor if both sides know it."""
-    before, after = (block.running_ns for block in pair)
-    if before is None or after is None:
-        return _turns(pair)
-    return list(zip(before, after, strict=True))
 
 
 def _log(time_ns: int) -> float:
