@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
@@ -135,34 +136,23 @@ class SplitDuet(Struct):
 
 def _first(block: Block, count: int) -> Block:
     starts_ns = None if block.starts_ns is None else block.starts_ns[:count]
-    return Block(
-        times_ns=block.times_ns[:count],
-        noise=block.noise,
-        starts_ns=starts_ns,
-        first_step=block.first_step,
-        tick_ns=block.tick_ns,
-    )
+    return replace(block, times_ns=block.times_ns[:count], starts_ns=starts_ns)
 
 
-def _joined(blocks: list[Block]) -> Block:
+def _joined(blocks: Sequence[Block]) -> Block:
     """Several blocks as one, with their noise together."""
     starts_ns = [block.starts_ns for block in blocks if block.starts_ns is not None]
+    noises = [asdict(block.noise) for block in blocks]
+    noise: dict[str, Any] = {name: _sum([each[name] for each in noises]) for name in noises[0]}
     return Block(
         times_ns=tuple(ns for block in blocks for ns in block.times_ns),
-        noise=Noise(
-            wall_ns=sum(block.noise.wall_ns for block in blocks),
-            cpu_ns=_sum([block.noise.cpu_ns for block in blocks]),
-            involuntary_switches=_sum([block.noise.involuntary_switches for block in blocks]),
-            others_ns=_sum([block.noise.others_ns for block in blocks]),
-            stolen_ns=_sum([block.noise.stolen_ns for block in blocks]),
-            throttled_ns=_sum([block.noise.throttled_ns for block in blocks]),
-        ),
+        noise=Noise(**noise),
         starts_ns=tuple(chain.from_iterable(starts_ns)) if len(starts_ns) == len(blocks) else None,
         first_step=blocks[0].first_step,
         tick_ns=max(block.tick_ns for block in blocks),
     )
 
 
-def _sum(values: list[int | None]) -> int | None:
+def _sum(values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None

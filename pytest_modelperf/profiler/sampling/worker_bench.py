@@ -211,7 +211,7 @@ class Rig(Struct):
             options=dict(self.setup.options),
             feed=feed,
             streams=self.streams,
-            **({"is_part": True} if self.workload.is_plan else {}),
+            is_part=self.workload.is_plan,
         )
         return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
 
@@ -270,8 +270,8 @@ class Rig(Struct):
             count=count,
             max_ns=max_ns,
             seed=seed,
-            **({} if steps is None else {"first_step": first}),
-            **({"parts": names} if names else {}),
+            first_step=None if steps is None else first,
+            parts=names,
         )
         self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         self._require_resolved(answer["times"])

@@ -186,7 +186,7 @@ class Holding:
             return {"load_ns": 1, "begun_ns": 0}
         if command != "block":
             return {}
-        has_parts = "parts" in told
+        has_parts = bool(told["parts"])
         self.asked.append(has_parts)
         whole = np.full(3, 1000, np.int64).tobytes()
         part = np.full(3, 1000 * self.shares[len(self.asked) - 1], np.int64).tobytes()
