@@ -28,7 +28,6 @@ from pytest_modelperf.profiler.worker.clocks import (
     Clock,
     Clocks,
     ClocksError,
-    describe_clocks,
     measure_clocks,
 )
 from pytest_modelperf.profiler.worker.feeds import FeedArrays, align, read_feed
@@ -189,7 +188,7 @@ class Agent:
             return None
         if self._clocks is None:
             self._clocks = measure_clocks(self._machine_clock, self._process_clock)
-        return describe_clocks(self._clocks)
+        return dict(vars(self._clocks))
 
     def do_variant_options(
         self,
@@ -298,7 +297,7 @@ class Agent:
                 times = [side.times for side in taken]
                 part_turns = {
                     side: [
-                        {"in_place": _timed_turns(here), "alone": _timed_turns(there)}
+                        {"in_place": _turns(here), "alone": _turns(there)}
                         for here, there in zip(run[1:], hot)  # noqa: B905
                     ]
                     for side, run, hot in zip(sides, runs, alone)  # noqa: B905
@@ -595,19 +594,8 @@ class Agent:
         return self._engine
 
 
-def _timed_turns(taken: Taken) -> dict[str, bytes]:
-    """The turns of a part with their times, as bytes."""
-    return {"times": taken.times.tobytes(), **_turns(taken)}
-
-
 def _turns(taken: Taken) -> dict[str, bytes]:
-    """When the turns of a side began, and what disturbed them, as bytes."""
-    return {
-        "starts": taken.starts.tobytes(),
-        "switches": taken.switches.tobytes(),
-        "running": taken.running.tobytes(),
-        "unstalled": taken.unstalled.tobytes(),
-    }
+    return {name: numbers.tobytes() for name, numbers in vars(taken).items()}
 
 
 # -- errors

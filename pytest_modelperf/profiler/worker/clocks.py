@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 Clock = Callable[[], int]
 
@@ -27,19 +26,16 @@ class ClocksError(RuntimeError):
 
 
 class Clocks:
-    """The ticks of the two clocks of a process, in nanoseconds."""
+    """The ticks of the two clocks of a process, in nanoseconds.
+
+    `knows_processor_time` claims that the process clock is fine enough for single inferences. The
+    system reads the waits of threads from the same source.
+    """
 
     def __init__(self, wall_tick_ns: int, process_tick_ns: int) -> None:
         self.wall_tick_ns = wall_tick_ns
         self.process_tick_ns = process_tick_ns
-
-    @property
-    def knows_processor_time(self) -> bool:
-        """Whether the process clock is fine enough for single inferences.
-
-        The system reads the waits of threads from the same source.
-        """
-        return self.process_tick_ns <= FINE_NS
+        self.knows_processor_time = process_tick_ns <= FINE_NS
 
 
 class _Readings:
@@ -104,12 +100,3 @@ def measure_clocks(wall_clock: Clock, process_clock: Clock) -> Clocks:
             f"{wall_ms:.3f} ms and the process clock by {process_ms:.3f} ms"
         )
     return Clocks(wall.tick_ns, process.tick_ns)
-
-
-def describe_clocks(clocks: Clocks) -> dict[str, Any]:
-    """The ticks as plain values."""
-    return {
-        "wall_tick_ns": clocks.wall_tick_ns,
-        "process_tick_ns": clocks.process_tick_ns,
-        "knows_processor_time": clocks.knows_processor_time,
-    }
