@@ -65,11 +65,6 @@ class _Threads(ThreadExecModel):
         return self._processes
 
 
-def in_own_sessions() -> Processes:
-    """Processes that get no Ctrl-C of the terminal, of which they would print a traceback."""
-    return Processes(TREES.popen_options())
-
-
 def group_of(processes: Processes) -> execnet.Group:
     """A group whose processes on this machine are started so."""
     group = execnet.Group()

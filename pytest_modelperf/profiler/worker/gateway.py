@@ -44,7 +44,6 @@ from pytest_modelperf.profiler.worker.execnet_private import (
     cut_off,
     forget_group,
     group_of,
-    in_own_sessions,
 )
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from pytest_modelperf.systems.trees import TREES, Tree
@@ -151,11 +150,14 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
 class ProcessWorker:
     """A worker in a process of its own, as a context: no process is left behind."""
 
+    is_own_process = True
+
     def __init__(self, request: WorkerRequest) -> None:
         self._request = request
         self.is_local = is_local(request.spec)
-        # The program of another way, such as ssh, may ask the user for a password.
-        self._processes = in_own_sessions() if self.is_local else Processes({})
+        # A worker gets no Ctrl-C of the terminal, of which it would print a traceback. The program
+        # of another way, such as ssh, may ask the user there for a password.
+        self._processes = Processes(TREES.popen_options() if self.is_local else {})
         self._group = group_of(self._processes)
         self._channel: Any = None
         self._pid: int | None = None
@@ -186,7 +188,6 @@ class ProcessWorker:
 
     @property
     def folder(self) -> Path:
-        """A folder of this machine for files to be sent; it goes when the worker ends."""
         return self._folder.path
 
     def ask(
@@ -221,10 +222,6 @@ class ProcessWorker:
         if "error" in answer:
             raise failure(answer["error"], step, self.executable)
         return answer["ok"]
-
-    @property
-    def is_own_process(self) -> bool:
-        return True
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
         source = find_source(engine.module)

@@ -11,12 +11,13 @@ import execnet
 import pytest
 
 from pytest_modelperf.profiler.worker.execnet_private import (
+    Processes,
     close_connection,
     cut_off,
     forget_group,
     group_of,
-    in_own_sessions,
 )
+from pytest_modelperf.systems.trees import TREES
 
 
 @pytest.mark.parametrize("kind", ["pipes", "socket"])
@@ -51,7 +52,7 @@ def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:
 
 def test_a_process_of_execnet_begins_in_a_session_of_its_own() -> None:
     """Ctrl-C of a terminal ends all processes of the session, each with a traceback."""
-    group = group_of(in_own_sessions())
+    group = group_of(Processes(TREES.popen_options()))
     opened = group.makegateway(f"popen//python={sys.executable}")
     told = "import os; channel.send((os.getpid(), os.getsid(0)))"
     pid, session = opened.remote_exec(told).receive(60.0)
@@ -60,7 +61,7 @@ def test_a_process_of_execnet_begins_in_a_session_of_its_own() -> None:
 
 
 def test_a_process_can_be_ended_before_it_has_said_anything() -> None:
-    processes = in_own_sessions()
+    processes = Processes(TREES.popen_options())
     silent = processes.Popen([sys.executable, "-c", "input()"], processes.PIPE, processes.PIPE)
     processes.kill()
     with silent:
@@ -69,7 +70,7 @@ def test_a_process_can_be_ended_before_it_has_said_anything() -> None:
 
 def test_nothing_is_written_to_a_process_after_its_end() -> None:
     """The garbage collector writes what is left, and Python 3.14 tells of the broken pipe."""
-    processes = in_own_sessions()
+    processes = Processes(TREES.popen_options())
     process = processes.Popen([sys.executable, "-c", ""], processes.PIPE, processes.PIPE)
     with process:
         process.wait(60.0)
