@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -247,11 +247,6 @@ def _folder_of(rig: Rig) -> str:
     return f"plan{rig.side}"
 
 
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Each name once."""
-    return list(dict.fromkeys(names))
-
-
 def _too_much(*sides: tuple[EnginePlan, Sequence[int], Seen]) -> str | None:
     """Why the changed kernels of a side make no parts; None where they do."""
     share = max(_share(*side) for side in sides)
@@ -317,7 +312,7 @@ def _place(
     """Each part as a file beside its plan, with its inputs in the worker."""
     rig, plan = side.rig, side.plan
     names = [f"{rig.side} part {number}" for number in range(len(parts))]
-    edges = _in_order(name for part in parts for name in part.inputs)
+    edges = list(dict.fromkeys(name for part in parts for name in part.inputs))
     watched = send_beside(side, "watched", partial(write_watched, plan, edges))
     told = rig.worker.ask(
         "tensors",
