@@ -92,7 +92,7 @@ class Duets(Struct):
                 rounds = self._take(shared, visit.rounds, visit.seconds, own, lambda _: False, rigs)
                 for option_set, rig in zip((own, self.against), rigs, strict=True):
                     if option_set.name not in self.outputs:
-                        self.outputs[option_set.name] = _read_outputs(rig)
+                        self.outputs[option_set.name] = read_outputs(rig)
         except MeasureError:
             # Its worker may have ended, or be in the middle of something.
             self.close()
@@ -114,7 +114,7 @@ class Duets(Struct):
         """The outputs of the baseline in another process than before."""
         self.close()
         with self._started(self.setup_of(self.against), AFTER) as rig:
-            return _read_outputs(rig)
+            return read_outputs(rig)
 
     def memory_of(self, option_set: OptionSet) -> int | None:
         """The median over some processes; None if the system does not tell it."""
@@ -174,7 +174,7 @@ class Duets(Struct):
         for option_set, side in ((own, BEFORE), (self.against, AFTER)):
             if option_set.name not in self.outputs:
                 with self._started(self.setup_of(option_set), side) as rig:
-                    self.outputs[option_set.name] = _read_outputs(rig)
+                    self.outputs[option_set.name] = read_outputs(rig)
 
     def _take(  # noqa: PLR0913, PLR0917  # a bench, how long, for whom, and when it is enough
         self,
@@ -217,13 +217,6 @@ def costs_of(rounds: Sequence[DuetRound], side: int, memory_bytes: int | None) -
         load_ms=statistics.median(loads) / 1e6,
         memory_bytes=memory_bytes,
     )
-
-
-def _read_outputs(rig: Rig) -> Outputs | None:
-    rig.open()
-    found = read_outputs(rig)
-    rig.close()
-    return found
 
 
 def _require_precision(worker: ProcessWorker, setup: Setup, option_set: OptionSet) -> None:

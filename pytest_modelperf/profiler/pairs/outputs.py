@@ -27,10 +27,11 @@ _WATCHED = "watched.onnx"
 
 
 def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, Sent] | None:
-    """The outputs of the session that is open, or some of them; None where the engine cannot tell.
+    """The outputs of a session that is opened for it, or some; None where the engine cannot tell.
 
     All of them together are read up to `MAX_BYTES`.
     """
+    rig.open()
     found: Mapping[str, Sent] | None = rig.worker.ask(
         "outputs",
         "as its outputs were read",
@@ -39,16 +40,9 @@ def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, S
         feed=rig.still_feed,
         names=None if names is None else list(names),
     )
-    return found
-
-
-def read_outputs_once(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, Sent] | None:
-    """The same of a session that is opened for it."""
-    rig.open()
-    outputs = read_outputs(rig, names)
     # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
     rig.close()
-    return outputs
+    return found
 
 
 def run_for_outputs(
@@ -56,7 +50,7 @@ def run_for_outputs(
 ) -> Mapping[str, Sent] | None:
     """The outputs of one inference of a model; None where the engine cannot tell."""
     with started_rig(model, setup, place) as rig:
-        return read_outputs_once(rig)
+        return read_outputs(rig)
 
 
 @contextmanager
@@ -80,6 +74,6 @@ def _reader(model: PreparedModel, rig: Rig) -> ReadTensors:
         sent = rig.worker.send_file(path, _WATCHED)
         folder = rig.workload.folder or str(Path(str(rig.workload.model)).parent)
         watched = replace(rig, workload=replace(rig.workload, model=sent, folder=folder))
-        return read_outputs_once(watched, names) or {}
+        return read_outputs(watched, names) or {}
 
     return read

@@ -30,7 +30,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     start_on,
     unchanged,
 )
-from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs_once
+from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, has_known_kernels, read_times
 from pytest_modelperf.profiler.pairs.plans import (
     SavedPlan,
@@ -377,7 +377,7 @@ def _tell(
     """The results of the sides of one worker: latency, layers and, if they are read, outputs."""
     rigs = [rig for _, rig in sides]
     models = [model for model, _ in sides]
-    outputs = [read_outputs_once(rig) if reads_outputs else None for rig in rigs]
+    outputs = [read_outputs(rig) if reads_outputs else None for rig in rigs]
     measured = [_sum_up(rig, rounds) for rig in rigs]
     place.tell("timing layers")
     runs: Sequence[KernelRun | None] = [None] * len(sides)
@@ -414,7 +414,7 @@ def _tell_latency(
     *,
     reads_outputs: bool,
 ) -> RanSide:
-    outputs = read_outputs_once(rig) if reads_outputs else None
+    outputs = read_outputs(rig) if reads_outputs else None
     known = see_shapes_if_told(model, rig)
     profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
     return RanSide(known, profile, outputs=outputs)
