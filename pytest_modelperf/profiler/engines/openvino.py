@@ -560,7 +560,7 @@ class _Nodes:
     def __init__(self, path: str) -> None:
         self._positions: dict[str, int] = {}
         self._producers: dict[str, str] = {}
-        # Nodes that become no step, with the name of the node before them.
+        # Nodes that become no step, with the name of the last node before them that becomes one.
         self._passed_over: dict[str, str] = {}
         with (
             open(path, "rb") as file,  # noqa: PTH123  # a path is a text on this side
@@ -576,9 +576,7 @@ class _Nodes:
     def find(self, text: str) -> str | None:
         """The node that `text` means to the runtime."""
         name = self._named(text)
-        while name in self._passed_over:
-            name = self._passed_over[name]
-        return name
+        return None if name is None else self._passed_over.get(name, name)
 
     def _named(self, text: str) -> str | None:
         """The node whose name it is.
@@ -619,7 +617,7 @@ class _Nodes:
         if texts.get(_NODE_OP_TYPE, [""])[0] in _PASSED_OVER:
             before = self._producers.get(texts[_NODE_INPUT][0])
             if before is not None:
-                self._passed_over[name] = before
+                self._passed_over[name] = self._passed_over.get(before, before)
 
 
 def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:

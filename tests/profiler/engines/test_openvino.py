@@ -237,6 +237,19 @@ def test_what_has_the_name_of_a_dropout_is_the_node_before_it(tmp_path: Path) ->
     assert engine._Nodes(perceptron(tmp_path)).find("dropout") == "relu"
 
 
+def test_nodes_that_have_the_same_name_are_found(tmp_path: Path) -> None:
+    text = """
+        g (float[2] x) => (float[2] y) {
+            [a] r = Relu(x)
+            [a] i = Identity(r)
+            [b] d = Dropout(i)
+            [b] y = Abs(d)
+        }
+    """
+    nodes = engine._Nodes(save(tmp_path, text))
+    assert (nodes.find("a"), nodes.find("b")) == ("a", "a")
+
+
 @pytest.mark.parametrize("told", ["", "firstly", "first_s", "first_1", "MatMul_12", "x"])
 def test_no_node_is_found_by_another_name(tmp_path: Path, told: str) -> None:
     assert engine._Nodes(perceptron(tmp_path)).find(told) is None
