@@ -210,9 +210,10 @@ def observe_shapes(
         calls: dict[str, list[list[list[int]]]] = {}
         types: dict[str, list[str]] = {}
         spent_ns: dict[str, int] = {}
-        for event in _read_events(_end_profiling(session)):
+        for event in _read_events(Path(session.end_profiling())):
             if _is_kernel(event):
-                name, told = _kernel_name(event), _types(event["args"], "output_type_shape")
+                name: str = event["name"].removesuffix(_KERNEL_EVENT)
+                told = _types(event["args"], "output_type_shape")
                 spent_ns[name] = spent_ns.get(name, 0) + event["dur"] * _NS_PER_US
                 calls.setdefault(name, []).append([list(shape) for _, shape in told])
                 types[name] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in told]
@@ -404,7 +405,7 @@ class _ProfiledSession(_Session):
         """See `ProfiledSession`. There are fewer runs if a profile cannot hold so many."""
         try:
             profile = _Profile(runs)
-            profile.read(_end_profiling(self._session))
+            profile.read(Path(self._session.end_profiling()))
             plan = self._folder / _PLAN_FILE
             return {
                 "kernels": profile.kernels(),
@@ -578,7 +579,7 @@ def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
     if _CPU not in names:
         names.append(_CPU)
     prefix = f"{_PROVIDER}."
-    first = {k[len(prefix) :]: v for k, v in options.items() if k.startswith(prefix)}
+    first = {k.removeprefix(prefix): v for k, v in options.items() if k.startswith(prefix)}
     return [(name, first if index == 0 else {}) for index, name in enumerate(names)]
 
 
@@ -631,10 +632,6 @@ def _keep_weights_apart(session_options: ort.SessionOptions) -> None:
     session_options.add_session_config_entry(f"{prefix}_min_size_in_bytes", _LEAST_APART)
 
 
-def _end_profiling(session: ort.InferenceSession) -> Path:
-    return Path(session.end_profiling())
-
-
 def _read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a profile, one in each line, in the order in which they ended."""
     try:
@@ -669,11 +666,6 @@ def _incomplete(path: Path) -> OSError:
 def _is_kernel(event: Mapping[str, Any]) -> bool:
     # Versions before 1.21 also write events for the fences around a kernel.
     return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL_EVENT))
-
-
-def _kernel_name(event: Mapping[str, Any]) -> str:
-    name: str = event["name"]
-    return name[: -len(_KERNEL_EVENT)]
 
 
 def _types(args: Mapping[str, Any], key: str) -> list[tuple[str, list[int]]]:
@@ -737,7 +729,8 @@ class _Profile:
         """The key of a kernel; its facts are kept."""
         args = event["args"]
         # Inserted kernels may share a name; their index differs.
-        key = (_kernel_name(event), str(args.get("op_name")), str(args.get("node_index")))
+        name: str = event["name"].removesuffix(_KERNEL_EVENT)
+        key = (name, str(args.get("op_name")), str(args.get("node_index")))
         peak = int(args.get("mem_in_use_peak") or 0)
         if peak > (self.peak_bytes or 0):
             self.peak_bytes = peak

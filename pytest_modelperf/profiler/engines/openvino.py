@@ -148,23 +148,15 @@ class _Session:
         self._request = compiled.create_infer_request()
         # Values of types that numpy lacks use the memory of these arrays.
         self._kept: Mapping[str, Array] = {}
-        self._others: list[ov.InferRequest] = []
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
         self._kept = inputs
-        for name, array in inputs.items():
-            self._request.set_tensor(name, _tensor(array, dtypes[name]))
-        # Shared, so that outputs are not copied once more.
-        return functools.partial(self._request.infer, share_outputs=True)
+        return _prepared(self._request, inputs, dtypes)
 
     def prepare_another(
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
-        request = self._compiled.create_infer_request()
-        for name, array in inputs.items():
-            request.set_tensor(name, _tensor(array, dtypes[name]))
-        self._others.append(request)
-        return functools.partial(request.infer, share_outputs=True)
+        return _prepared(self._compiled.create_infer_request(), inputs, dtypes)
 
     def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _Steps:
         return _Steps(self._compiled, plan, dtypes)
@@ -183,7 +175,7 @@ class _Session:
         return None
 
     def close(self) -> None:
-        del self._others, self._request, self._compiled
+        del self._request, self._compiled
 
 
 class _Steps:
@@ -201,9 +193,9 @@ class _Steps:
         requests = [compiled.create_infer_request() for _ in range(2 if plan.state else 1)]
         self.requests = requests
         for request in requests:
-            _set(request, self._tensors(plan.fixed))
-        self._inputs = [self._tensors(plan.inputs_at(step)) for step in range(plan.count)]
-        self._first = self._tensors(plan.state_at(0))
+            _set(request, _tensors(plan.fixed, dtypes))
+        self._inputs = [_tensors(plan.inputs_at(step), dtypes) for step in range(plan.count)]
+        self._first = _tensors(plan.state_at(0), dtypes)
         self._state = self._first
         self._next = self._turn = 0
 
@@ -223,11 +215,8 @@ class _Steps:
 
     def rewind(self, step: int) -> None:
         if step != self._next:
-            self._state = self._tensors(self._plan.state_at(step)) if step else self._first
+            self._state = _tensors(self._plan.state_at(step), self._dtypes) if step else self._first
             self._next = step
-
-    def _tensors(self, arrays: Mapping[str, Array]) -> dict[str, ov.Tensor]:
-        return {name: _tensor(array, self._dtypes[name]) for name, array in arrays.items()}
 
 
 class _TimedSteps(_Steps):
@@ -244,6 +233,18 @@ class _TimedSteps(_Steps):
         outputs = super().__call__()
         self.run_ns.append(time.perf_counter_ns() - start)
         return outputs
+
+
+def _prepared(
+    request: ov.InferRequest, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
+) -> Callable[[], Any]:
+    _set(request, _tensors(inputs, dtypes))
+    # Shared, so that outputs are not copied once more.
+    return functools.partial(request.infer, share_outputs=True)
+
+
+def _tensors(arrays: Mapping[str, Array], dtypes: Mapping[str, str]) -> dict[str, ov.Tensor]:
+    return {name: _tensor(array, dtypes[name]) for name, array in arrays.items()}
 
 
 def _set(request: ov.InferRequest, tensors: Mapping[str, ov.Tensor]) -> None:
