@@ -1,10 +1,10 @@
 """The contract of an engine: a module that loads a model, runs it, and describes itself.
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and its
-own runtime, and nothing of this package. It has the functions of `Engine`; the last ten are
-optional, and so are `prepare_another`, `prepare_steps` and `read_outputs` of a session. Element
-types have numpy's names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the type:
-such an input comes as unsigned integers that hold its bits.
+own runtime, and nothing of this package. It has the functions of `Engine`; all but `describe` and
+`load` are optional, and so are `prepare_another`, `prepare_steps` and `read_outputs` of a session.
+Element types have numpy's names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the
+type: such an input comes as unsigned integers that hold its bits.
 """
 
 from __future__ import annotations
