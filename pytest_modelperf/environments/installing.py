@@ -187,7 +187,7 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
             process.wait()
             raise
     if process.returncode:
-        name = "uv" if Path(command[0]).name == "uv" else "venv" if "venv" in command else "pip"
+        name = "uv" if Path(command[0]).stem == "uv" else "venv" if "venv" in command else "pip"
         text = failure_of("".join(lines))
         said = f":\n{text}" if text else f", and said nothing: exit code {process.returncode}."
         raise EnvironmentMakingError(f"{name} failed{said}")

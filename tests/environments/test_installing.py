@@ -19,8 +19,8 @@ echo "another" >&2
 """
 
 
-def write_uv(folder: Path, text: str) -> Uv:
-    path = folder / "uv"
+def write_uv(folder: Path, text: str, name: str = "uv") -> Uv:
+    path = folder / name
     path.write_text(text)
     path.chmod(0o755)
     return Uv(str(path))
@@ -46,8 +46,9 @@ def test_uv_gets_the_requirements_and_no_way_to_other_packages(
     assert told == ["one line", "another"] * 2
 
 
-def test_a_program_that_fails_is_told_by_its_output(tmp_path: Path) -> None:
-    uv = write_uv(tmp_path, "#!/bin/sh\necho '  x No solution found'\nexit 1\n")
+@pytest.mark.parametrize("name", ["uv", "uv.exe"])
+def test_a_program_that_fails_is_told_by_its_output(tmp_path: Path, name: str) -> None:
+    uv = write_uv(tmp_path, "#!/bin/sh\necho '  x No solution found'\nexit 1\n", name)
     with pytest.raises(EnvironmentMakingError) as raised:
         uv.create(tmp_path, lambda _: None)
     assert str(raised.value) == "uv failed:\n    x No solution found"
