@@ -7,6 +7,7 @@ from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.words import count_of
 
 _TIME = "%Y-%m-%d %H:%M UTC"
 _COLUMNS = (
@@ -48,7 +49,7 @@ def _count(kept: Kept) -> str:
     """`2 environments, 310 MB`."""
     count = len(kept.environments) + len(kept.unreadable)
     nbytes = sum(each.nbytes or 0 for each in kept.environments)
-    return f"{count:,} environment{'s' if count != 1 else ''}, {format_bytes(nbytes)}"
+    return f"{count_of(count, 'environment')}, {format_bytes(nbytes)}"
 
 
 def _table(kept: Kept) -> Table:

@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
     latency_entry,
     round_entries,
 )
+from pytest_modelperf.text.words import count_of
 
 _NAMES = ("first session", "second session")
 
@@ -36,9 +37,9 @@ def _case_entry(checkup: Checkup) -> Entry:
     ratio = checkup.ratio
     return {
         "id": f"c{checkup.cores}",
-        "name": f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}",
+        "name": count_of(checkup.cores, "core"),
         "word": "",
-        "batch": 1 if not told else told[0].latency.batch_size,
+        "batch": told[0].latency.batch_size,
         "latency": [latency_entry(each) for each in told],
         "rounds": [round_entries(each) for each in told],
         "ratios": checkup.ratios,

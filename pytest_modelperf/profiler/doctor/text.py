@@ -18,6 +18,7 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, percent
+from pytest_modelperf.text.words import count_of
 
 # The default tolerance of a comparison.
 TOLERANCE = 0.03
@@ -62,7 +63,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
 
 def describe_checkup(checkup: Checkup) -> str:
     """One sentence: which change can be detected here, and how soon."""
-    cores = f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}"
+    cores = count_of(checkup.cores, "core")
     enough = first_within(checkup, TOLERANCE)
     if enough is None:
         best = min(checkup.outlook, key=lambda look: look.change)
@@ -80,7 +81,7 @@ def describe_checkup(checkup: Checkup) -> str:
 
 def describe_growth(cores: int, growth: Growth) -> str:
     """Whether the memory of the model grows with every inference."""
-    on = f"memory on {cores} core{'s' if cores > 1 else ''}"
+    on = f"memory on {count_of(cores, 'core')}"
     run = f"{growth.inferences:,} inferences"
     interval = (
         f"{100 * growth.confidence:g} % interval {format_kilobytes(growth.low)} to "
@@ -197,8 +198,8 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
         )
     if first_within(checkup, TOLERANCE) is None:
         yield (
-            f"on {checkup.cores} core{'s' if checkup.cores > 1 else ''} allow more than "
-            f"{percent(TOLERANCE)}, or give each case more time (--max-seconds)"
+            f"on {count_of(checkup.cores, 'core')} allow more than {percent(TOLERANCE)}, or give "
+            "each case more time (--max-seconds)"
         )
 
 
