@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
 from pytest_modelperf.profiler.sampling.rounds import IsEnough
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import (
+    Profiled,
     Rig,
     Workload,
     measure_rounds,
@@ -135,14 +136,15 @@ def _time_layers(
         place.tell("looking at shapes")
         model = see_shapes(model, rig, named)
         place.tell("timing layers")
-        run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
+        nodes, weight_bytes = len(model.static.layers), model.static.weight_bytes
+        runs = run_kernels([Profiled(rig, named, nodes, weight_bytes)])
     except MeasureError as error:
         # The latency that was measured before stays valid.
         note = f"no layer times: {error.worded(rig.setup.wording)}"
         return model, replace(measured, notes=(*measured.notes, note))
-    if run is None:
+    if runs is None:
         return model, measured
-    return model, add_layer_times(model, measured, run, undisturbed=True)
+    return model, add_layer_times(model, measured, runs[0], undisturbed=True)
 
 
 class UnknownMemoryError(MeasureError):

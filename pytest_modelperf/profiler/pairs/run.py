@@ -48,7 +48,7 @@ from pytest_modelperf.profiler.sampling.worker_bench import (
     Profiled,
     Rig,
     read_kernels,
-    run_kernels_in_turn,
+    run_kernels,
     set_up,
     sum_up,
 )
@@ -392,7 +392,7 @@ def _tell(
             Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
             for model, rig, copy in zip(models, rigs, named, strict=True)
         ]
-        runs = run_kernels_in_turn(profiled) or runs
+        runs = run_kernels(profiled) or runs
     except MeasureError as error:
         # The latency that was measured before stays valid.
         note = f"no layer times: {error.worded(sides[0][1].setup.wording)}"

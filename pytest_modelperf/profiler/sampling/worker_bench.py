@@ -412,21 +412,20 @@ def _send(
 def measure_rounds(
     rig: Rig,
     watch: WatchSampling,
-    clock: Callable[[], int] = time.perf_counter_ns,
     is_enough: IsEnough | None = None,
 ) -> Measurement:
     """Measure everything but layers: rounds until the policy has enough, and peak memory.
 
     `is_enough` replaces the policy's own rule to stop.
     """
-    begun = clock()
+    begun = time.monotonic()
 
     def see(progress: SamplingProgress) -> None:
         rig.step = step_of(progress)
         watch(progress)
 
-    rounds = sample(rig, rig.setup.policy, clock, see, is_enough)
-    return sum_up(rig, rounds, (clock() - begun) / _NS_PER_S, is_alone=True)
+    rounds = sample(rig, rig.setup.policy, time.perf_counter_ns, see, is_enough)
+    return sum_up(rig, rounds, time.monotonic() - begun, is_alone=True)
 
 
 def step_of(progress: SamplingProgress) -> str:
@@ -452,17 +451,11 @@ def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool)
     )
 
 
-def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> KernelRun | None:
-    """The times of the engine's kernels; None where the engine tells none.
+class Profiled(Struct, frozen=True):
+    """A model whose kernels are to be timed, and its size.
 
     `named` is a copy of the model in which every node has a name of its own, where that is needed.
     """
-    runs = run_kernels_in_turn([Profiled(rig, named, nodes, weight_bytes)])
-    return None if runs is None else runs[0]
-
-
-class Profiled(Struct, frozen=True):
-    """A model whose kernels are to be timed, its size, and its copy with names, if any."""
 
     rig: Rig
     named: Path | None
@@ -499,8 +492,11 @@ def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[K
     return None if answers is None else [kernel_run_of(answer) for answer in answers]
 
 
-def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """`run_kernels` for several models in one worker, whose runs take turns."""
+def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
+    """The times of the kernels of models in one worker, whose runs take turns.
+
+    None where the engine tells none.
+    """
     rig = models[0].rig
     policy = rig.setup.policy
     short_ns, whole_ns = (
@@ -554,7 +550,9 @@ def read_kernels(rig: Rig) -> KernelRun | None:
         options=dict(rig.setup.options),
         feed=rig.still_feed,
     )
-    return None if answer is None else kernel_run_of({"run_ns": (), "plain_ns": (), **answer})
+    if answer is None:
+        return None
+    return kernel_run_of({**answer, "run_ns": (), "sessions": (), "plain_ns": ()})
 
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
@@ -604,7 +602,7 @@ def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
             for kernel in answer["kernels"]
         ),
         run_ns=tuple(answer["run_ns"]),
-        sessions=tuple(answer.get("sessions", ())),
+        sessions=tuple(answer["sessions"]),
         plain_ns=tuple(answer["plain_ns"]),
         plan=answer["plan"],
         engine_peak_bytes=answer["peak_bytes"],

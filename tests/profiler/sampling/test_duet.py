@@ -15,7 +15,13 @@ from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, Workload, run_kernels
+from pytest_modelperf.profiler.sampling.worker_bench import (
+    PlacedPart,
+    Profiled,
+    Rig,
+    Workload,
+    run_kernels,
+)
 from pytest_modelperf.profiler.worker.gateway import Worker
 from tests.support.facts import make_engine
 
@@ -309,5 +315,5 @@ def test_a_profiled_session_runs_so_often_as_time_and_the_policy_allow(
     rig = Rig(
         cast("Worker", worker), Setup(policy=policy), 1, Workload(model="m"), make_engine("e")
     )
-    assert run_kernels(rig, None, nodes, weight_bytes=1) is None
+    assert run_kernels([Profiled(rig, None, nodes, weight_bytes=1)]) is None
     assert worker.asked["limits"] == [(2, None), (5, 4 * 10**9), (most, 10**9)]
