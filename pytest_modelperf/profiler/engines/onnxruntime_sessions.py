@@ -57,16 +57,10 @@ def create_session(model: Any, *arguments: Any, **named: Any) -> Any:  # noqa: A
 class SessionWatch:
     """Reports every session of this process to a watcher, from `begin` to `end`."""
 
-    def __init__(
-        self,
-        watcher: Watcher,
-        operator_limit: int | None = None,
-        clock: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
+    def __init__(self, watcher: Watcher, operator_limit: int | None) -> None:
         self.sessions: list[WatchedSession] = []
         self._operator_limit = operator_limit
         self._watcher = watcher
-        self._clock = clock
         self._process = os.getpid()
         self._is_on = False
         self._lock = threading.RLock()
@@ -135,7 +129,7 @@ class SessionWatch:
             providers = arguments[0] if arguments else named.get("providers")
             has_plan = _is_planned(path_or_bytes, providers)
             start_ns = self._create(watched, create, sess_options, has_plan=has_plan)
-            end_ns = self._clock()
+            end_ns = time.perf_counter_ns()
             watched.begun_ns = self._begun_ns(session, start_ns, end_ns)
             _keep_model(watched, path_or_bytes)
             if watched.folder is not None:
@@ -156,12 +150,11 @@ class SessionWatch:
         """Create the session, with a profile if possible; returns when the profile began."""
         if options is not None and options.enable_profiling:
             watched.why = "it writes a profile of its own"
-            start_ns = self._clock()
-            create(options)
-            return start_ns
-        watched.folder = folder = self._watcher.new_folder()
+        else:
+            watched.folder = self._watcher.new_folder()
+        folder = watched.folder
         if folder is None:
-            start_ns = self._clock()
+            start_ns = time.perf_counter_ns()
             create(options)
             return start_ns
         made = ort.SessionOptions() if options is None else options
@@ -171,7 +164,7 @@ class SessionWatch:
                 # Saving the plan must never prevent a session.
                 for saves_plan in (True, False) if has_plan else (False,):
                     with _profiled(made, folder, saves_plan=saves_plan):
-                        start_ns = self._clock()
+                        start_ns = time.perf_counter_ns()
                         try:
                             create(made)
                         except Exception:
@@ -229,9 +222,9 @@ class SessionWatch:
             if watched.profiles or not self._is_on:
                 watched.calls_left = 0
                 return
-            start_ns = self._clock()
+            start_ns = time.perf_counter_ns()
             self._collect(session, watched)
-            end_ns = self._clock()
+            end_ns = time.perf_counter_ns()
             watched.calls_left = 0
             watched.is_limited = True
             watched.why = f"operator_limit is {self._operator_limit:,}"
@@ -271,16 +264,16 @@ class SessionWatch:
         """How far another clock is ahead of ours, by the quickest of several readings of both."""
         looks = []
         for _ in range(_LOOKS):
-            before_ns = self._clock()
+            before_ns = time.perf_counter_ns()
             other_ns = read()
-            after_ns = self._clock()
+            after_ns = time.perf_counter_ns()
             looks.append((after_ns - before_ns, other_ns - (before_ns + after_ns) // 2))
         return min(looks)[1]
 
     # -- inferences
 
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        clock, feeds_at = self._clock, RUNS[method]
+        clock, feeds_at = time.perf_counter_ns, RUNS[method]
         find, tell, count = self._find, self._watcher.on_inference, self._count
         known = self._known_by_id
 
@@ -306,7 +299,7 @@ class SessionWatch:
         return run
 
     def _running_later(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        clock = self._clock
+        clock = time.perf_counter_ns
 
         def run_async(  # noqa: PLR0913, PLR0917  # as the runtime has it
             session: Any,  # noqa: ANN401

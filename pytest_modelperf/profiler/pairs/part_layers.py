@@ -100,7 +100,7 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
     after: Model,
     before_ns: float,
     shifts_ns: Sequence[float],
-    elsewhere_ns: float = 0.0,
+    elsewhere_ns: float,
 ) -> SharedTimes:
     """The times of the layers of both models, the first of which takes `before_ns`.
 

@@ -197,10 +197,8 @@ class Agent:
         options: Mapping[str, str],
     ) -> dict[str, str] | None:
         """The answer of the engine's `precision_options` or its like; None if it has none."""
-        engine = self._require_engine()
-        if not hasattr(engine, f"{kind}_options"):
-            return None
-        return dict(getattr(engine, f"{kind}_options")(value, dict(options)))
+        options_for = getattr(self._require_engine(), f"{kind}_options", None)
+        return None if options_for is None else dict(options_for(value, dict(options)))
 
     # -- models
 

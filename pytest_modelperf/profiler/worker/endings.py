@@ -91,12 +91,12 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
     return MeasureError(f"{step}: {plain}", remedy)
 
 
-def wait_for_end(pid: int, limit_s: float = GRACE_S) -> ProcessEnding | None:
+def wait_for_end(pid: int) -> ProcessEnding | None:
     """How a child process ended, without reaping it; None if that cannot be found out."""
     if sys.platform == "win32" or not hasattr(os, "waitid"):
         return None
     else:  # noqa: RET505  # types are checked for Windows as well
-        end = time.monotonic() + limit_s
+        end = time.monotonic() + GRACE_S
         while True:
             try:
                 found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

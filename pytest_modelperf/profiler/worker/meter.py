@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from pytest_modelperf.systems.process import OWN_PROCESS, OwnProcess
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 _NS_PER_S = 1_000_000_000
 
@@ -17,23 +17,17 @@ _NS_PER_S = 1_000_000_000
 class Meter:
     """Reads counters of the system around a block; None: the platform does not have it."""
 
-    def __init__(
-        self,
-        cgroup_files: tuple[str, ...],
-        processors: Sequence[int] | None,
-        process: OwnProcess = OWN_PROCESS,
-    ) -> None:
+    def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
         self._cgroup_files = cgroup_files
         self._processors = None if processors is None else frozenset(processors)
-        self._process = process
 
     def read(self) -> dict[str, int | None]:
-        """The counters now; how long a group was halted has the path of the file that tells it."""
+        """The counters now; the path of a cgroup's file names how long that cgroup was halted."""
         busy, stolen = self._processor_times()
         return {
             "wall_ns": time.perf_counter_ns(),
             "cpu_ns": time.process_time_ns(),
-            "involuntary_switches": self._process.switches_forced(),
+            "involuntary_switches": OWN_PROCESS.switches_forced(),
             "busy_ns": busy,
             "stolen_ns": stolen,
             **{path: throttled_ns(path) for path in self._cgroup_files},

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.worker.clocks import Clock
-from pytest_modelperf.systems.process import OWN_PROCESS, OwnProcess
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 _NS_PER_S = 1_000_000_000
 # Windows has neither this function nor the files that it reads.
@@ -84,11 +84,9 @@ class TurnWatch:
         cores: int,
         knows_processor_time: bool = True,  # noqa: FBT001, FBT002  # by keyword
         process_clock: Clock = time.process_time_ns,
-        process: OwnProcess = OWN_PROCESS,
     ) -> None:
         tells = knows_processor_time
-        self._process = process
-        self._is_of_thread = tells and cores == 1 and process.switches_of_thread() is not None
+        self._is_of_thread = tells and cores == 1 and OWN_PROCESS.switches_of_thread() is not None
         self._queues = _open_queues() if tells and cores > 1 else []
         self._process_clock = process_clock
         self._waits_ns = [0] * len(self._queues)
@@ -102,24 +100,24 @@ class TurnWatch:
             os.close(queue)
 
     def begin(self) -> None:
-        self._switches = self._process.switches_forced()
+        self._switches = OWN_PROCESS.switches_forced()
         if self._queues:
             self._waited_ns = self._waits_so_far()
         if self._is_of_thread:
-            self._given_up = self._process.switches_of_thread()
+            self._given_up = OWN_PROCESS.switches_of_thread()
             self._spent_ns = self._process_clock()
 
     def end(self, taken: Taken, time_ns: int) -> None:
         if self._is_of_thread:
             spent_ns = self._process_clock() - self._spent_ns
-            has_slept = self._process.switches_of_thread() != self._given_up
+            has_slept = OWN_PROCESS.switches_of_thread() != self._given_up
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
         if self._queues:
             pairs = zip(self._waits_so_far(), self._waited_ns)  # noqa: B905  # 3.9 has no strict
             waits_ns = [now - before for now, before in pairs]
             taken.running.append(running_ns(time_ns, sum(waits_ns)))
             taken.unstalled.append(running_ns(time_ns, max(waits_ns)))
-        switches = self._process.switches_forced()
+        switches = OWN_PROCESS.switches_forced()
         if switches is not None and self._switches is not None:
             taken.switches.append(switches - self._switches)
 
