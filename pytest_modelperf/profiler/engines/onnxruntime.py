@@ -207,36 +207,29 @@ def observe_shapes(
         plain = {k: v for k, v in plan_options(options).items() if k != _THREADS}
         session = _open(model, _profiled_options(1, plain, own), plain)
         _Session(session).prepare(inputs, dtypes)()
-        calls: dict[str, list[list[list[int]]]] = {}
-        types: dict[str, list[str]] = {}
-        spent_ns: dict[str, int] = {}
+        seen: dict[str, dict[str, Any]] = {}
         for event in _read_events(Path(session.end_profiling())):
             if _is_kernel(event):
                 name: str = event["name"].removesuffix(_KERNEL_EVENT)
                 told = _types(event["args"], "output_type_shape")
-                spent_ns[name] = spent_ns.get(name, 0) + event["dur"] * _NS_PER_US
-                calls.setdefault(name, []).append([list(shape) for _, shape in told])
-                types[name] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in told]
-        return [
-            {"name": name, "calls": seen, "types": types[name], "spent_ns": spent_ns[name]}
-            for name, seen in calls.items()
-        ]
+                node = seen.setdefault(name, {"name": name, "calls": [], "spent_ns": 0})
+                node["calls"].append([list(shape) for _, shape in told])
+                node["types"] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in told]
+                node["spent_ns"] += event["dur"] * _NS_PER_US
+        return list(seen.values())
     finally:
         shutil.rmtree(own, ignore_errors=True)
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001  # see `Engine`
     """Only ARM has an option: matrices of float32 are multiplied in bfloat16."""
+    told = f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in."
     if platform.machine().lower() not in _ARM_64:
-        raise OptionError(
-            f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in. "
-            "Give another --engine, such as openvino."
-        )
+        raise OptionError(f"{told} Give another --engine, such as openvino.")
     if precision != "bf16":
         raise OptionError(
-            f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in. "
-            "On this processor it can multiply matrices of float32 in bf16: give that, or another "
-            "--engine."
+            f"{told} On this processor it can multiply matrices of float32 in bf16: give that, or "
+            "another --engine."
         )
     return {_BFLOAT16_PRODUCTS: "1"}
 
