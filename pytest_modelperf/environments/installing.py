@@ -72,7 +72,7 @@ class Uv:
 
 
 class Pip:
-    """venv and pip: that of this Python, or the one that is part of Python."""
+    """venv and pip: the pip of this Python, or the one that venv brings."""
 
     name = "pip"
 

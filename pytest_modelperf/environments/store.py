@@ -235,7 +235,7 @@ def _is_of_this_python(kept: KeptEnvironment) -> bool:
 
 
 def _has_python(place: Path) -> bool:
-    """Whether its interpreter is there: that of the system, which it links to, may be removed."""
+    """Whether its interpreter is there: it links to one of the system, which may be removed."""
     return python_in(place).exists()
 
 

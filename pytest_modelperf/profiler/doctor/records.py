@@ -33,10 +33,11 @@ class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
-    at `level` that detects a change with the probability `power`. `growth` is that of the memory of
-    a model; None for the small network of the doctor. `lacks_huge_pages` is set where the system
-    would give the weights huge pages of memory if it was asked. `notes` say what is odd about the
-    place. `sessions` are the times of both, and `ratios` has the second over the first by round.
+    at `level` that detects a change with the probability `power`. `growth` says how the memory of
+    a model grows; None for the small network of the doctor. `lacks_huge_pages` is set where the
+    system would give the weights huge pages of memory if it was asked. `notes` say what is odd
+    about the place. `sessions` are the times of both, and `ratios` has the second over the first by
+    round.
     """
 
     model: str

@@ -106,7 +106,7 @@ class OpenPlans(Struct):
 def open_plans(pair: Pair, place: CasePlace) -> Iterator[OpenPlans]:
     """Saves the plans of both sides; MeasureError where an engine tells none.
 
-    The workers idle after that, so nothing else may be measured only until the plans are open.
+    Nothing else may be measured until the plans are open; after that the workers only wait.
     """
     with unchanged(pair.before, pair.after), ExitStack() as stack:
         with alone_at(place):

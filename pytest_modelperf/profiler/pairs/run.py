@@ -101,12 +101,11 @@ class Wanted(Struct, frozen=True):
 
     `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
     several providers are always wanted, for one of them may have been left to another provider.
-    `outputs` are read whatever `details` says, if so, and not at all without `compares_outputs`: a
-    twin has others than its model. With `plans` the parts in which the plans
-    differ run beside the whole. With `trusts_plans` no duet runs where the plans are the same: the
-    second side runs alone, for as long as its figures take. With `undisturbed`, the layers of a
-    duet that other processes disturbed keep the times that they take without them, as those of a
-    profile do.
+    With `outputs` these are read whatever `details` says, and without `compares_outputs` never: a
+    twin has other outputs than its model. With `plans` the parts in which the plans differ run
+    beside the whole. With `trusts_plans` no duet runs where the plans are the same: the second side
+    runs alone, for as long as its figures take. With `undisturbed`, the layers of a duet that other
+    processes disturbed keep the times that they take without them, as the layers of a profile do.
     """
 
     details: WantsDetails
@@ -298,9 +297,9 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
 class TwinRun(Struct, frozen=True):
     """A model and its twin, by the plans that the engine makes of them and by a duet.
 
-    `plan` is that of the model; None where the engine tells none. `difference` says how that of the
-    twin differs, and `knows_plans` claims that plans or kernels were compared. There are no rounds
-    where the same plan was answer enough.
+    `plan` is the plan of the model; None where the engine tells none. `difference` says how the
+    twin's plan differs, and `knows_plans` claims that plans or kernels were compared. There are no
+    rounds where the same plan was answer enough.
     """
 
     rounds: Sequence[DuetRound]

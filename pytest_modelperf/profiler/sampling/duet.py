@@ -27,7 +27,7 @@ _LARGEST_SHARE = 1 / 3
 
 
 class SharedDuet(Struct):
-    """Both sides in one worker, a turn an inference. The rigs differ by their side.
+    """Both sides in one worker; in each turn both run one inference. The rigs differ by their side.
 
     Parts that take too much of the model in all blocks of the first round are dropped after it, and
     `too_large` is their share.
@@ -82,7 +82,7 @@ StartRig = Callable[[], AbstractContextManager[Rig]]
 
 
 class SplitDuet(Struct):
-    """Each side in a worker of its own, a turn some inferences.
+    """Each side in a worker of its own; in each turn both run some inferences.
 
     Two processes differ by more than two sessions of one, so each round has fresh ones.
     """

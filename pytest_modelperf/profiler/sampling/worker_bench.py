@@ -95,7 +95,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 class PlacedPart(Struct, frozen=True):
     """A part of a plan as a file where the worker is; its session and its inputs have its name.
 
-    `cold_share` is that of its `PartTurns`.
+    `cold_share` becomes a field of its `PartTurns`.
     """
 
     name: str

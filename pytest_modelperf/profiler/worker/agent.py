@@ -205,10 +205,7 @@ class Agent:
     def do_inputs(
         self, inputs: Mapping[str, Any], feed: str = "", steps: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep inputs for the inferences that name this feed.
-
-        `read_feed` says what comes.
-        """
+        """Keep inputs for the inferences that name this feed; see `read_feed` for their form."""
         self._feeds[feed] = read_feed(inputs, steps)
 
     def do_open(  # noqa: PLR0913, PLR0917  # the same
@@ -442,8 +439,8 @@ class Agent:
     ) -> dict[str, Any]:
         """Run a plan once, and keep some of its tensors as the inputs that `kept` names.
 
-        Returns the type and the shape of each tensor, and as `Feed.to_wire` has them those to be
-        `sent`.
+        Returns the type and the shape of each tensor, and the stored type and the bits of those to
+        be `sent`.
         """
         engine, fed = self._require_engine(), self._feeds[feed]
         arrays = dict(fed.arrays)
@@ -507,7 +504,7 @@ class Agent:
         """The outputs of one inference, by name; None if the engine cannot tell.
 
         Each output has a type, a shape and its bits; the bits are None if they are too many to
-        send. A generation has the inference of `feed`. With `names` only these are sent.
+        send. Of a generation, the inference on `feed` runs. With `names` only these are sent.
         """
         session = self._sessions[side]
         if not hasattr(session, "read_outputs"):

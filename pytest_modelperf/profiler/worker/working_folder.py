@@ -32,7 +32,7 @@ _YOUNG_S = 60.0
 
 
 class WorkingFolder:
-    """A new folder for temporary files, or in another folder; MeasureError if it cannot be made."""
+    """A new folder, among temporary files or `within` another; MeasureError if that fails."""
 
     def __init__(self, kind: str, within: Path | None = None) -> None:
         try:
