@@ -68,10 +68,11 @@ SENT_MODULES = (
     f"{__package__}.agent",
 )
 LOCAL = "popen"
-# The ways to a worker, and what else a spec may say.
+# The ways to a worker, what needs no value, and what else a spec may say.
 _WAYS = (LOCAL, "ssh", "socket", "vagrant_ssh")
+_FLAGS = frozenset({LOCAL, "dont_write_bytecode"})
 _SPEC_KEYS = frozenset({
-    *_WAYS, "chdir", "dont_write_bytecode", "execmodel", "id", "nice", "python", "ssh_config",
+    *_WAYS, *_FLAGS, "chdir", "execmodel", "id", "nice", "python", "ssh_config",
 })  # fmt: skip
 _SPEC_EXAMPLES = "popen//python=/path/to/python, ssh=host or socket=host:port"
 
@@ -458,7 +459,7 @@ def check_spec(spec: str, where: str) -> None:
         problem = "it says one thing twice"
     elif sum(way in known for way in _WAYS) != 1:
         problem = f"it takes one of {', '.join(_WAYS)}"
-    elif empty := [key for key, equals, value in parts if not value and (equals or key != LOCAL)]:
+    elif empty := [key for key, eq, value in parts if not value and (eq or key not in _FLAGS)]:
         problem = f"{printable(empty[0])} needs a value, as in {printable(empty[0])}=VALUE"
     if problem:
         raise UsageError(

@@ -403,6 +403,7 @@ def test_a_gateway_that_leads_nowhere_is_one_clear_error(
     "spec",
     [
         "popen",
+        "popen//dont_write_bytecode",
         f"popen//python={sys.executable} -X dev//chdir=/tmp//env:A=b",
         "ssh=pi@board//python=python3",
         "ssh=-p 5000 board//ssh_config=/etc/config",
