@@ -13,8 +13,10 @@ from pathlib import Path
 from msgspec import Struct
 from onnx import ModelProto, TensorProto
 
-from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
+from pytest_modelperf.graph.stream import read_span
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
     Chunk,
@@ -23,17 +25,15 @@ from pytest_modelperf.graph.wire import (
     encode_varint,
     restore_model,
 )
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
 # The name of external data is the name of the model and this suffix.
-DATA_SUFFIX = ".data"
+_DATA_SUFFIX = ".data"
 
 # The tag of TensorProto.raw_data: field 9, with a length.
 _RAW_DATA_TAG = 0x4A
 # Engines map external data into memory, page by page.
 _ALIGNMENT = 4096
-_PIECE_BYTES = 1 << 20
 _DATA_FIELDS = (
     "float_data", "int32_data", "string_data", "int64_data", "raw_data", "double_data",
     "uint64_data", "external_data", "data_location",
@@ -55,29 +55,34 @@ class Replacement(Struct, frozen=True, eq=False):
         return packed_bytes(self.tensor)
 
 
-def write_replaced(
+def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files that they go to
     file: ModelFile,
     proto: ModelProto,
     replacements: Sequence[Replacement],
     path: Path,
     *,
     max_file_bytes: int = MAX_PROTO_BYTES,
+    is_split: bool = False,
 ) -> None:
-    """Write `proto`, which was made from `file`; the replaced tensors are tensors of `proto`."""
+    """Write `proto`, which was made from `file`; the replaced tensors are tensors of `proto`.
+
+    With `is_split`, the replaced initializers are in another file even if one has room for them.
+    """
     holes = _cut_holes(file, replacements)
     chunks = restore_model(proto.SerializeToString(), file.name)
     outside: tuple[Replacement, ...] = ()
-    data_path = path.with_name(path.name + DATA_SUFFIX)
-    if sum(map(chunk_size, chunks)) > max_file_bytes:
+    data_path = path.with_name(path.name + _DATA_SUFFIX)
+    if is_split or sum(map(chunk_size, chunks)) > max_file_bytes:
         outside = tuple(each for each in replacements if each.is_initializer)
         _point_outside(outside, data_path.name)
         chunks = restore_model(proto.SerializeToString(), file.name)
         inside = sum(map(chunk_size, chunks))
         if inside > max_file_bytes:
             raise ModelError(
-                f"{file.name} would have {format_bytes(inside)} beside the weights that are "
-                f"changed; an ONNX file can have {format_bytes(max_file_bytes)} at most. Store "
-                "its weights as external data first (onnx.save with save_as_external_data=True)."
+                f"{file.name} would have {format_bytes(inside)} beside the weights that can lie in "
+                f"another file; an ONNX file can have {format_bytes(max_file_bytes)} at most. "
+                "Store its weights as external data first (onnx.save with "
+                "save_as_external_data=True)."
             )
     try:
         with ExitStack() as failed:
@@ -88,9 +93,7 @@ def write_replaced(
             _write(path, _pieces(file, chunks, holes))
             failed.pop_all()
     except OSError as error:
-        raise OutputError(
-            f"cannot write {printable(str(path))}: {error.strerror or error}."
-        ) from error
+        raise cannot_write(str(path), error) from error
 
 
 def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[int, Replacement]:
@@ -140,9 +143,7 @@ def _pieces(
                 yield _head(holes[chunk[0]])
                 yield from holes[chunk[0]].make()
             else:
-                source.seek(chunk[0])
-                for start in range(chunk[0], chunk[1], _PIECE_BYTES):
-                    yield source.read(min(_PIECE_BYTES, chunk[1] - start))
+                yield from read_span(source, *chunk)
 
 
 def _outside_pieces(replacements: Sequence[Replacement]) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import onnx
 
@@ -44,7 +45,12 @@ def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
         for chunk in chunks:
             if isinstance(chunk, bytes):
                 yield chunk
-                continue
-            source.seek(chunk[0])
-            for start in range(chunk[0], chunk[1], _PIECE_BYTES):
-                yield source.read(min(_PIECE_BYTES, chunk[1] - start))
+            else:
+                yield from read_span(source, *chunk)
+
+
+def read_span(source: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
+    """A part of an open file, in pieces."""
+    source.seek(start)
+    for begin in range(start, stop, _PIECE_BYTES):
+        yield source.read(min(_PIECE_BYTES, stop - begin))
