@@ -14,9 +14,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from pytest_modelperf.errors import OutputError
+from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph import weightless_program
-from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -104,7 +103,7 @@ def draw_weights(model: RunModel, folder: Path) -> None:
     try:
         weightless_program.draw_weights(folder, msgspec.to_builtins(model))
     except OSError as error:
-        raise _cannot_write(folder / model.weights_file, error) from error
+        raise cannot_write(str(folder / model.weights_file), error) from error
 
 
 def draw_inputs(model: RunModel) -> dict[str, npt.NDArray[Any]]:
@@ -133,8 +132,4 @@ def write_bytes(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write {printable(str(path))}: {error.strerror or error}.")
+        raise cannot_write(str(path), error) from error

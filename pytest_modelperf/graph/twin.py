@@ -31,7 +31,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
-from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.convert import check_text
 from pytest_modelperf.graph.model_file import (
     MAX_RANK,
@@ -176,9 +177,7 @@ def write_twin_bytes(data: bytes, path: Path) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {printable(str(path))}: {error.strerror or error}."
-        ) from error
+        raise cannot_write(str(path), error) from error
 
 
 def read_twin(path: Path) -> Twin:
