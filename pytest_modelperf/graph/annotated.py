@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx
-from onnx import AttributeProto, GraphProto
 
 from pytest_modelperf.files.output import Target
 from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.stored_tensors import with_bodies
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 
 
@@ -21,20 +21,12 @@ def write_annotated(
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
-    _annotate(proto.graph, notes)
-    write_chunks(file, target, restored_chunks(proto, file, "with its notes"))
-
-
-def _annotate(graph: GraphProto, notes: Mapping[str, Mapping[str, str]]) -> None:
-    for node in graph.node:
+    for node in with_bodies(proto.graph.node):
         first = next((name for name in node.output if name), str(node.name))
         own = notes.get(first, {})
         kept = [entry for entry in node.metadata_props if entry.key not in own]
-        if own:
-            del node.metadata_props[:]
-            node.metadata_props.extend(kept)
-            for key, value in own.items():
-                node.metadata_props.add(key=key, value=value)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                _annotate(attribute.g, notes)
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+        for key, value in own.items():
+            node.metadata_props.add(key=key, value=value)
+    write_chunks(file, target, restored_chunks(proto, file, "with its notes"))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import NodeProto
 
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, is_external, open_model
 from pytest_modelperf.graph.multiplied import INTEGER, multiplied_operands
-from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.stored_tensors import walk_stored, with_bodies
 
 _STANDARD = ("", "ai.onnx")
 
@@ -35,7 +35,8 @@ def read_products(path: Path) -> ProductCounts:
     proto = file.proto
     floats: Counter[str] = Counter()
     integers = 0
-    for nodes in (_nodes(proto.graph), *(list(f.node) for f in proto.functions)):
+    for scope in (proto.graph, *proto.functions):
+        nodes = list(with_bodies(scope.node))
         producers = {name: node.op_type for node in nodes for name in node.output}
         for node in nodes:
             op = _qualified(node)
@@ -58,20 +59,6 @@ def read_products(path: Path) -> ProductCounts:
         of_floats=dict(floats.most_common()),
         is_large=has_external or file.size_bytes > MAX_PROTO_BYTES // 2,
     )
-
-
-def _nodes(graph: GraphProto) -> list[NodeProto]:
-    """The nodes of a graph and of all bodies in it."""
-    found: list[NodeProto] = []
-    for node in graph.node:
-        found.append(node)
-        for body in _bodies(node.attribute):
-            found += _nodes(body)
-    return found
-
-
-def _bodies(attributes: Iterable[AttributeProto]) -> list[GraphProto]:
-    return [a.g for a in attributes if a.type == AttributeProto.GRAPH]
 
 
 def _qualified(node: NodeProto) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import GraphProto, NodeProto
 
 from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.stored_tensors import with_bodies
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Graph, Node
 
@@ -22,7 +23,7 @@ def needs_copy(bound: BoundModel) -> bool:
     """Whether the model needs a copy: names are missing, or it differs from its file."""
     if bound.file.path is None or bound.inputs.rebound or bound.file.proto.functions:
         return True
-    names = Counter(node.name for node in _walk(bound.file.proto.graph))
+    names = Counter(node.name for node in _running(bound.file.proto.graph))
     return any(count > 1 or not _is_safe(name) for name, count in names.items())
 
 
@@ -75,24 +76,14 @@ def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
     return proto
 
 
-def _walk(graph: GraphProto) -> Iterator[NodeProto]:
+def _running(graph: GraphProto) -> list[NodeProto]:
     """All nodes that an engine may run, those of bodies directly after the node that holds them."""
-    for node in graph.node:
-        if node.op_type != "Constant":
-            yield node
-        for _, body in _bodies(node):
-            yield from _walk(body)
-
-
-def _bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.name, attribute.g
+    return [node for node in with_bodies(graph.node) if node.op_type != "Constant"]
 
 
 def _name_nodes(graph: GraphProto) -> None:
     """Give a name to each node without a unique one; the first of several keeps its name."""
-    nodes = list(_walk(graph))
+    nodes = _running(graph)
     taken = {node.name for node in nodes}
     kept: set[str] = set()
     for node in nodes:
@@ -123,6 +114,6 @@ def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
         if node is None:
             continue
         yield call.name, node
-        for name, body in _bodies(call):
-            if name in node.bodies:
-                yield from _pairs(body, node.bodies[name])
+        for attribute in call.attribute:
+            if attribute.name in node.bodies:
+                yield from _pairs(attribute.g, node.bodies[attribute.name])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
+
+from pytest_modelperf.graph.stored_tensors import with_bodies
 
 # The places of the states among the inputs of an operator; their shape is
 # [directions, batch, size].
@@ -21,7 +23,8 @@ def state_batches(graph: onnx.GraphProto) -> dict[str, int]:
     """
     sources: dict[str, list[str]] = {}
     states: list[str] = []
-    for node in _walk(graph):
+    # An exporter may put the whole model into an If.
+    for node in with_bodies(graph.node):
         if node.op_type in _PASSES and node.input:
             for name in node.output:
                 sources.setdefault(name, []).append(node.input[0])
@@ -38,15 +41,6 @@ def state_batches(graph: onnx.GraphProto) -> dict[str, int]:
         for info in graph.input
         if info.name in held and len(info.type.tensor_type.shape.dim) == _RANK
     }
-
-
-def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """All nodes, those of bodies included: an exporter may put the whole model into an If."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _walk(attribute.g)
 
 
 def _has_batch_first(node: onnx.NodeProto) -> bool:

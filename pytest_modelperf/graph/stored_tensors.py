@@ -56,11 +56,11 @@ def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            for body in _bodies(attribute):
+            for body in bodies_of(attribute):
                 yield from with_bodies(body.node)
 
 
-def _bodies(attribute: AttributeProto) -> Iterator[GraphProto]:
+def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
@@ -107,5 +107,5 @@ def _of_attribute(
         )
         yield StoredTensor(item.values, kinds[0], name)
         yield StoredTensor(item.indices, kinds[1], name, tuple(item.dims))
-    for body in _bodies(attribute):
+    for body in bodies_of(attribute):
         yield from _of_graph(body)

@@ -33,6 +33,7 @@ from pytest_modelperf.graph.identities import (
     identify_weight,
 )
 from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.twin import is_always_kept, is_left_out
 from pytest_modelperf.graph.validity import unified_domain
 
@@ -152,11 +153,10 @@ class _Structure:
         return sorted((str(each.name), self._digest_attribute(each, outer)) for each in attributes)
 
     def _digest_attribute(self, attribute: AttributeProto, outer: Callable[[str], str]) -> str:
-        bodies = [attribute.g] if attribute.HasField("g") else []
         tensors = [attribute.t] if attribute.HasField("t") else []
         sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
         parts = [
-            *(self.digest_graph(body, outer) for body in (*bodies, *attribute.graphs)),
+            *(self.digest_graph(body, outer) for body in bodies_of(attribute)),
             *(self._identify(each, set()) for each in (*tensors, *attribute.tensors)),
             *(self._identify(each, set()) for each in (*sparse, *attribute.sparse_tensors)),
         ]

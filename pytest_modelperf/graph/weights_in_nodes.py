@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import without_values
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
-from pytest_modelperf.graph.stored_tensors import walk_nodes, walk_stored
+from pytest_modelperf.graph.stored_tensors import bodies_of, walk_nodes, walk_stored
 from pytest_modelperf.graph.weight_notes import describe
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def turn_constants_into_initializers(graph: GraphProto) -> None:
     """
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.HasField("g"):
-                turn_constants_into_initializers(attribute.g)
-            for body in attribute.graphs:
+            for body in bodies_of(attribute):
                 turn_constants_into_initializers(body)
     _move_constants(graph)
 
