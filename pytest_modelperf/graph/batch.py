@@ -16,7 +16,8 @@ from onnx import NodeProto, numpy_helper
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
-from pytest_modelperf.graph.structure import Graph, Node, Shape
+from pytest_modelperf.graph.structure import Graph, Node, Shape, is_open
+from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
@@ -55,16 +56,16 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
             if tensor is None or known.get(tensor.name) is None:
                 continue
             if tensor.shape is None or _lost(known[tensor.name], tensor.shape):
-                raise refusal(_named(node), bound, model)
+                raise refusal(describe_node(node), bound, model)
         if not (_keeps_elements(node) and _keeps_leading(node, known) and _keeps_states(node)):
-            raise refusal(_named(node), bound, model)
+            raise refusal(describe_node(node), bound, model)
     factor = _factor(before, bound)
     for old, new in zip(before.outputs, after.outputs, strict=True):
         if factor is None or not old.shape or not new.shape or new.is_constant:
             continue
         if old.shape[0] == factor[0] and new.shape[0] != factor[1]:
             holder = _first_holder(before, after)
-            where = f"the output {printable(new.name)!r}" if holder is None else _named(holder)
+            where = describe_node(holder) if holder else f"the output {printable(new.name)!r}"
             raise refusal(where, bound, model)
 
 
@@ -80,7 +81,7 @@ def find_misfits(graph: Graph) -> Iterator[str]:
         made_of, made = map(format_shape, shapes)
         more = f", and {len(wrong) - 1} more do likewise" if len(wrong) > 1 else ""
         yield (
-            f"no engine runs the model at these sizes: {_named(wrong[0])} makes {made} of "
+            f"no engine runs the model at these sizes: {describe_node(wrong[0])} makes {made} of "
             f"{made_of}{more}"
         )
 
@@ -99,10 +100,6 @@ def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
         f"{where}.",
         Remedy("Export the model with a dynamic batch dimension, or leave {batch} out."),
     )
-
-
-def _named(node: Node) -> str:
-    return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
 
 
 def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
@@ -158,9 +155,7 @@ def _keeps_elements(node: Node) -> bool:
     data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
     if node.op_type != "Reshape" or data is None or result is None:
         return True
-    if data.shape is None or result.shape is None or None in data.shape or None in result.shape:
-        return True
-    return data.size == result.size
+    return is_open(data) or is_open(result) or data.size == result.size
 
 
 def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
@@ -207,9 +202,7 @@ def _first_holder(before: Graph, after: Graph) -> Node | None:
         if not any(t is not None and t.name in grown for t in node.inputs):
             continue
         output = node.outputs[0] if node.outputs else None
-        if node.op_type in _TELL_SHAPES or output is None:
-            continue
-        if output.shape is None or None in output.shape:
+        if node.op_type in _TELL_SHAPES or output is None or is_open(output):
             continue
         old = sizes.get(output.name)
         if old is not None and None not in old and prod(old) == output.size:  # type: ignore[arg-type]  # no None left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.graph.structure import Graph, Node, Tensor
+from pytest_modelperf.graph.structure import Graph, Node, Tensor, is_open
 
 _RANDOM = frozenset(
     {
@@ -81,7 +81,7 @@ def _deciding_source(node: Node, random: dict[str, str]) -> str | None:
         return _source(node.inputs[:1], random) if len(node.bodies) > 1 else None
     if node.op_type == "Loop":
         return _source(node.inputs[:2], random)
-    is_origin = any(map(_is_open, node.outputs)) and not any(map(_is_open, node.inputs))
+    is_origin = any(map(is_open, node.outputs)) and not any(map(is_open, node.inputs))
     if is_origin or node.op_type in _SIZED_BY_VALUES:
         return _source(node.inputs, random)
     return None
@@ -89,7 +89,3 @@ def _deciding_source(node: Node, random: dict[str, str]) -> str | None:
 
 def _source(tensors: Sequence[Tensor | None], random: dict[str, str]) -> str | None:
     return next((random[t.name] for t in tensors if t is not None and t.name in random), None)
-
-
-def _is_open(tensor: Tensor | None) -> bool:
-    return tensor is not None and (tensor.shape is None or None in tensor.shape)

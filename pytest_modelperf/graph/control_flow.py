@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from onnx import AttributeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Call, ParsedGraph
-from pytest_modelperf.graph.shape_arithmetic import product
+from pytest_modelperf.graph.shape_arithmetic import common_shape, product
 from pytest_modelperf.graph.shape_rule import OutputType
-from pytest_modelperf.graph.structure import Node, Shape, Tensor
+from pytest_modelperf.graph.structure import Node, Tensor
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
@@ -44,7 +44,7 @@ def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tens
     carried = given[len(_LOOP_HEAD) :]
     after = body[1 : 1 + len(carried)]
     stable = [
-        replace(before, shape=_common_shape(before.shape, now.shape))
+        replace(before, shape=common_shape(before.shape, now.shape))
         for before, now in zip(carried, after, strict=False)
     ]
     return (*given[: len(_LOOP_HEAD)], *stable)
@@ -168,12 +168,6 @@ def _merged(branches: Sequence[Sequence[Tensor]]) -> list[OutputType | None]:
     for first, *others in zip(*branches, strict=False):
         shape = first.shape
         for other in others:
-            shape = _common_shape(shape, other.shape)
+            shape = common_shape(shape, other.shape)
         types.append(OutputType(first.dtype, shape))
     return types
-
-
-def _common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.observation import NodePlace, Observation, SeenNode
 from pytest_modelperf.graph.runnable import nodes_by_name
-from pytest_modelperf.graph.structure import Graph, Node, Shape, Tensor
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.graph.shape_arithmetic import common_shape
+from pytest_modelperf.graph.structure import Graph, Node, Shape, is_open
+from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.units import format_shape
 
 # With these operators, an output without a type is a sequence, an optional or a map.
@@ -40,7 +41,7 @@ def needs_observation(graph: Graph) -> bool:
         node.trips is None
         or (node.op_type == "If" and len(node.bodies) > 1)
         or any(
-            _is_open(tensor)
+            is_open(tensor)
             for tensor in node.outputs
             if tensor is not None
             and tensor in taken
@@ -144,7 +145,7 @@ def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> Seen
     first, *others = [_aligned(node, shapes) for shapes in calls]
     merged = list(first)
     for shapes in others:
-        merged = [_common(a, b) for a, b in zip(merged, shapes, strict=True)]
+        merged = [common_shape(a, b) for a, b in zip(merged, shapes, strict=True)]
     varies = any(
         shape is not None and (common is None or None in common)
         for shape, common in zip(first, merged, strict=True)
@@ -166,16 +167,6 @@ def _aligned(node: Node, shapes: Sequence[Sequence[int] | None]) -> list[Shape |
     return aligned
 
 
-def _common(a: Shape | None, b: Shape | None) -> Shape | None:
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
-
-
-def _is_open(tensor: Tensor | None) -> bool:
-    return tensor is not None and (tensor.shape is None or None in tensor.shape)
-
-
 # -- notes
 
 
@@ -186,7 +177,7 @@ def _completions(before: Graph, after: Graph) -> Iterator[str]:
         old = known.get(place)
         if old is None:
             continue
-        shapes += any(map(_is_open, old.outputs)) and not any(map(_is_open, node.outputs))
+        shapes += any(map(is_open, old.outputs)) and not any(map(is_open, node.outputs))
         trips += old.trips is None and node.trips is not None
         branches += len(old.bodies) > len(node.bodies)
     parts = [
@@ -213,8 +204,8 @@ def _contradictions(graph: Graph, observation: Observation) -> Iterator[str]:
         for tensor, shape in zip(node.outputs, () if seen is None else seen.outputs, strict=False):
             if tensor is not None and _differ(tensor.shape, shape):
                 found.append(
-                    f"a run saw the output shape {format_shape(shape)} of {_shown(node)}, but the "
-                    f"graph says {format_shape(tensor.shape)}: that is counted"
+                    f"a run saw the output shape {format_shape(shape)} of {describe_node(node)}, "
+                    f"but the graph says {format_shape(tensor.shape)}: that is counted"
                 )
     yield from found[:_MAX_NOTES]
     if len(found) > _MAX_NOTES:
@@ -237,11 +228,11 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
             inside = _inside(node, place, observation)
             runs = max((inner.calls for inner in inside), default=0)
             yield (
-                f"{_shown(node)} runs its body {runs} times in {seen.calls} calls, so not equally "
-                "often each time"
+                f"{describe_node(node)} runs its body {runs} times in {seen.calls} calls, so not "
+                "equally often each time"
             )
         if node.op_type == "If" and len(node.bodies) > 1 and seen is not None:
-            yield f"{_shown(node)} does not take the same branch each time"
+            yield f"{describe_node(node)} does not take the same branch each time"
         for name, body in node.bodies.items():
             varying = [
                 inner
@@ -250,9 +241,9 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
             ]
             if varying:
                 yield (
-                    f"in the body of {_shown(node)} the shapes of {len(varying)} of "
+                    f"in the body of {describe_node(node)} the shapes of {len(varying)} of "
                     f"{len(body.nodes)} layers change from trip to trip, first of "
-                    f"{_shown(varying[0])}: dependent counts are unknown"
+                    f"{describe_node(varying[0])}: dependent counts are unknown"
                 )
 
 
@@ -271,7 +262,3 @@ def _places(graph: Graph, around: NodePlace = ()) -> Iterator[tuple[NodePlace, N
         yield place, node
         for name, body in node.bodies.items():
             yield from _places(body, (*place, name))
-
-
-def _shown(node: Node) -> str:
-    return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"

@@ -18,7 +18,7 @@ from pytest_modelperf.files.output import Target, cannot_write, has_folder
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, external_files
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
-from pytest_modelperf.graph.structure import Shape, Tensor
+from pytest_modelperf.graph.structure import Tensor, is_open
 from pytest_modelperf.text.escaping import printable
 
 
@@ -82,7 +82,7 @@ def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
             output.CopyFrom(_value_info(tensor))
     unknown: list[str] = []
     for name, tensor in bound.tensors.items():
-        if tensor.shape is None or None in tensor.shape:
+        if is_open(tensor):
             unknown.append(name)
         if name in declared or name in stored or tensor.dtype is None:
             continue
@@ -92,8 +92,7 @@ def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
 
 def _value_info(tensor: Tensor) -> ValueInfoProto:
     data_type = DATA_TYPES.get(tensor.dtype or "", TensorProto.UNDEFINED)
-    shape: Shape | None = tensor.shape
-    return helper.make_tensor_value_info(tensor.name, data_type, shape)
+    return helper.make_tensor_value_info(tensor.name, data_type, tensor.shape)
 
 
 def _copy_external_data(bound: BoundModel, path: Path) -> None:

@@ -22,6 +22,13 @@ def dim(shape: Shape | None, axis: int) -> Dim:
     return shape[axis]
 
 
+def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
+    """The dimensions that two shapes have in common; None if their ranks differ."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
+
+
 def total(*dims: Dim) -> Dim:
     known = [each for each in dims if each is not None]
     return sum(known) if len(known) == len(dims) else None

@@ -62,7 +62,7 @@ class Tensor(Struct, frozen=True, eq=False):
     @property
     def dims(self) -> tuple[int, ...]:
         """The shape, every dimension known; raises UnknownShapeError otherwise."""
-        if self.shape is None or None in self.shape:
+        if not self.has_known_shape:
             raise UnknownShapeError(self.name)
         return self.shape  # type: ignore[return-value]  # no None is left in it
 
@@ -80,19 +80,28 @@ class Tensor(Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int | None:
         """Bytes in memory; None if the shape or the element size is unknown."""
-        shape = self.shape
-        if self.dtype is None or self.dtype not in BITS or shape is None or None in shape:
+        if self.dtype is None or self.dtype not in BITS or not self.has_known_shape:
             return None
-        return byte_size(self.dtype, prod(shape))  # type: ignore[arg-type]  # no None is left
+        return byte_size(self.dtype, self.size)
+
+    @property
+    def has_known_shape(self) -> bool:
+        """Whether every dimension is known."""
+        return self.shape is not None and None not in self.shape
 
     @property
     def is_complete(self) -> bool:
         """Whether the type and every dimension are known."""
-        return self.dtype is not None and self.shape is not None and None not in self.shape
+        return self.dtype is not None and self.has_known_shape
 
     @property
     def is_float(self) -> bool:
         return self.dtype is not None and self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+def is_open(tensor: Tensor | None) -> bool:
+    """Whether a tensor is there and has an unknown dimension."""
+    return tensor is not None and not tensor.has_known_shape
 
 
 class Node(Struct, frozen=True, eq=False):

@@ -25,6 +25,7 @@ from pytest_modelperf.graph.convert import (
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.graph.stored_tensors import walk_nodes, with_bodies
+from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.text.escaping import printable
 
 # Attributes that divide or count, with their least and greatest valid values.
@@ -353,6 +354,11 @@ def describe(call: Call) -> str:
     """The name of a node in errors: `Conv 'conv1'`, or its output if it has no name."""
     name = call.proto.name or next((o for o in call.outputs if o), "")
     return f"{printable(call.op_type)} {printable(name)!r}"
+
+
+def describe_node(node: Node) -> str:
+    """The same for a node that was built."""
+    return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
 
 
 def unified_domain(domain: str) -> str:
