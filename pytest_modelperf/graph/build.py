@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, Typ
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
+from pytest_modelperf.graph.chance import RANDOM
 from pytest_modelperf.graph.convert import (
     MAX_NODES,
     Call,
@@ -50,12 +51,6 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
-
-# Operators whose result differs from run to run: no engine folds them, even on constants.
-_RANDOM = frozenset({
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
-})  # fmt: skip
 
 # ONNX Runtime treats these like those of the standard domain, and folds no others outside of it.
 _FOLDED_OUTSIDE = frozenset({"com.microsoft::DequantizeLinear", "com.microsoft::QuantizeLinear"})
@@ -445,7 +440,7 @@ def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tup
 def _can_be_folded(node: Node) -> bool:
     """Whether an engine knows that the operator returns the same each time."""
     if not node.domain:
-        return node.op_type not in _RANDOM
+        return node.op_type not in RANDOM
     return node.qualified_op in _FOLDED_OUTSIDE
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, is_open
 
-_RANDOM = frozenset(
-    {
-        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
-        *("RandomUniform", "RandomUniformLike"),
-    }
-)
+# Operators whose result differs from run to run.
+RANDOM = frozenset({
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+})  # fmt: skip
 # The values of their inputs decide how large their outputs are.
 _SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
@@ -30,7 +29,7 @@ def find_random(graph: Graph) -> frozenset[str]:
     for node in graph.nodes:
         inner = [*node.inputs, *(t for b in node.bodies.values() for t in _read_inside(b))]
         source = _source(inner, random)
-        if any(each.op_type in _RANDOM for each in _with_bodies(node)):
+        if any(each.op_type in RANDOM for each in _with_bodies(node)):
             source = node.op_type
         if source is not None:
             random.update((t.name, source) for t in node.outputs if t is not None)
@@ -54,7 +53,7 @@ def _find(graph: Graph, random: dict[str, str]) -> str | None:
     """Like `find_chance`; `random` maps each random tensor found so far to its source."""
     for node in graph.nodes:
         source = _source(node.inputs, random)
-        if node.op_type in _RANDOM:
+        if node.op_type in RANDOM:
             source = node.op_type
         decided = _deciding_source(node, random)
         if decided is not None:

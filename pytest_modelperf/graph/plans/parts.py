@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, numpy_helper
 
-from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
+from pytest_modelperf.graph.model_file import DATA_TYPES, packed_bytes
 from pytest_modelperf.graph.plans.matching import Matching
 from pytest_modelperf.graph.plans.plan import EnginePlan, stored_offset
 
@@ -37,10 +37,6 @@ _REORDERS = frozenset({"Reorder", "ReorderInput", "ReorderOutput"})
 KernelTimes = Mapping[int, int]
 # The size of each tensor of a plan that a run told, by its name.
 TensorBytes = Mapping[str, int]
-
-_CODES: Mapping[str, int] = {
-    name: code for code in TensorProto.DataType.values() if (name := dtype_name(code)) is not None
-}
 
 
 class PartSide(Struct, frozen=True, eq=False):
@@ -422,7 +418,7 @@ def _like(plan: EnginePlan) -> ModelProto:
 def _typed(name: str, dtype: str, shape: Sequence[int]) -> ValueInfoProto:
     value = ValueInfoProto(name=name)
     kind = value.type.tensor_type
-    kind.elem_type = _CODES[dtype]
+    kind.elem_type = DATA_TYPES[dtype]
     kind.shape.SetInParent()
     for size in shape:
         kind.shape.dim.add(dim_value=size)
