@@ -48,7 +48,7 @@ class BoundPhase(Struct, frozen=True):
     def at_step(self, step: int | None = None) -> Binding:
         """The binding of the inference of a step, or of the one that the binding asks for."""
         own = self.binding.step if step is None else step
-        made = _made(self, self.phase.middle if own is None else own, self.batch_size)
+        made = _made(self, self.phase.middle if own is None else own)
         return replace(
             self.binding,
             dims={**self.binding.dims, **made.dims},
@@ -69,7 +69,7 @@ class BoundPhase(Struct, frozen=True):
 
     def values_at(self, step: int) -> dict[str, InputSpec]:
         """The inputs of a step whose values are exact: masks, positions, lengths."""
-        return {spec.name: spec for spec in _made(self, step, self.batch_size).values}
+        return {spec.name: spec for spec in _made(self, step).values}
 
     def inputs_at(self, step: int) -> BoundInputs:
         """Every input of the inference of a step, with its shape."""
@@ -89,11 +89,12 @@ def bind_phase(
     missing = _missing(state, binding.phase, model)
     if missing:
         raise UsageError(f"{missing}.")
-    phase = BoundPhase(state, tuple(inputs), binding.phase, binding, 1, model)
-    sized = replace(phase, batch_size=binding.batch_size or 1)
-    _require_free(sized, model)
+    batch_size = binding.batch_size or 1
+    phase = BoundPhase(state, tuple(inputs), binding.phase, binding, batch_size, model)
+    made = _made(phase, 0)
+    _require_free(phase, made)
     # The batch can follow from a dimension or an input, too, and exact values have a batch.
-    dims = {**binding.dims, **_made(sized, 0, sized.batch_size).dims}
+    dims = {**binding.dims, **made.dims}
     found = bind_inputs(inputs, replace(binding, dims=dims), model)
     return replace(phase, batch_size=found.batch_size)
 
@@ -128,25 +129,23 @@ def _missing(state: State, phase: GenerationPhase, model: str) -> str:
     return ""
 
 
-def _made(phase: BoundPhase, step: int, batch_size: int) -> StateInputs:
+def _made(phase: BoundPhase, step: int) -> StateInputs:
     asked, new = phase.phase, phase.new_tokens
     capacity = asked.prompt + asked.generate * (phase.state.chunk or 1)
     span = TokenSpan(asked.before(step, new), new, capacity)
     return state_inputs(
-        phase.state, phase.inputs, span, batch_size=batch_size, dims=phase.binding.dims
+        phase.state, phase.inputs, span, batch_size=phase.batch_size, dims=phase.binding.dims
     )
 
 
-def _require_free(phase: BoundPhase, model: str) -> None:
+def _require_free(phase: BoundPhase, made: StateInputs) -> None:
     """BindingError if the user gives an input that follows from the phase."""
-    made = _made(phase, 0, phase.batch_size)
-    given = phase.binding
     own = {spec.name for spec in made.values} | {pair.past for pair in phase.state.pairs}
     own |= {each.name for each in phase.state.tokens}
-    for spec in given.inputs:
+    for spec in phase.binding.inputs:
         if spec.name in own:
             raise BindingError(
-                f"the input {printable(spec.name)!r} of {model} follows from the lengths of the "
-                "prompt and of what is generated, as its size changes with each step.",
+                f"the input {printable(spec.name)!r} of {phase.model} follows from the lengths of "
+                "the prompt and of what is generated, as its size changes with each step.",
                 Remedy(f"Leave {printable(spec.name)} out of {{inputs}}."),
             )

@@ -42,7 +42,7 @@ class GenerationPhase(Struct, frozen=True):
         """The step that stands for all of them in a static profile."""
         return self.steps // 2
 
-    def before(self, step: int, new: int = 1) -> int:
+    def before(self, step: int, new: int) -> int:
         """The number of tokens before a step, if each takes so many."""
         return self.prompt + step * new if self.phase is Phase.STEP else 0
 
