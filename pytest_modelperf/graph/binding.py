@@ -167,7 +167,7 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
         name
         for declared in inputs
         for axis, dim in enumerate(declared.dims or ())
-        if (name := _dim_name(declared, axis, dim)) is not None
+        if (name := dim_name(declared, axis, dim)) is not None
     )
 
 
@@ -343,7 +343,7 @@ class _Binder:
                     "Give a size for each."
                 )
             for axis, (dim, size) in enumerate(zip(declared.dims, spec.shape, strict=True)):
-                name = _dim_name(declared, axis, dim)
+                name = dim_name(declared, axis, dim)
                 if name is None:
                     self.change(declared, axis, is_other=dim != size)
                 elif self.sizes.setdefault(name, size) != size:
@@ -416,7 +416,7 @@ class _Binder:
         for axis, dim in enumerate(declared.dims):
             size = self.size_of(declared, axis, dim)
             if size is None:
-                name = _dim_name(declared, axis, dim) or ""
+                name = dim_name(declared, axis, dim) or ""
                 self.missing.setdefault(name, []).append((declared.name, axis))
             shape.append(size)
         return None if None in shape else tuple(shape)  # type: ignore[arg-type]  # no None is left
@@ -428,7 +428,7 @@ class _Binder:
             return self.batch_size
         if isinstance(dim, int):
             return dim
-        name = _dim_name(declared, axis, dim)
+        name = dim_name(declared, axis, dim)
         if name in self.sizes:
             return self.sizes[name]
         return None if dim is None else evaluate(dim, self.sizes)
@@ -475,7 +475,7 @@ class _Binder:
             )
 
 
-def _dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
+def dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
     """How a user names a dimension; a nameless one is called by its place, `x.1`."""
     if isinstance(dim, int):
         return None

@@ -179,8 +179,7 @@ class _Finder:
         self.inputs, self.outputs = inputs, outputs
         self.named, self.model = named, model
         batch = find_batch(inputs)
-        self.batch_places = frozenset(batch.places if batch else ())
-        self.batch_name = batch.name if batch else None
+        self.batch_places = batch.places if batch else ()
         self.left = {declared.name: declared for declared in inputs}
         self.presents = {declared.name: declared for declared in outputs}
         self.pairs: dict[str, StatePair] = {}
@@ -265,7 +264,7 @@ class _Finder:
         """The axis along which the present is longer."""
         if past.dims is None:
             self.fail(f"the input {printable(past.name)!r} declares no shape")
-        batch = {axis for axis, _ in enumerate(past.dims) if self.is_batch(past, axis)}
+        batch = self.batch_axes(past)
         if present.dims is None:
             # A cache for attention has one open axis besides the batch.
             axes = time_axes(past.dims, batch) if len(past.dims) > 3 else ()
@@ -296,10 +295,8 @@ class _Finder:
             )
         return changed[0] if changed else None
 
-    def is_batch(self, declared: DeclaredInput, axis: int) -> bool:
-        dims = declared.dims or ()
-        by_name = self.batch_name is not None and dims[axis] == self.batch_name
-        return by_name or (declared.name, axis) in self.batch_places
+    def batch_axes(self, declared: DeclaredInput) -> set[int]:
+        return {axis for name, axis in self.batch_places if name == declared.name}
 
     # -- inputs that follow from the number of tokens, and those that stay
 
@@ -356,8 +353,9 @@ class _Finder:
 
     def is_number(self, declared: DeclaredInput) -> bool:
         """Whether it holds one number, or one for each sequence of the batch."""
+        batch = self.batch_axes(declared)
         return declared.dims is not None and all(
-            dim == 1 or self.is_batch(declared, axis) for axis, dim in enumerate(declared.dims)
+            dim == 1 or axis in batch for axis, dim in enumerate(declared.dims)
         )
 
     def require_paired(self) -> None:
@@ -397,7 +395,9 @@ class _Finder:
         if not candidates:
             return (), None
         open_axes = {
-            declared.name: axes[0] for declared in candidates if (axes := self.open_axes(declared))
+            declared.name: axes[0]
+            for declared in candidates
+            if (axes := time_axes(declared.dims or (), self.batch_axes(declared)))
         }
         if not open_axes:
             return self.take_chunk(candidates[0])
@@ -411,10 +411,6 @@ class _Finder:
         self.take([each.name for each in tokens])
         return tokens, None
 
-    def open_axes(self, declared: DeclaredInput) -> tuple[int, ...]:
-        dims = declared.dims or ()
-        return time_axes(dims, {axis for axis in range(len(dims)) if self.is_batch(declared, axis)})
-
     def dim(self, name: str, axis: int) -> Dim:
         return (self.left[name].dims or ())[axis]
 
@@ -422,7 +418,8 @@ class _Finder:
         """Tokens of a fixed number. Floats without an axis for time are one frame."""
         dims = declared.dims or ()
         is_float = (declared.dtype or "").startswith(("float", "bfloat"))
-        axes = [axis for axis in range(len(dims)) if not self.is_batch(declared, axis)]
+        batch = self.batch_axes(declared)
+        axes = [axis for axis in range(len(dims)) if axis not in batch]
         if len(dims) > 1 and axes[:1] == [0]:
             # A batch of one that is not told apart.
             axes = axes[1:] if dims[0] == 1 else axes

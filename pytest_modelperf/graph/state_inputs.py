@@ -8,7 +8,7 @@ from math import prod
 from msgspec import Struct
 
 from pytest_modelperf.errors import BindingError
-from pytest_modelperf.graph.binding import DeclaredInput, InputSpec, evaluate, find_batch
+from pytest_modelperf.graph.binding import DeclaredInput, InputSpec, dim_name, evaluate, find_batch
 from pytest_modelperf.graph.state import Count, State, holds_length, time_axes
 from pytest_modelperf.graph.structure import Shape
 from pytest_modelperf.text.escaping import printable
@@ -188,15 +188,11 @@ class _Maker:
 
     def key(self, name: str, axis: int) -> str | None:
         """How a binding names a dimension; None if it is fixed."""
-        dim = (self.declared[name].dims or ())[axis]
-        return None if isinstance(dim, int) else dim or f"{name}.{axis}"
+        declared = self.declared[name]
+        return dim_name(declared, axis, (declared.dims or ())[axis])
 
     def is_batch(self, name: str, axis: int) -> bool:
-        if self.batch is None:
-            return False
-        dim = (self.declared[name].dims or ())[axis]
-        by_name = self.batch.name is not None and dim == self.batch.name
-        return by_name or (name, axis) in self.batch.places
+        return self.batch is not None and (name, axis) in self.batch.places
 
     def size(self, name: str, axis: int) -> int | None:
         if self.is_batch(name, axis):
