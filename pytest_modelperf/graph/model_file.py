@@ -196,7 +196,7 @@ class ModelFile(Struct, frozen=True, eq=False):
             full.CopyFrom(tensor)
             full.ClearField("external_data")
             full.ClearField("data_location")
-            skipped = _skipped(tensor)
+            skipped = skipped_data(tensor)
             if skipped is None:
                 full.raw_data = self._read_external(tensor)
             elif skipped.raw is not None:
@@ -388,7 +388,7 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
 def _stored_bytes(tensor: TensorProto) -> int | None:
     """The bytes of a tensor's raw data; None if its data is typed or missing."""
     if tensor.data_location == TensorProto.EXTERNAL:
-        skipped = _skipped(tensor)
+        skipped = skipped_data(tensor)
         if skipped is None or skipped.raw is None:
             return None
         return skipped.raw[1] - skipped.raw[0]
@@ -402,7 +402,7 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
     """
     if tensor.data_location == TensorProto.EXTERNAL:
         # Skipped typed data; its numbers have a varying width, so only a bound is known.
-        skipped = _skipped(tensor)
+        skipped = skipped_data(tensor)
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
     # The first field that is not empty: a tensor has at most one.
@@ -433,22 +433,15 @@ def _read_ml(tensor: TensorProto, number: NumberType) -> npt.NDArray[np.generic]
     return codes.view(dtype_of(number.name)).reshape(tuple(tensor.dims))
 
 
-def _skipped(tensor: TensorProto) -> SkippedData | None:
-    for entry in tensor.external_data:
-        if entry.key == WEIGHT_KEY:
-            try:
-                return SkippedData.decode(entry.value)
-            except ValueError:
-                raise ModelError(
-                    f"the weight {printable_name(tensor)!r} has external data of an unknown form. "
-                    "The file is damaged: export the model again."
-                ) from None
-    return None
+def skipped_data(tensor: TensorProto) -> SkippedData | None:
+    """The place of a tensor's data in the file of its model; None if it is elsewhere."""
+    notes = (entry.value for entry in tensor.external_data if entry.key == WEIGHT_KEY)
+    return next(map(SkippedData.decode, notes), None)
 
 
 def is_external(tensor: TensorProto) -> bool:
     """Whether the data is in another file than the model."""
-    return tensor.data_location == TensorProto.EXTERNAL and _skipped(tensor) is None
+    return tensor.data_location == TensorProto.EXTERNAL and skipped_data(tensor) is None
 
 
 def _entries(tensor: TensorProto) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorProto
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
+from pytest_modelperf.graph.stored_tensors import clear_data, point_outside
 from pytest_modelperf.graph.stream import read_span
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
@@ -34,10 +35,6 @@ _DATA_SUFFIX = ".data"
 _RAW_DATA_TAG = 0x4A
 # Engines map external data into memory, page by page.
 _ALIGNMENT = 4096
-_DATA_FIELDS = (
-    "float_data", "int32_data", "string_data", "int64_data", "raw_data", "double_data",
-    "uint64_data", "external_data", "data_location",
-)  # fmt: skip
 
 
 class Replacement(Struct, frozen=True, eq=False):
@@ -102,7 +99,7 @@ def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[
     start = file.size_bytes
     for each in replacements:
         stop = start + len(_head(each)) + each.nbytes
-        _clear(each.tensor)
+        clear_data(each.tensor)
         each.tensor.data_location = TensorProto.EXTERNAL
         each.tensor.external_data.add(
             key=WEIGHT_KEY, value=SkippedData(((start, stop),), None).encode()
@@ -116,19 +113,10 @@ def _head(replacement: Replacement) -> bytes:
     return bytes([_RAW_DATA_TAG]) + encode_varint(replacement.nbytes)
 
 
-def _clear(tensor: TensorProto) -> None:
-    for name in _DATA_FIELDS:
-        tensor.ClearField(name)
-
-
 def _point_outside(replacements: Sequence[Replacement], location: str) -> None:
     offset = 0
     for each in replacements:
-        _clear(each.tensor)
-        each.tensor.data_location = TensorProto.EXTERNAL
-        entries = {"location": location, "offset": str(offset), "length": str(each.nbytes)}
-        for key, value in entries.items():
-            each.tensor.external_data.add(key=key, value=value)
+        point_outside(each.tensor, location, offset, each.nbytes)
         offset += each.nbytes + -each.nbytes % _ALIGNMENT
 
 

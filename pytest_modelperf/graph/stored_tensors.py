@@ -1,4 +1,4 @@
-"""Every tensor that a model stores: in graphs, bodies, functions and attributes."""
+"""Every tensor that a model stores, in graphs, bodies, functions and attributes; and its data."""
 
 from __future__ import annotations
 
@@ -64,6 +64,23 @@ def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
+
+
+def clear_data(tensor: TensorProto) -> None:
+    """Remove the data of a tensor, and everything that says where it is."""
+    for field in (
+        "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+        "string_data", "external_data", "data_location",
+    ):  # fmt: skip
+        tensor.ClearField(field)
+
+
+def point_outside(tensor: TensorProto, location: str, offset: int, nbytes: int) -> None:
+    """Replace the data of a tensor by its place in another file."""
+    clear_data(tensor)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": offset, "length": nbytes}.items():
+        tensor.external_data.add(key=key, value=str(value))
 
 
 def _of_graph(graph: GraphProto) -> Iterator[StoredTensor]:

@@ -40,9 +40,16 @@ from pytest_modelperf.graph.model_file import (
     dtype_name,
     open_model,
     packed_bytes,
+    skipped_data,
 )
 from pytest_modelperf.graph.number_codes import NumberType
-from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes, walk_stored
+from pytest_modelperf.graph.stored_tensors import (
+    StorageKind,
+    StoredTensor,
+    clear_data,
+    walk_nodes,
+    walk_stored,
+)
 from pytest_modelperf.graph.weight_groups import NotedWeight, find_groups
 from pytest_modelperf.graph.weight_notes import (
     Indices,
@@ -54,7 +61,7 @@ from pytest_modelperf.graph.weight_notes import (
     parse_note,
 )
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
-from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, SkippedData
+from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
@@ -74,8 +81,7 @@ MAX_TWIN_BYTES = 64 << 20
 # The most bytes that one weight may claim, and all weights of a model together.
 MAX_MODEL_BYTES = 1 << 37
 
-# TensorProto.DataType: uint16, int16, int32, int64, uint32, uint64.
-_INTEGERS = frozenset({4, 5, 6, 7, 12, 13})
+_INTEGERS = INTEGER_TYPES - {TensorProto.BOOL}
 # Operands that are weights at any size, by operator.
 _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
     "BatchNormalization": frozenset({1, 2, 3, 4}),
@@ -319,7 +325,7 @@ def _take_note(
 def _leave_out(weight: NotedWeight, group: int | None) -> None:
     """Replace the data of a weight by its note, and by its group if it has equals."""
     tensor = weight.stored.tensor
-    _clear_data(tensor)
+    clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=LOCATION)
     tensor.metadata_props.add(key=TWIN_KEY, value=format_note(weight.note))
@@ -369,29 +375,21 @@ def _keep(file: ModelFile, tensor: TensorProto) -> None:
     """Put the data of a tensor into the tensor, if it is elsewhere."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return
-    spans = [e.value for e in tensor.external_data if e.key == WEIGHT_KEY]
+    skipped = skipped_data(tensor)
     number = stored_number(tensor)
-    if spans:
-        data = b"".join(file.piece(*span) for span in SkippedData.decode(spans[0]).spans)
-        _clear_data(tensor)
+    if skipped is not None:
+        data = b"".join(file.piece(*span) for span in skipped.spans)
+        clear_data(tensor)
         tensor.MergeFromString(data)
     elif number is not None:
         codes = np.concatenate([np.zeros(0, np.uint8), *read_codes(file, tensor, number)])
-        _clear_data(tensor)
+        clear_data(tensor)
         tensor.raw_data = number.pack(codes)
     else:
         raise ModelError(
             f"the data of {printable(tensor.name)!r} in {file.name} is in another file, and of a "
             f"type whose size is not known: {dtype_name(tensor.data_type)}. Store it in the model."
         )
-
-
-def _clear_data(tensor: TensorProto) -> None:
-    for field in (
-        "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
-        "string_data", "external_data", "data_location",
-    ):  # fmt: skip
-        tensor.ClearField(field)
 
 
 # -- reading

@@ -16,9 +16,9 @@ from pytest_modelperf.graph.model_file import (
     external_location,
     is_external,
     packed_bytes,
+    skipped_data,
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
-from pytest_modelperf.graph.wire import WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -36,14 +36,10 @@ def stored_number(tensor: TensorProto) -> NumberType | None:
     return number_type(dtype_name(tensor.data_type) or "")
 
 
-def code_count(tensor: TensorProto, number: NumberType) -> int:
-    """The number of numbers in a tensor; a complex one counts as its two components."""
-    return prod(tensor.dims) * number.components
-
-
 def read_codes(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
     """The codes of a tensor of `file`, piece by piece; all but the last have one size."""
-    left = code_count(tensor, number)
+    # A complex number counts as its two components.
+    left = prod(tensor.dims) * number.components
     for piece in _read_pieces(file, tensor, number):
         codes = piece[:left]
         left -= codes.size
@@ -68,10 +64,9 @@ def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> It
 
 def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | None:
     """The span of a tensor's packed elements in the model's file; None if they are elsewhere."""
-    note = next((e.value for e in tensor.external_data if e.key == WEIGHT_KEY), None)
-    if tensor.data_location != TensorProto.EXTERNAL or note is None:
+    skipped = skipped_data(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
+    if skipped is None:
         return None
-    skipped = SkippedData.decode(note)
     tag = _PACKED_TAGS.get(tensor.data_type)
     if skipped.raw is not None or tag is None or len(skipped.spans) != 1:
         return skipped.raw

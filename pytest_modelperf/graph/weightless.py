@@ -1,7 +1,7 @@
 """A model without its weights, and the notes by which anybody with numpy draws others.
 
     shared = leave_weights_out(open_model("model.onnx"))
-    write_weightless(shared, folder, "model.onnx")
+    write_weightless(shared, folder / "model.onnx")
 
 `shared.proto` runs once the weights stand in the file that it names. `weightless_program` draws
 them from `shared.weights`, and needs numpy only. `run_plan` writes that program, and what it reads,
@@ -29,7 +29,13 @@ from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import FEW_NUMBERS, note_for_program, without_values
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
 from pytest_modelperf.graph.run_plan import WEIGHTS_FILE, DrawnNumbers, write_bytes
-from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes
+from pytest_modelperf.graph.stored_tensors import (
+    StorageKind,
+    StoredTensor,
+    clear_data,
+    point_outside,
+    walk_nodes,
+)
 from pytest_modelperf.graph.twin import LeftOutWeight, Twin, Uses, left_out, make_twin
 from pytest_modelperf.graph.weight_notes import Indices, Note, Statistics, factor_between
 from pytest_modelperf.graph.weights_in_nodes import (
@@ -38,17 +44,13 @@ from pytest_modelperf.graph.weights_in_nodes import (
     turn_constants_into_initializers,
     turn_floats_into_tensors,
 )
-from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
+from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_INTEGER_BYTES
 from pytest_modelperf.text.units import format_bytes
 
 # ONNX Runtime keeps tensors up to this size in the graph, where shape inference reads them.
 _INSIDE_BYTES = 127
 # Engines map external data into memory: large weights page by page.
 _ALIGNMENT, _PAGE, _LARGE = 64, 4096, 1 << 20
-_INTEGERS = frozenset(
-    {TensorProto.INT16, TensorProto.INT32, TensorProto.INT64}
-    | {TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64, TensorProto.BOOL}
-)
 # The operands that are biases of 32 bits.
 _BIASES = frozenset({("DequantizeLinear", 0), ("QLinearConv", 8), ("QGemm", 6)})
 # The operands that tell sizes, by operator.
@@ -107,6 +109,7 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
     drawer = Drawer(0)
     firsts: dict[str, LeftOutWeight] = {}
     for weight in tuple(left_out(Twin(file.name, proto))):
+        weight.tensor.ClearField("metadata_props")
         doubts += _doubts_about(weight)
         note = _shared_note(weight, firsts.setdefault(weight.group, weight))
         is_outside = weight.stored.kind is StorageKind.INITIALIZER
@@ -136,7 +139,7 @@ def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_deciding: bool) -> int:
     if elements <= 1 or (is_deciding and elements <= FEW_NUMBERS):
         return packed_bytes(tensor)
     is_bias = bool(uses) and uses <= _BIASES
-    is_kept = tensor.data_type in _INTEGERS and not is_bias
+    is_kept = tensor.data_type in INTEGER_TYPES and not is_bias
     return KEEP_INTEGER_BYTES if is_kept else 0
 
 
@@ -176,12 +179,7 @@ class _Places(Struct):
         shape = weight.number.shape(weight.dims)
         drawn = note_for_program(note, weight.number, shape, stream)
         self.notes.append(replace(drawn, offset=offset))
-        tensor = weight.tensor
-        _clear(tensor)
-        tensor.data_location = TensorProto.EXTERNAL
-        place = {"location": self.weights_file, "offset": offset, "length": weight.nbytes}
-        for key, value in place.items():
-            tensor.external_data.add(key=key, value=str(value))
+        point_outside(weight.tensor, self.weights_file, offset, weight.nbytes)
 
 
 def _shared_note(weight: LeftOutWeight, first: LeftOutWeight) -> Note:
@@ -195,13 +193,8 @@ def _draw_inside(weight: LeftOutWeight, note: Note, drawer: Drawer) -> None:
     """Draw a weight that cannot lie outside of the model, or is small, into the model."""
     pieces = drawer.draw(note, weight.number, weight.dims, weight.group, weight.stored.dense_shape)
     data = b"".join(pieces)
-    _clear(weight.tensor)
+    clear_data(weight.tensor)
     weight.tensor.raw_data = data
-
-
-def _clear(tensor: TensorProto) -> None:
-    for name in ("metadata_props", "external_data", "data_location"):
-        tensor.ClearField(name)
 
 
 def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
@@ -214,5 +207,5 @@ def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
             yield "weights with subnormal numbers are drawn with the same share of them"
         if weight.number.is_float and note.zeros > math.prod(weight.dims) // 20:
             yield "weights with many zeros are drawn with the same share of them at other places"
-        if weight.tensor.data_type in _INTEGERS and weight.tensor.data_type != TensorProto.INT32:
+        if weight.tensor.data_type in INTEGER_TYPES - {TensorProto.INT32}:
             yield "large integer weights, which may be indices, are drawn within their range"

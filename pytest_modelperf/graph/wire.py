@@ -79,7 +79,7 @@ _DATA_LOCATION = 14
 # An entry of external_data is a StringStringEntryProto.
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 # TensorProto.DataType: uint16, int16, int32, int64, bool, uint32, uint64.
-_INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
+INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
 
 class SkippedData(Struct, frozen=True):
@@ -97,7 +97,7 @@ class SkippedData(Struct, frozen=True):
 
     @classmethod
     def decode(cls, text: str) -> SkippedData:
-        """The inverse of `encode`; raises ValueError on anything else."""
+        """The inverse of `encode`."""
         spans, _, raw = text.partition("|")
         return cls(
             tuple(_decode_span(span) for span in spans.split(";")),
@@ -280,7 +280,7 @@ class _Slimmer(_Reader):
                 # With another wire type, the field is unknown to protobuf.
                 if field == _RAW_DATA and wire_type == _BYTES:
                     raw.append((content, position))
-        limit = KEEP_INTEGER_BYTES if data_type in _INTEGER_TYPES else KEEP_BYTES
+        limit = KEEP_INTEGER_BYTES if data_type in INTEGER_TYPES else KEEP_BYTES
         if sum(stop - begin for begin, stop in spans) <= limit:
             return None
         # Several raw_data fields: the last one wins, in protobuf and when the spans are read.
