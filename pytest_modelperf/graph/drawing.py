@@ -84,8 +84,7 @@ class Drawer:
         dense_shape: tuple[int, ...] = (),
     ) -> Iterator[Codes]:
         if isinstance(note, RunLengths):
-            dtype = np.dtype(f"u{max(number.bits, 8) // 8}")
-            return run_length_pieces(note, dtype, PIECE)
+            return run_length_pieces(note, number.code_dtype, PIECE)
         random = _random(self.seed, name)
         if isinstance(note, Indices):
             return _draw_indices(note, dims, dense_shape, random)

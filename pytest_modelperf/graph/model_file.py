@@ -423,8 +423,8 @@ def _read_ml(tensor: TensorProto, number: NumberType) -> npt.NDArray[np.generic]
     """The values in a type of ml_dtypes; before onnx 1.19 its own reader returns other types."""
     data = tensor.raw_data
     if not tensor.HasField("raw_data"):
-        width = max(number.bits, 8) // 8
-        data = np.array(tensor.int32_data, np.int32).astype(f"<u{width}").tobytes()
+        little = number.code_dtype.newbyteorder("<")
+        data = np.array(tensor.int32_data, np.int32).astype(little).tobytes()
     size = prod(tensor.dims)
     codes = number.unpack(data)
     if number.bits < 8:

@@ -63,6 +63,11 @@ class NumberType(Struct, frozen=True):
         return BITS[self.name]
 
     @property
+    def code_dtype(self) -> np.dtype[Any]:
+        """The type of an array of its codes."""
+        return np.dtype(f"u{max(self.bits, 8) // 8}")
+
+    @property
     def is_float(self) -> bool:
         return "float" in self.name
 
@@ -115,7 +120,7 @@ class NumberType(Struct, frozen=True):
         if self.is_float and self.bits > 8:
             if self.name == "bfloat16":
                 numbers = numbers.astype(np.float32)
-            return np.asarray(numbers.astype(dtype_of(self.name)).view(_code_dtype(self.bits)))
+            return np.asarray(numbers.astype(dtype_of(self.name)).view(self.code_dtype))
         if self.is_float:
             finite = _finite(self.name)
             middles = (finite.numbers[1:] + finite.numbers[:-1]) / 2
@@ -125,14 +130,14 @@ class NumberType(Struct, frozen=True):
             # As floats, the highest numbers of 64 bits would be one too high.
             whole = np.clip(whole, self.lowest, float(self.highest) - 2048)
             return whole.astype(np.uint64 if self.name[0] == "u" else np.int64).view(np.uint64)
-        codes = whole.astype(np.int64).astype(_code_dtype(self.bits))
+        codes = whole.astype(np.int64).astype(self.code_dtype)
         return codes if self.bits >= 8 else codes & np.uint8((1 << self.bits) - 1)
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Codes:
         """The codes in packed bytes; of 4 or 2 bits, padding included."""
         if self.bits >= 8:
-            little = _code_dtype(self.bits).newbyteorder("<")
-            return np.frombuffer(data, little).astype(_code_dtype(self.bits), copy=False)
+            little = self.code_dtype.newbyteorder("<")
+            return np.frombuffer(data, little).astype(self.code_dtype, copy=False)
         packed = np.frombuffer(data, np.uint8)
         shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
         mask = np.uint8((1 << self.bits) - 1)
@@ -141,7 +146,7 @@ class NumberType(Struct, frozen=True):
     def pack(self, codes: Codes) -> bytes:
         """The inverse of `unpack`; a last byte that is not full ends in zeros."""
         if self.bits >= 8:
-            return codes.astype(_code_dtype(self.bits).newbyteorder("<"), copy=False).tobytes()
+            return codes.astype(self.code_dtype.newbyteorder("<"), copy=False).tobytes()
         per_byte = 8 // self.bits
         padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
         padded[: codes.size] = codes
@@ -165,11 +170,7 @@ def codes_of(values: Numbers, number: NumberType) -> Codes:
     if number.bits < 8:
         # ml_dtypes stores one in each byte, with arbitrary upper bits.
         return flat.view(np.uint8) & np.uint8((1 << number.bits) - 1)
-    return flat.view(_code_dtype(number.bits))
-
-
-def _code_dtype(bits: int) -> np.dtype[Any]:
-    return np.dtype(f"u{max(bits, 8) // 8}")
+    return flat.view(number.code_dtype)
 
 
 class _Finite(Struct, frozen=True, eq=False):
