@@ -83,9 +83,8 @@ def note_for_program(
 ) -> DrawnNumbers:
     """The note for the program, made of one without values."""
     count = math.prod(shape)
-    width = max(number.bits, 8) // 8
     packed = count if number.bits >= 8 else -(-count * number.bits // 8)
-    kind = number.name if number.name in {*_DRAWN, "bool"} else f"uint{8 * width}"
+    kind = number.name if number.name in {*_DRAWN, "bool"} else number.code_dtype.name
     plain = DrawnNumbers(type=kind, stream=stream, count=packed)
     if isinstance(note, Indices):
         raise TypeError("indices of sparse weights are drawn inside of the model")
@@ -165,7 +164,7 @@ def _values(note: RunLengths, number: NumberType) -> Mapping[float, int]:
     found: dict[float, int] = defaultdict(int)
     for block in note.blocks:
         for run in block.runs:
-            value = float(number.decode(np.array([run.code], f"u{max(number.bits, 8) // 8}"))[0])
+            value = float(number.decode(np.array([run.code], number.code_dtype))[0])
             found[value] += sum(run.length_at(row) for row in (0, block.rows - 1)) * block.rows // 2
     return found
 
@@ -179,10 +178,10 @@ def _statistics_of(note: RunLengths, number: NumberType) -> Statistics:
     subnormals = sum(n for x, n in values.items() if 0 < abs(x) < number.smallest_normal)
     if not normal:
         return Statistics(0.0, 0.0, 0, 0, zeros, subnormals)
-    sizes = np.array(list(normal.values()), float)
+    sizes = np.array(list(normal.values()), float) if any(normal.values()) else None
     numbers = np.array(list(normal))
-    mean = float(np.average(numbers, weights=sizes)) if sizes.any() else float(numbers.mean())
-    deviation = float(np.sqrt(np.mean((numbers - mean) ** 2)))
+    mean = float(np.average(numbers, weights=sizes))
+    deviation = float(np.sqrt(np.average((numbers - mean) ** 2, weights=sizes)))
     found = Statistics(mean, deviation, min(normal), max(normal), zeros, subnormals)
     return _rounded(found, number) if number.is_float else found
 
@@ -204,7 +203,7 @@ def _chosen(note: Statistics, number: NumberType, count: int) -> tuple[int, ...]
 
 def _packed(number: NumberType, codes: Sequence[int] | npt.NDArray[Any]) -> tuple[int, ...]:
     """Codes as they lie in a file: several in a byte if they have fewer bits."""
-    array = np.asarray(codes, f"u{max(number.bits, 8) // 8}")
+    array = np.asarray(codes, number.code_dtype)
     if number.bits < 8:
         array = np.frombuffer(number.pack(array), np.uint8)
     return tuple(map(int, array))

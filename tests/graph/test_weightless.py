@@ -351,6 +351,14 @@ def test_ids_are_drawn_within_their_range() -> None:
     assert len(np.unique(drawn)) > 300
 
 
+def test_a_rare_value_counts_as_often_as_it_comes() -> None:
+    array = np.full(400, 2.0, np.float32)
+    array[-4:] = 5.0
+    note = describe_input("x", "float32", array, 1, {}, "it")
+    assert note.numbers is not None
+    assert note.numbers.std == pytest.approx(array.std(), rel=0.1)
+
+
 def test_an_empty_input_is_drawn_empty() -> None:
     note = describe_input("past", "float32", np.zeros((1, 0, 8), np.float32), 1, {}, "it")
     run = RunModel(file="", weights_file="", weights=(), inputs=(note,))
