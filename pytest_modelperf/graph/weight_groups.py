@@ -47,15 +47,6 @@ class NotedWeight(Struct, frozen=True, eq=False):
         return tuple(self.stored.tensor.dims)
 
 
-class _Likeness(Struct, frozen=True):
-    """Everything about a weight, besides its bytes, that its drawn numbers depend on."""
-
-    number: NumberType
-    dims: tuple[int, ...]
-    dense_shape: tuple[int, ...]
-    note: Note
-
-
 def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | None, ...]:
     """For each weight of a file, the number of the group that is drawn alike; None if it is alone.
 
@@ -66,7 +57,8 @@ def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | 
 
     Only scales, and weights with the same type, shape and note, are read once more.
     """
-    alike: dict[_Likeness, list[int]] = defaultdict(list)
+    # By everything besides its bytes that the drawn numbers of a weight depend on.
+    alike: dict[object, list[int]] = defaultdict(list)
     scales: dict[tuple[NumberType, tuple[int, ...]], list[int]] = defaultdict(list)
     for index, weight in enumerate(weights):
         if isinstance(weight.note, RunLengths):
@@ -74,7 +66,8 @@ def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | 
         if weight.is_scale and weight.number.is_float and len(weight.dims) == 1:
             scales[weight.number, weight.dims].append(index)
         else:
-            alike[_likeness(weight)].append(index)
+            key = weight.number, weight.dims, weight.stored.dense_shape, weight.note
+            alike[key].append(index)
     groups: list[list[int]] = []
     for candidates in alike.values():
         if len(candidates) == 1:
@@ -115,10 +108,6 @@ def _is_multiple(values: Scales, other: Scales) -> bool:
 def _read(file: ModelFile, weight: NotedWeight) -> Scales:
     pieces = read_codes(file, weight.stored.tensor, weight.number)
     return np.concatenate([weight.number.decode(codes) for codes in pieces]).astype(np.float64)
-
-
-def _likeness(weight: NotedWeight) -> _Likeness:
-    return _Likeness(weight.number, weight.dims, weight.stored.dense_shape, weight.note)
 
 
 def _digest(file: ModelFile, weight: NotedWeight) -> bytes:
