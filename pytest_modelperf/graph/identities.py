@@ -40,18 +40,12 @@ def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: 
     """
     shown = f"{tensor.data_type} {tuple(tensor.dims)}"
     is_quantized = bool(operators) and all(map(_is_quantized, operators))
+    is_plain = is_float(tensor) and bool(operators) and operators <= _ARITHMETIC
     is_single = prod(tensor.dims) == 1
-    if not is_float(tensor):
-        if is_quantized:
-            return f"{shown} {_number_class(tensor, contents)}" if is_single else shown
-        is_known = packed_bytes(tensor) <= KEEP_INTEGER_BYTES
-        return f"{shown} {contents.digest(tensor).hex()}" if is_known else shown
-    if is_single:
-        is_plain = bool(operators) and operators <= _ARITHMETIC
-        if is_quantized or is_plain:
-            return f"{shown} {_number_class(tensor, contents)}"
-        return f"{shown} {contents.digest(tensor).hex()}"
-    return shown
+    if is_quantized or is_plain:
+        return f"{shown} {_number_class(tensor, contents)}" if is_single else shown
+    is_known = is_single if is_float(tensor) else packed_bytes(tensor) <= KEEP_INTEGER_BYTES
+    return f"{shown} {contents.digest(tensor).hex()}" if is_known else shown
 
 
 def is_float(tensor: TensorProto) -> bool:
@@ -69,7 +63,10 @@ def _is_quantized(operator: str) -> bool:
 
 
 def _number_class(tensor: TensorProto, contents: Contents) -> str:
-    """`zero`, `subnormal`, `normal` or `no number`: the classes that differ in time."""
+    """`zero`, `subnormal`, `normal` or `no number`: the classes that differ in time.
+
+    An integer that is not zero is `nonzero`.
+    """
     try:
         value = np.asarray(contents.values(tensor)).reshape(-1)[0]
     except (TypeError, ValueError, IndexError):
