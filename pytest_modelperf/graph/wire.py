@@ -118,7 +118,7 @@ def slim_model(data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> bytes:
 
 def restore_model(slim: bytes, name: str) -> tuple[Chunk, ...]:
     """The chunks of the whole ModelProto: bytes, and spans of the file that it was made from."""
-    chunks = _Restorer(slim, name).message(0, len(slim), _MODEL, MAX_DEPTH)
+    chunks = _Restorer(slim, name).message(0, len(slim), _MODEL)
     return (slim,) if chunks is None else tuple(chunks)
 
 
@@ -297,7 +297,7 @@ class _Slimmer(_Reader):
 class _Restorer(_Reader):
     """Replaces notes by the spans of the skipped data."""
 
-    def message(self, start: int, end: int, kind: int, depth: int) -> list[Chunk] | None:
+    def message(self, start: int, end: int, kind: int) -> list[Chunk] | None:
         """The chunks of a message with its weights; None if it holds no note."""
         if self.data.find(_WEIGHT_KEY_BYTES, start, end) < 0:
             return None
@@ -311,7 +311,7 @@ class _Restorer(_Reader):
             child = _CHILDREN[kind].get(field)
             if child is None or wire_type != _BYTES:
                 continue
-            restored = self.message(content, position, child, depth - 1)
+            restored = self.message(content, position, child)
             if restored is None:
                 continue
             size = sum(map(chunk_size, restored))
