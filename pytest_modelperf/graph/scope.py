@@ -113,14 +113,10 @@ class Scope:
             return None
         if call.op_type in ("Shape", "Size"):
             return shape_value(call, self.find(call.inputs[0]) if call.inputs else None)
-        if call.op_type not in FOLDABLE or not _is_small(tensor):
+        if call.op_type not in FOLDABLE or not tensor.is_complete or tensor.size > MAX_ELEMENTS:
             return None
         values = [self.value_of(name, depth + 1) if name else None for name in call.inputs]
         if any(v is None and n for v, n in zip(values, call.inputs, strict=True)):
             return None
         folded = fold(call.proto, values, self.opset)
         return None if folded is None else folded.get(tensor.name)
-
-
-def _is_small(tensor: Tensor) -> bool:
-    return tensor.is_complete and tensor.size <= MAX_ELEMENTS

@@ -85,7 +85,7 @@ class EnginePlan:
     def __init__(
         self, data: bytes, inputs: Mapping[str, str], facts: Mapping[int, WeightFacts]
     ) -> None:
-        self.proto = _parse(data)
+        self.proto = ModelProto.FromString(data)
         self.inputs = inputs
         self._facts = facts
         self.kernels = tuple(map(_kernel, self.proto.graph.node))
@@ -189,7 +189,9 @@ class EnginePlan:
     def weight_identities(self) -> Mapping[str, str]:
         """The identity of each weight: its type and shape, and its values where these move time."""
         return {
-            name: self._identity(tensor, self.readers.get(name, ()))
+            name: self._identity(
+                tensor, {self.kernels[index].op_type for index, _ in self.readers.get(name, ())}
+            )
             for name, tensor in self.weights.items()
         }
 
@@ -216,11 +218,7 @@ class EnginePlan:
         offset = stored_offset(tensor)
         return None if offset is None else self._facts.get(offset)
 
-    def _identity(self, tensor: TensorProto, readers: Sequence[Reader]) -> str:
-        operators = {self.kernels[index].op_type for index, _ in readers}
-        return self._identity_for(tensor, operators)
-
-    def _identity_for(self, tensor: TensorProto, operators: set[str]) -> str:
+    def _identity(self, tensor: TensorProto, operators: set[str]) -> str:
         """Its identity, with the share of subnormal numbers among the values of a larger one."""
         shown = identify_weight(tensor, operators, self._contents)
         if not is_float(tensor) or prod(tensor.dims) == 1:
@@ -263,7 +261,7 @@ class EnginePlan:
         known: dict[str, str] = {"": ""}
         for tensor in body.initializer:
             name = str(tensor.name)
-            known[name] = self._identity_for(tensor, operators[name])
+            known[name] = self._identity(tensor, operators[name])
         for place, value in enumerate(body.input):
             known.setdefault(str(value.name), f"input {place}")
 
@@ -290,7 +288,7 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
             packed_bytes(tensor),
             dtype_name(tensor.data_type) or "",
         )
-        for tensor in _initializers(_parse(data).graph)
+        for tensor in _initializers(ModelProto.FromString(data).graph)
         if (offset := stored_offset(tensor)) is not None
     )
 
@@ -344,10 +342,6 @@ def _describe_other(first: EnginePlan, second: EnginePlan, kernel: PlanKernel) -
 
 
 # -- reading
-
-
-def _parse(data: bytes) -> ModelProto:
-    return ModelProto.FromString(data)
 
 
 def _kernel(node: NodeProto) -> PlanKernel:
