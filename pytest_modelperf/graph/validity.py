@@ -74,14 +74,15 @@ def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFil
 
     onnx's own inference relies on the schema, and would read invalid memory.
     """
-    schemas: dict[tuple[str, str], _Schema | None] = {}
     local = {unified_domain(function.domain) for function in file.proto.functions}
+    for domain in dict.fromkeys(call.domain for call in calls):
+        if domain not in opsets and domain not in local:
+            raise ModelError(
+                f"{file.name} has operators of the domain {printable(domain or 'ai.onnx')!r}, but "
+                "does not say which version of it. The file is damaged: export the model again."
+            )
     for call in calls:
-        key = (call.op_type, call.domain)
-        if key not in schemas:
-            _check_domain(call.domain, opsets, local, file.name)
-            schemas[key] = _find_schema(*key, opsets.get(call.domain, 1))
-        schema = schemas[key]
+        schema = _find_schema(call.op_type, call.domain, opsets.get(call.domain, 1))
         problem = None if schema is None else schema.problem_of(call)
         if problem is not None:
             raise ModelError(
@@ -99,16 +100,6 @@ def _check_attribute_tensors(call: Call, file: ModelFile) -> None:
             check_stored_size(file, attribute.t, what)
         elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
             check_stored_size(file, attribute.sparse_tensor.values, what)
-
-
-def _check_domain(
-    domain: str, opsets: Mapping[str, int], local: Container[str], model: str
-) -> None:
-    if domain not in opsets and domain not in local:
-        raise ModelError(
-            f"{model} has operators of the domain {printable(domain or 'ai.onnx')!r}, but does "
-            "not say which version of it. The file is damaged: export the model again."
-        )
 
 
 class _Schema(Struct, frozen=True):
