@@ -119,15 +119,8 @@ class _Weights(Struct):
     def finished(self) -> dict[str, Weight]:
         """The weights that something uses."""
         return {
-            name: Weight(
-                name,
-                found.dtype,
-                found.shape,
-                found.origin,
-                found.nbytes,
-                self.params.get(name, 0),
-                self.zero_points.get(name),
-                found.nonzeros,
+            name: replace(
+                found, params=self.params.get(name, 0), zero_point=self.zero_points.get(name)
             )
             for name, found in self.found.items()
             if name in self.used
@@ -342,27 +335,25 @@ class _Builder:
     # -- control flow
 
     def with_bodies(self, scope: Scope, node: Node, call: Call) -> Node:
-        bodies, place = call.bodies, _place(scope, call)
-        if node.op_type == "If" and not node.domain:
+        bodies, place, op = call.bodies, _place(scope, call), node.qualified_op
+        if op == "Loop" and "body" in bodies:
+            return self.with_loop_body(scope, node, call)
+        if op == "Scan" and "body" in bodies:
+            scanned = control_flow.scan_inputs(node)
+            body = self.body(scope, node, (*place, "body"), bodies["body"], scanned.given)
+            return replace(node, bodies={"body": body}, trips=self.trips(place, scanned.trips))
+        if op == "If":
             condition = scope.value_of(call.inputs[0]) if call.inputs else None
             taken = self.observation.branches.get(place)
             if condition is not None and condition.size == 1:
                 taken = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
             if taken is not None:
                 bodies = {name: body for name, body in bodies.items() if name == taken}
-            built = {n: self.body(scope, node, (*place, n), b) for n, b in bodies.items()}
-            return replace(node, bodies=built)
-        if node.op_type == "Loop" and "body" in bodies and not node.domain:
-            return self.with_loop_body(scope, node, call)
-        if node.op_type == "Scan" and "body" in bodies and not node.domain:
-            scanned = control_flow.scan_inputs(node)
-            body = self.body(scope, node, (*place, "body"), bodies["body"], scanned.given)
-            return replace(node, bodies={"body": body}, trips=self.trips(place, scanned.trips))
         built = {n: self.body(scope, node, (*place, n), b) for n, b in bodies.items()}
         # FlexAttention applies each body to all scores at once. A SequenceMap runs its body once
         # for each element of the sequence; for a custom operator the number is unknown.
-        once = node.qualified_op == "ai.onnx.preview::FlexAttention"
-        return replace(node, bodies=built, trips=self.trips(place, 1 if once else None))
+        runs_once = op in {"If", "ai.onnx.preview::FlexAttention"}
+        return replace(node, bodies=built, trips=self.trips(place, 1 if runs_once else None))
 
     def body(
         self,
