@@ -262,7 +262,8 @@ class _Builder:
             call.proto.name,
             call.op_type,
             call.domain,
-            tuple([self.source(scope, name, call) for name in call.inputs]),
+            # The order of execution is known to have all of them.
+            tuple([scope.find(name) if name else None for name in call.inputs]),
             outputs,
             call.attributes,
             opset=self.resolver.opsets.get(call.domain, 0),
@@ -297,17 +298,6 @@ class _Builder:
             None if tensor is None else refined(tensor, OutputType(None, shape))
             for tensor, shape in zip(outputs, seen.outputs, strict=True)
         )
-
-    def source(self, scope: Scope, name: str, call: Call) -> Tensor | None:
-        if not name:
-            return None
-        tensor = scope.tensors.get(name) or scope.find(name)
-        if tensor is None:
-            raise ModelError(
-                f"{self.file.name} takes the tensor {printable(name)!r} in {describe(call)}, "
-                "but nothing makes it. The file is damaged: export the model again."
-            )
-        return tensor
 
     def folded_outputs(self, scope: Scope, node: Node) -> tuple[Tensor | None, ...]:
         """The constant outputs of a folded node; they are weights if the node has no inputs."""
