@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.shape_arithmetic import (
     broadcast,
     concat,
@@ -73,8 +74,7 @@ def _reduce_to_32_bits(node: Node) -> tuple[OutputType]:
 
 
 def _dequantize_with_order(node: Node) -> tuple[OutputType]:
-    # The two values of ONNX's TensorProto.DataType that the attribute can have.
-    return one({1: "float32", 10: "float16"}.get(node.attr_int("to", 0)), shape_of(node, 0))
+    return one(dtype_name(node.attr_int("to", 0)), shape_of(node, 0))
 
 
 def _quantize_bfp(node: Node) -> tuple[OutputType, ...]:
@@ -86,7 +86,7 @@ def _quantize_bfp(node: Node) -> tuple[OutputType, ...]:
 
 def _dequantize_bfp(node: Node) -> tuple[OutputType]:
     shape, rank = ints_of(node, 1), dim(shape_of(node, 1), 0)
-    dtype = {1: "float32", 10: "float16", 16: "bfloat16"}.get(node.attr_int("dtype", 1))
+    dtype = dtype_name(node.attr_int("dtype", 1))
     return one(dtype, shape if shape is not None or rank is None else (None,) * rank)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.shape_arithmetic import (
     dim,
     gemm,
@@ -69,9 +70,7 @@ def _qgemm(node: Node) -> tuple[OutputType]:
 
 
 def _gemm_float8(node: Node) -> tuple[OutputType]:
-    # The values of ONNX's TensorProto.DataType that this operator's `dtype` can have.
-    names = {1: "float32", 10: "float16", 16: "bfloat16", 17: "float8e4m3fn", 19: "float8e5m2"}
-    return one(names.get(node.attr_int("dtype", 1)), _gemm_shape(node, 0, 1))
+    return one(dtype_name(node.attr_int("dtype", 1)), _gemm_shape(node, 0, 1))
 
 
 def _matmul_integer16(node: Node) -> tuple[OutputType]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, isfinite
 
+from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.shape_arithmetic import (
     Dim,
     dim,
@@ -48,11 +49,9 @@ def _gather_block_quantized(node: Node) -> tuple[OutputType]:
 
 def _gather_packed(node: Node) -> tuple[OutputType]:
     """Rows of a packed table, each of K numbers."""
-    # The values of ONNX's TensorProto.DataType that the attribute can have.
-    names = {1: "float32", 10: "float16", 16: "bfloat16"}
     indices = shape_of(node, 1)
     shape = None if indices is None else (*indices, stated_size(node, "K"))
-    return one(names.get(node.attr_int("output_dtype", 16)), shape)
+    return one(dtype_name(node.attr_int("output_dtype", 16)), shape)
 
 
 def _real_fft(node: Node) -> tuple[OutputType]:

@@ -44,8 +44,10 @@ def _never(_node: Node) -> bool:
 
 
 def _image_of(node: Node, index: int, layout: _Layout) -> Shape | None:
-    """The shape of an input as NCHW."""
+    """The shape of an input as NCHW; None if it is no image."""
     shape = shape_of(node, index)
+    if shape is None or len(shape) < 2:
+        return None
     return channels_first(shape) if layout(node) else shape
 
 
@@ -69,7 +71,7 @@ def _conv(weight: int = 1, dtype: int = 0, layout: _Layout = _never) -> ShapeRul
 
     def rule(node: Node) -> tuple[OutputType]:
         image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
-        if image is None or len(image) < 2:
+        if image is None:
             return one(dtype_of(node, dtype), None)
         spatial = slide(image[2:], _window_of(node, (kernel or ())[2:]))
         shape = (image[0], dim(kernel, 0), *spatial)
@@ -85,7 +87,7 @@ def _conv_transpose(
 
     def rule(node: Node) -> tuple[OutputType]:
         image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
-        if image is None or len(image) < 2:
+        if image is None:
             return one(dtype_of(node, dtype), None)
         given_pads = None if pads is None else ints_of(node, pads)
         stated = node.attr_ints("output_shape")
@@ -106,7 +108,7 @@ def _conv_transpose(
 def _pool(layout: _Layout = _never, *, has_indices: bool = False) -> ShapeRule:
     def rule(node: Node) -> tuple[OutputType, ...]:
         image = _image_of(node, 0, layout)
-        if image is None or len(image) < 2:
+        if image is None:
             shape = None
         else:
             spatial = slide(image[2:], _window_of(node, (None,) * (len(image) - 2)))
@@ -120,7 +122,7 @@ def _pool(layout: _Layout = _never, *, has_indices: bool = False) -> ShapeRule:
 def _global_pool(layout: _Layout = _never) -> ShapeRule:
     def rule(node: Node) -> tuple[OutputType]:
         image = _image_of(node, 0, layout)
-        if image is None or len(image) < 2:
+        if image is None:
             return one(dtype_of(node, 0), None)
         shape = (*image[:2], *(1 for _ in image[2:]))
         return one(dtype_of(node, 0), _as_laid_out(node, shape, layout))
@@ -148,16 +150,16 @@ def _between_space_and_depth(*, into_depth: bool) -> ShapeRule:
 def _reorder_input(node: Node) -> tuple[OutputType]:
     """Reorder into blocks of 8 or 16 channels, by the machine; known if both divide evenly."""
     image = _image_of(node, 0, _is_channels_last)
-    channels = dim(image, 1)
-    if image is None or len(image) < 2:
+    if image is None:
         return one(dtype_of(node, 0), None)
+    batch, channels, *spatial = image
     whole = channels if channels is not None and channels % 16 == 0 else None
-    return one(dtype_of(node, 0), (image[0], whole, *image[2:]))
+    return one(dtype_of(node, 0), (batch, whole, *spatial))
 
 
 def _reorder_output(node: Node) -> tuple[OutputType]:
-    image = shape_of(node, 0)
-    if image is None or len(image) < 2:
+    image = _image_of(node, 0, _never)
+    if image is None:
         return one(dtype_of(node, 0), None)
     shape = (image[0], stated_size(node, "channels"), *image[2:])
     return one(dtype_of(node, 0), _as_laid_out(node, shape, _is_channels_last))
