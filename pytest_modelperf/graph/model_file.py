@@ -154,10 +154,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         Raises ModelError if one is missing or must not be read.
         """
         if not self._beside:
-            tensors = filter(is_external, (stored.tensor for stored in walk_stored(self.proto)))
-            # One for each file: checking a location takes longer than finding it.
-            by_location = {_entries(tensor).get("location"): tensor for tensor in tensors}
-            found = [external_location(self, tensor) for tensor in by_location.values()]
+            found = [external_location(self, tensor) for tensor in _by_file(self.proto).values()]
             self._beside.append({at.place: SeenFile.of(at.path, at.path.stat()) for at in found})
         return self._beside[0]
 
@@ -444,6 +441,16 @@ def is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL and skipped_data(tensor) is None
 
 
+def external_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+    """The tensors whose data is in other files than the model."""
+    return filter(is_external, (stored.tensor for stored in walk_stored(proto)))
+
+
+def _by_file(proto: onnx.ModelProto) -> dict[str, TensorProto]:
+    """One tensor for each file of external data: checking a file takes longer than finding it."""
+    return {str(_entries(t).get("location", "")): t for t in external_tensors(proto)}
+
+
 def _entries(tensor: TensorProto) -> dict[str, Any]:
     """The entries of a tensor that locate its data."""
     return {entry.key: entry.value for entry in tensor.external_data}
@@ -455,7 +462,7 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     entries = _entries(tensor)
     location = str(entries.get("location", ""))
     shown = printable(location)
-    if file.path is None or file.folder is None:
+    if file.path is None:
         raise ModelError(
             f"the weight {name!r} lies in the file {shown!r}, which a model given as bytes does "
             "not have beside it. Give the path of the model."
@@ -502,10 +509,10 @@ def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
     """The path of external data below the model's folder; ModelError for one outside."""
     place = PurePosixPath(posixpath.normpath(location))
     inside = bool(location) and not place.is_absolute() and place.parts[:1] not in {(), ("..",)}
-    if inside and file.path is not None and file.folder is not None:
+    if inside and file.path is not None:
         # A path that is too long, or that has a byte 0, leads nowhere.
         with suppress(OSError, ValueError):
-            path = (file.folder / location).resolve()
+            path = (file.path.parent / location).resolve()
             if any(map(path.is_relative_to, _folders(file.path))):
                 return path
     raise ModelError(
@@ -519,13 +526,7 @@ def require_inside(file: ModelFile) -> None:
     """ModelError if external data lies outside of the model's folder; it need not be there."""
     if file.path is None:
         return
-    tensors = (stored.tensor for stored in walk_stored(file.proto))
-    places = {
-        str(_entries(tensor).get("location", "")): tensor
-        for tensor in tensors
-        if is_external(tensor)
-    }
-    for location, tensor in places.items():
+    for location, tensor in _by_file(file.proto).items():
         _path_inside(file, tensor, location)
 
 
@@ -534,8 +535,7 @@ def external_files(file: ModelFile) -> dict[str, Path]:
 
     Raises ModelError if one is missing or must not be read, because an engine opens them itself.
     """
-    tensors = (stored.tensor for stored in walk_stored(file.proto))
-    found = (external_location(file, tensor) for tensor in tensors if is_external(tensor))
+    found = (external_location(file, tensor) for tensor in external_tensors(file.proto))
     return {location.place: location.path for location in found}
 
 

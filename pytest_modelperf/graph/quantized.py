@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 from onnx import NodeProto
 
-from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, is_external, open_model
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, external_tensors, open_model
 from pytest_modelperf.graph.multiplied import INTEGER, multiplied_operands
-from pytest_modelperf.graph.stored_tensors import walk_stored, with_bodies
+from pytest_modelperf.graph.stored_tensors import with_bodies
 
 _STANDARD = ("", "ai.onnx")
 
@@ -35,8 +35,8 @@ def read_products(path: Path) -> ProductCounts:
     proto = file.proto
     floats: Counter[str] = Counter()
     integers = 0
-    for scope in (proto.graph, *proto.functions):
-        nodes = list(with_bodies(scope.node))
+    for scope in (proto.graph.node, *(function.node for function in proto.functions)):
+        nodes = list(with_bodies(scope))
         producers = {name: node.op_type for node in nodes for name in node.output}
         for node in nodes:
             op = _qualified(node)
@@ -52,7 +52,7 @@ def read_products(path: Path) -> ProductCounts:
                 integers += 1
             elif operands:
                 floats[op] += 1
-    has_external = any(is_external(stored.tensor) for stored in walk_stored(proto))
+    has_external = next(external_tensors(proto), None) is not None
     return ProductCounts(
         opset=max((e.version for e in proto.opset_import if e.domain in _STANDARD), default=0),
         of_integers=integers,
