@@ -44,7 +44,7 @@ PIECE = 1 << 18
 # A prime, large enough that sums of a pool's numbers behave like sums of independent numbers.
 _POOL = 1_048_573
 # Normal numbers reach this many deviations to both sides of their mean.
-_NORMAL_RANGE = 2.0
+NORMAL_RANGE = 2.0
 
 
 class Drawer:
@@ -149,7 +149,7 @@ class Drawer:
         mean, width = note.mean, note.deviation
         room = max(0.0, min(mean - low, high - mean))
         pool = self.normal
-        if room < _NORMAL_RANGE * width:
+        if room < NORMAL_RANGE * width:
             pool, width = self.uniform, min(math.sqrt(3) * width, room)
 
         def draw(size: int, random: np.random.RandomState) -> Numbers:

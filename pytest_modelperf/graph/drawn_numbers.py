@@ -1,7 +1,7 @@
 """The notes by which a program that has only numpy draws the numbers of weights and inputs.
 
-They are made of the notes on weights, and tell less: of floats, two digits of their statistics.
-Of scales that are a multiple of others, they tell by what as well.
+They are made from the notes on weights and tell less: the statistics of floats have two digits.
+Scales that are a multiple of others are drawn as that multiple.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.drawing import Drawer
+from pytest_modelperf.graph.drawing import NORMAL_RANGE, Drawer
+from pytest_modelperf.graph.load import NUMPY_DTYPES
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.run_lengths import RunLengths
 from pytest_modelperf.graph.run_plan import DrawnInput, DrawnNumbers
@@ -27,15 +28,10 @@ if TYPE_CHECKING:
 
 # So many codes are drawn of a type that numpy lacks, for the program to choose from.
 _CODES = 256
-# Types that numpy has, and that the program draws from their statistics.
-_DRAWN = frozenset(
-    {"float16", "float32", "float64", "int8", "int16", "int32", "int64"}
-    | {"uint8", "uint16", "uint32", "uint64"}
-)
+# Types that the program draws from their statistics.
+_DRAWN = NUMPY_DTYPES - {"bool"}
 # Floats hold integers exactly up to here.
 _EXACT = 2**53
-# Normal numbers reach this many deviations to both sides of their mean.
-_NORMAL_RANGE = 2.0
 # A float of this size or more hides an element from a softmax.
 _FILLER = 1e4
 # So many integers of an input are kept, and so many floats of a model that sizes are computed from:
@@ -60,7 +56,7 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
         words = tuple(texts.get(text, "x" * len(text)) for text in map(str, array.reshape(-1)))
         return DrawnInput(name=name, shape=shape, texts=words)
     number = number_type(dtype)
-    if number is None or (dtype not in _DRAWN and dtype != "bool"):
+    if number is None or dtype not in NUMPY_DTYPES:
         raise ModelError(
             f"the input {printable(name)!r} of {model} is {printable(dtype)}, which numpy lacks, "
             "and the program of a shared model has only numpy. Share a model with other inputs."
@@ -84,7 +80,7 @@ def note_for_program(
     """The note for the program, made of one without values."""
     count = math.prod(shape)
     packed = count if number.bits >= 8 else -(-count * number.bits // 8)
-    kind = number.name if number.name in {*_DRAWN, "bool"} else number.code_dtype.name
+    kind = number.name if number.name in NUMPY_DTYPES else number.code_dtype.name
     plain = DrawnNumbers(type=kind, stream=stream, count=packed)
     if isinstance(note, Indices):
         raise TypeError("indices of sparse weights are drawn inside of the model")
@@ -102,7 +98,7 @@ def note_for_program(
     if number.name not in _DRAWN or (max(abs(low), abs(high)) > _EXACT and not number.is_float):
         return replace(plain, codes=_chosen(note, number, count))
     room = min(note.mean - low, high - note.mean)
-    is_even = room < _NORMAL_RANGE * note.deviation
+    is_even = room < NORMAL_RANGE * note.deviation
     drawn = replace(
         plain,
         mean=note.mean,

@@ -28,7 +28,7 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
 _NEVER = frozenset({"bool", "string", "int64", "uint64", "uint32"})
 
 # Operands that are quantized biases, or weights to be dequantized, if they are 32-bit integers.
-_INTEGER_WEIGHTS: Mapping[str, frozenset[int]] = {
+INTEGER_WEIGHTS: Mapping[str, frozenset[int]] = {
     "DequantizeLinear": frozenset({0}),
     "QLinearConv": frozenset({8}),
     "QGemm": frozenset({6}),
@@ -96,7 +96,7 @@ def count_params(
     """How many parameters a stored constant holds for an operator that takes it at `index`."""
     if dtype in _NEVER or index in _SETTINGS.get(op_type, ()):
         return 0
-    if dtype == "int32" and index not in _INTEGER_WEIGHTS.get(op_type, ()):
+    if dtype == "int32" and index not in INTEGER_WEIGHTS.get(op_type, ()):
         return 0
     size = prod(shape)
     if dtype == "uint8" and index in _PACKED.get(op_type, ()):

@@ -43,6 +43,7 @@ from pytest_modelperf.graph.model_file import (
     skipped_data,
 )
 from pytest_modelperf.graph.number_codes import NumberType
+from pytest_modelperf.graph.parameters import INTEGER_WEIGHTS
 from pytest_modelperf.graph.stored_tensors import (
     StorageKind,
     StoredTensor,
@@ -92,10 +93,7 @@ _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
     "InstanceNormalization": frozenset({1, 2}),
     "LayerNormalization": frozenset({1, 2}),
     "PRelu": frozenset({1}),
-    # Integers of 32 bits that are biases.
-    "DequantizeLinear": frozenset({0}),
-    "QLinearConv": frozenset({8}),
-    "QGemm": frozenset({6}),
+    **INTEGER_WEIGHTS,
 }
 # The operands that turn integers into floats, and back.
 _SCALE_OPERANDS = frozenset({("DequantizeLinear", 1), ("QuantizeLinear", 1)})

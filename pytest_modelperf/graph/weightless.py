@@ -7,9 +7,9 @@
 them from `shared.weights`, and needs numpy only. `run_plan` writes that program, and what it reads,
 into a folder.
 
-A twin keeps small weights, because it stays with the people who have the model. Here none stays: a
-model is shared with everybody. What stays are single numbers, small integers, which are shapes and
-indices, constants, masks, and the few floats that sizes are computed from.
+A twin keeps small weights, because it stays with the people who have the model. Here none is kept,
+because a model is shared with everybody. Single numbers are kept, and so are small integers, which
+are shapes and indices, constants, masks, and the few floats that sizes are computed from.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import FEW_NUMBERS, note_for_program, without_values
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
+from pytest_modelperf.graph.parameters import INTEGER_WEIGHTS
 from pytest_modelperf.graph.run_plan import WEIGHTS_FILE, DrawnNumbers, write_bytes
 from pytest_modelperf.graph.stored_tensors import (
     StorageKind,
@@ -51,8 +52,6 @@ from pytest_modelperf.text.units import format_bytes
 _INSIDE_BYTES = 127
 # Engines map external data into memory: large weights page by page.
 _ALIGNMENT, _PAGE, _LARGE = 64, 4096, 1 << 20
-# The operands that are biases of 32 bits.
-_BIASES = frozenset({("DequantizeLinear", 0), ("QLinearConv", 8), ("QGemm", 6)})
 # The operands that tell sizes, by operator.
 _SIZES: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,), "Expand": (1,), "Pad": (1,), "Range": (0, 1, 2), "Reshape": (1,),
@@ -138,7 +137,7 @@ def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_deciding: bool) -> int:
     elements = math.prod(tensor.dims)
     if elements <= 1 or (is_deciding and elements <= FEW_NUMBERS):
         return packed_bytes(tensor)
-    is_bias = bool(uses) and uses <= _BIASES
+    is_bias = bool(uses) and all(i in INTEGER_WEIGHTS.get(op, ()) for op, i in uses)
     is_kept = tensor.data_type in INTEGER_TYPES and not is_bias
     return KEEP_INTEGER_BYTES if is_kept else 0
 
