@@ -191,7 +191,7 @@ def _keeps_states(node: Node) -> bool:
 def _first_holder(before: Graph, after: Graph) -> Node | None:
     """The first node whose inputs grew with the batch and whose output did not.
 
-    What tells a shape grows with no batch, so it holds on to none.
+    Shape and Size return a shape, whose own size does not depend on the batch.
     """
     sizes: Mapping[str, Shape | None] = {
         t.name: t.shape for node in before.nodes for t in node.outputs if t is not None

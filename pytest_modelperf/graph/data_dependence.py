@@ -28,10 +28,10 @@ _Sources: TypeAlias = "Mapping[str, tuple[Tensor, ...] | None]"
 def find_data_dependence(graph: Graph) -> str | None:
     """The operator whose work depends on data: `TopK`.
 
-    None if there is none. An input of the model, a constant, and what is computed from shapes and
-    such integers is no data: it is the same in two models of which an engine makes one plan. So a
-    Loop that counts to a size is none, and neither is a Scan; that of opset 8, which is given the
-    lengths of sequences, is taken for one.
+    None if there is none. Inputs of the model, constants, and integers that are computed from them
+    or from shapes are no data: they are the same in two models of which an engine makes one plan.
+    So neither a Loop that counts to a size nor a Scan depends on data. A Scan of opset 8 does: it
+    is given the lengths of sequences.
     """
     return _find(graph, {})
 
