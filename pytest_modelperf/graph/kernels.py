@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.stored_tensors import stored_names
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 
 
 def read_plan(data: bytes) -> PlanGraph:
     """The plan in the bytes of an ONNX file; the data of its weights may be missing."""
-    file = open_model(data)
-    return _plan(read_graph(file.proto.graph, "the plan of the engine"))
+    return _plan(read_graph(open_model(data).proto.graph, "the plan of the engine"))
 
 
 def _plan(block: ParsedGraph) -> PlanGraph:
-    graph = block.proto
-    constants = {tensor.name for tensor in graph.initializer}
-    constants |= {tensor.values.name for tensor in graph.sparse_initializer}
+    constants = stored_names(block.proto)
     nodes = []
     for call in block.calls:
         if call.op_type == "Constant" and not call.domain:

@@ -33,7 +33,7 @@ from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
-from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes
 from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
 from pytest_modelperf.graph.validity import (
     check_calls,
@@ -201,17 +201,14 @@ def _notes(built: BuiltGraph, phase: BoundPhase | None) -> tuple[str, ...]:
 
 def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
     """The inputs that a caller has to give, as the model declares them."""
-    stored = {i.name for i in proto.graph.initializer}
-    stored |= {i.values.name for i in proto.graph.sparse_initializer}
-    inputs = tuple(
-        DeclaredInput(info.name, *_declared_type(info.type))
+    stored = stored_names(proto.graph)
+    batches, sizes = state_batches(proto.graph), head_sizes(proto.graph)
+    inputs = (
+        DeclaredInput(info.name, *_declared_type(info.type), batch_axis=batches.get(info.name))
         for info in proto.graph.input
         if info.name not in stored
     )
-    batches = state_batches(proto.graph)
-    inputs = tuple(replace(each, batch_axis=batches.get(each.name)) for each in inputs)
-    sizes = head_sizes(proto.graph)
-    return tuple(_with_head_size(each, sizes) for each in inputs) if sizes else inputs
+    return tuple(_with_head_size(each, sizes) for each in inputs)
 
 
 def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> DeclaredInput:

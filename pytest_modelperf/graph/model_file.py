@@ -77,17 +77,13 @@ def packed_bytes(tensor: TensorProto) -> int:
     return byte_size(dtype_name(tensor.data_type) or "", prod(tensor.dims))
 
 
-def _dtype_names() -> dict[int, str]:
-    renamed = {"FLOAT": "float32", "DOUBLE": "float64"}
-    return {
-        value: renamed.get(name, name.lower())
-        for name, value in TensorProto.DataType.items()
-        if name != "UNDEFINED"
-    }
-
-
-_DTYPES: Mapping[int, str] = _dtype_names()
-DATA_TYPES: Mapping[str, int] = {name: value for value, name in _DTYPES.items()}
+_RENAMED = {"FLOAT": "float32", "DOUBLE": "float64"}
+DATA_TYPES: Mapping[str, int] = {
+    _RENAMED.get(name, name.lower()): value
+    for name, value in TensorProto.DataType.items()
+    if name != "UNDEFINED"
+}
+_DTYPES: Mapping[int, str] = {value: name for name, value in DATA_TYPES.items()}
 
 
 class ModelFile(Struct, frozen=True, eq=False):
@@ -403,11 +399,8 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
     # The first field that is not empty: a tensor has at most one.
-    stored = 0
-    for name in _TYPED_DATA_FIELDS:
-        stored = len(getattr(tensor, name))
-        if stored:
-            break
+    lengths = (len(getattr(tensor, name)) for name in _TYPED_DATA_FIELDS)
+    stored = next(filter(None, lengths), 0)
     return stored <= 2 * elements and 8 * stored >= elements
 
 

@@ -17,6 +17,7 @@ from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import Target, cannot_write, has_folder
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, external_files
+from pytest_modelperf.graph.stored_tensors import stored_names
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Tensor, is_open
 from pytest_modelperf.text.escaping import printable
@@ -75,7 +76,7 @@ def _add_outputs(
 def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
     """Give every tensor its shape; returns the names of tensors without a complete one."""
     declared = {info.name for info in (*graph.input, *graph.output)}
-    stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    stored = stored_names(graph)
     for output in graph.output:
         tensor = bound.tensors[output.name]
         if tensor.dtype is not None and tensor.shape is not None:

@@ -66,6 +66,12 @@ def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
     yield from attribute.graphs
 
 
+def stored_names(graph: GraphProto) -> set[str]:
+    """The names of the initializers of a graph, sparse ones included."""
+    sparse = {each.values.name for each in graph.sparse_initializer}
+    return sparse | {tensor.name for tensor in graph.initializer}
+
+
 def clear_data(tensor: TensorProto) -> None:
     """Remove the data of a tensor, and everything that says where it is."""
     for field in (

@@ -24,7 +24,7 @@ from pytest_modelperf.graph.convert import (
     read_calls,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
-from pytest_modelperf.graph.stored_tensors import walk_nodes, with_bodies
+from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.text.escaping import printable
 
@@ -242,7 +242,7 @@ def check_functions(file: ModelFile) -> None:
 
 
 class _FunctionKey(Struct, frozen=True):
-    """What a node says of the function that it calls."""
+    """A local function as a node names it."""
 
     domain: str
     name: str
@@ -331,9 +331,8 @@ def captured_names(call: Call) -> Iterator[str]:
 
 def _outer_names(body: ParsedGraph) -> Iterator[str]:
     graph = body.proto
-    inner = {info.name for info in graph.input}
-    inner.update(tensor.name for tensor in graph.initializer)
-    inner.update(sparse.values.name for sparse in graph.sparse_initializer)
+    inner = stored_names(graph)
+    inner.update(info.name for info in graph.input)
     for call in body.calls:
         inner.update(call.outputs)
     for call in body.calls:

@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import without_values
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
-from pytest_modelperf.graph.stored_tensors import bodies_of, walk_nodes, walk_stored
+from pytest_modelperf.graph.stored_tensors import bodies_of, clear_data, walk_nodes, walk_stored
 from pytest_modelperf.graph.weight_notes import describe
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ def _draw_tensor(tensor: TensorProto, drawer: Drawer, name: str) -> None:
         return
     codes = codes_of(numpy_helper.to_array(tensor), number)
     drawn = _draw_codes(codes, number, drawer, name)
-    for field in ("float_data", "int32_data", "double_data"):
-        tensor.ClearField(field)
+    clear_data(tensor)
     tensor.raw_data = number.pack(drawn)
 
 
