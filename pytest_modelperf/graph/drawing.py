@@ -53,16 +53,6 @@ class Drawer:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    @property
-    def normal(self) -> Pool:
-        """Numbers of mean 0 and deviation 1."""
-        return _normal_pool(self.seed)
-
-    @property
-    def uniform(self) -> Pool:
-        """Numbers between -1 and 1, of mean 0."""
-        return _uniform_pool(self.seed)
-
     def draw(
         self,
         note: Note,
@@ -148,9 +138,9 @@ class Drawer:
         low, high = max(note.lowest, number.lowest), min(note.highest, number.highest)
         mean, width = note.mean, note.deviation
         room = max(0.0, min(mean - low, high - mean))
-        pool = self.normal
+        pool = _normal_pool(self.seed)
         if room < NORMAL_RANGE * width:
-            pool, width = self.uniform, min(math.sqrt(3) * width, room)
+            pool, width = _uniform_pool(self.seed), min(math.sqrt(3) * width, room)
 
         def draw(size: int, random: np.random.RandomState) -> Numbers:
             drawn = _take(pool, random.randint(pool.size), size).astype(precision)
@@ -168,12 +158,14 @@ def _random(seed: int, name: str) -> np.random.RandomState:
 # Cached for all models: making a pool takes longer than drawing a small model.
 @lru_cache(maxsize=1)
 def _normal_pool(seed: int) -> Pool:
+    """Numbers of mean 0 and deviation 1."""
     pool = _random(seed, "normal").standard_normal(_POOL)
     return _read_only((pool - pool.mean()) / pool.std())
 
 
 @lru_cache(maxsize=1)
 def _uniform_pool(seed: int) -> Pool:
+    """Numbers between -1 and 1, of mean 0."""
     return _read_only(2 * _random(seed, "uniform").random_sample(_POOL) - 1)
 
 
