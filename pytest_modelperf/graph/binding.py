@@ -18,7 +18,7 @@ from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.text.words import nearest, shorten_list
+from pytest_modelperf.text.words import shorten_list, suggestion
 
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
@@ -491,10 +491,8 @@ def _declared_shape(declared: DeclaredInput) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str:
     if not known:
         return " It has none."
-    near = nearest(name, known)
-    hint = "" if near is None else f" Did you mean {printable(near)!r}?"
     named = shorten_list([*map(printable, known)], _MOST_NAMED)
-    return f"{hint} There {'is' if len(known) == 1 else 'are'}: {named}."
+    return f"{suggestion(name, known)} There {'is' if len(known) == 1 else 'are'}: {named}."
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
