@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
@@ -100,7 +100,7 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise _wrong(value, where, 'a table such as {key = "text"}, or {"key": "text"} in Python')
     pairs: dict[str, str] = {}
-    for key, found in _flat(value):
+    for key, found in _flat(value, where):
         if key in pairs:
             raise UsageError(f"{where}: {printable(key)} is given twice: give it once.")
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
@@ -111,17 +111,26 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
 def read_state(value: object, where: str) -> Mapping[str, str]:
     """The outputs that inputs take over; an empty text for an input that stays the same."""
     if isinstance(value, Mapping):
-        named = {key: found for key, found in _flat(value) if found != ""}
-        return {**dict.fromkeys((key for key, _ in _flat(value)), ""), **read_pairs(named, where)}
+        flat = dict(_flat(value, where))
+        named = {key: found for key, found in flat.items() if found != ""}
+        return {**dict.fromkeys(flat, ""), **read_pairs(named, where)}
     return read_pairs(value, where)
 
 
-def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    for key, value in table.items():
+def _flat(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, object]]:
+    for key, value in _named(table, where):
         if isinstance(value, Mapping):
-            yield from ((f"{key}.{rest}", found) for rest, found in _flat(value))
+            yield from ((f"{key}.{rest}", found) for rest, found in _flat(value, where))
         else:
             yield key, value
+
+
+def _named(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, object]]:
+    """The values of a table by their keys; UsageError for a key that is no text."""
+    for key, value in table.items():
+        if not isinstance(key, str):
+            raise _wrong(key, where, "names that are texts")
+        yield key, value
 
 
 def read_sizes(value: object, where: str) -> tuple[int, ...]:
@@ -166,13 +175,16 @@ def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
         raise _wrong(value, where, 'a table such as {seq = 64}, or {"seq": 64} in Python')
     return {
         name: _read_list(sizes, f"{where}: {printable(name)}", _read_dim)
-        for name, sizes in value.items()
+        for name, sizes in _named(value, where)
     }
 
 
 def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str, tuple[int, ...]]:
     cases = [
-        {name: _read_dim(size, f"{where}: {printable(name)}") for name, size in table.items()}
+        {
+            name: _read_dim(size, f"{where}: {printable(name)}")
+            for name, size in _named(table, where)
+        }
         for table in tables
     ]
     for number, case in enumerate(cases):

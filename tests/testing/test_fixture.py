@@ -92,6 +92,10 @@ def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> No
             "*batch_size takes whole numbers of 1 or more, not 0.",
         ),
         ("modelperf('linear.onnx', inputs=['x'])", "the input 'x' cannot be read*"),
+        (
+            "modelperf('linear.onnx', engine_options={1: 'x'})",
+            "*engine_options takes names that are texts, not 1.",
+        ),
         ("modelperf(b'no model')", "the given model is not *"),
         ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not 42."),
     ],

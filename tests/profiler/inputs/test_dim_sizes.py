@@ -48,6 +48,8 @@ def test_a_size_that_all_cases_share_is_not_in_their_ids() -> None:
         ([{"seq": 64}, {"seq": 64}], "dims has two tables with the same sizes"),
         ([{"seq": [1, 2]}], "dims: seq takes whole numbers of 0 or more, not a list"),
         ([{"seq": 64}, 3], "dims takes a table such as"),
+        ({0: 64}, "dims takes names that are texts, not 0"),
+        ([{0: 64}], "dims takes names that are texts, not 0"),
     ],
 )
 def test_tables_that_name_no_cases_are_refused(value: object, message: str) -> None:
