@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ class FindModel:
         if path.is_absolute():
             return path
         tried = [folder / path for folder in self._folders]
-        found = next((candidate for candidate in tried if candidate.exists()), None)
+        # Unlike `Path.exists`, it raises no error for a text that cannot be a path.
+        found = next((each for each in tried if os.path.exists(each)), None)  # noqa: PTH110
         if found is None:
             places = " or ".join(printable(str(folder)) for folder in self._folders)
             near = [each for folder in tried for each in sorted(folder.parent.glob("*.onnx"))]

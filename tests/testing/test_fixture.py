@@ -96,6 +96,7 @@ def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> No
             "modelperf('linear.onnx', engine_options={1: 'x'})",
             "*engine_options takes names that are texts, not 1.",
         ),
+        ("modelperf('linear.onnx' * 400)", "there is no file linear.onnxlinear.onnx*"),
         ("modelperf(b'no model')", "the given model is not *"),
         ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not 42."),
     ],

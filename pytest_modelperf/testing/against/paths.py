@@ -19,15 +19,9 @@ def named_path(text: str, root: Path) -> Path | None:
     if not text.strip():
         raise UsageError(f"{AGAINST.flag} takes a path or a git ref, such as HEAD~1 or old.onnx.")
     given = Path(text).expanduser() if text.startswith("~/") else Path(text)
-    return next((path.absolute() for path in (given, root / given) if _exists(path)), None)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        # Too long for a path, or no text that can be one.
-        return False
+    # Unlike `Path.exists`, it raises no error for a text that cannot be a path.
+    found = (path for path in (given, root / given) if os.path.exists(path))  # noqa: PTH110
+    return next((path.absolute() for path in found), None)
 
 
 def file_named(named: Path, text: str, model: Path, root: Path) -> Path:
