@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -71,13 +72,19 @@ def read_models(models: object, place: str) -> ModelTables:
     specs: dict[str, CaseSpec] = {}
     for written, table in models.items():
         where = f'{place}."{printable(written)}"]'
-        pattern = read_inner_path(written, where)
+        pattern = _with_single_stars(read_inner_path(written, where))
         if pattern in specs:
             raise UsageError(
                 f"{where}: there is another table of {printable(pattern)}: make them one."
             )
         specs[pattern] = _read_spec(table, where)
     return ModelTables(specs)
+
+
+def _with_single_stars(pattern: str) -> str:
+    """The pattern with one star for several in a name, where Python before 3.13 takes only one."""
+    parts = pattern.split("/")
+    return "/".join(part if part == "**" else re.sub(r"\*+", "*", part) for part in parts)
 
 
 def _read_spec(table: object, where: str) -> CaseSpec:

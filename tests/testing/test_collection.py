@@ -219,8 +219,11 @@ def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*'N' cannot be 0:*"])
 
 
-def test_a_glob_names_several_models_in_the_order_of_their_names(models: pytest.Pytester) -> None:
-    write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbatch_size = 2')
+@pytest.mark.parametrize("glob", ["models/*.onnx", "models/**.onnx"])
+def test_a_glob_names_several_models_in_the_order_of_their_names(
+    models: pytest.Pytester, glob: str
+) -> None:
+    write_table(models, f'[tool.modelperf.models."{glob}"]\nbatch_size = 2')
     assert collected(models) == ["models/decoder.onnx::b2-c1", "models/encoder.onnx::b2-c1"]
 
 
