@@ -44,7 +44,7 @@ from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import read_spec
 from pytest_modelperf.spec.kinds import read_default
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
-from pytest_modelperf.spec.readers import is_gateway, read_gateway
+from pytest_modelperf.spec.readers import is_gateway, read_gateway, read_sizes
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
@@ -196,7 +196,8 @@ def sweep(  # noqa: PLR0913  # what a call may say
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
         models = (model,) if against is None else (against, model)
         sources = [SweepSource(_onnx(spec, "sweep", each), setup) for each in models]
-        counts = (streams,) if isinstance(streams, int) else tuple(streams)
+        given = streams if isinstance(streams, int) else list(streams)
+        counts = read_sizes(given, "sweep(): streams")
         return sweep_models(sources, spec.request(), counts, threshold_ms, known, watch)
 
 
@@ -251,10 +252,14 @@ def whatif(  # noqa: PLR0913  # what a call may say
     with _in_words():
         spec = _spec(model, case, "whatif", unused=("tolerance",))
         known = load_extensions(extensions)
+        forms = (quantize,) if isinstance(quantize, str) else quantize
+        for form in forms:
+            if form not in {"dynamic", "static"}:
+                raise UsageError(f"whatif(): quantize takes dynamic or static, not {shown(form)}.")
         variants = [
             *(Variant(VariantKind.PRUNED, share) for share in prune),
             *(Variant(VariantKind.NARROWED, share) for share in prune_channels),
-            *(Variant(VariantKind.QUANTIZED, form=form) for form in quantize),
+            *(Variant(VariantKind.QUANTIZED, form=form) for form in forms),
             *(Variant(VariantKind.PRECISION, form=name) for name in precision),
         ]
         return ask_what_if(

@@ -120,6 +120,18 @@ def test_a_sweep_has_the_time_of_the_command_unless_the_call_says(model: Path) -
         api.sweep(model, min_seconds=7, max_seconds=6)
 
 
+@pytest.mark.parametrize("streams", [0, [], [1, 1]])
+def test_streams_are_numbers_as_on_the_command_line(model: Path, streams: int | list[int]) -> None:
+    with pytest.raises(UsageError, match=r"sweep\(\): streams "):
+        api.sweep(model, streams=streams)
+
+
+def test_a_quantization_that_is_none_is_not_taken_for_another(model: Path) -> None:
+    for given in ("int8", ["static", "int4"]):
+        with pytest.raises(UsageError, match=r"quantize takes dynamic or static, not 'int\d'"):
+            api.whatif(model, quantize=given)
+
+
 def test_the_side_before_may_run_elsewhere_by_no_name_of_a_machine(model: Path) -> None:
     with pytest.raises(UsageError, match="gateway_before takes how to reach a machine"):
         api.compare(model, model, gateway_before="board")
