@@ -247,15 +247,12 @@ def _generation_of(profile: CaseProfile) -> GenerationFigures:
 def _or_fail(run: Run, work: Callable[[], _T]) -> _T:
     """The result of `work`; an error fails or skips the test at its own line."""
     __tracebackhide__ = True
-    is_skipped = False
     try:
         return work()
     except ModelPerfError as error:
-        is_skipped = run.skips(error)
-        message = error.message if is_skipped else in_python(run.with_way_out(error, run.current))
+        if run.skips(error):
+            raise pytest.skip.Exception(error.message) from None
+        message = in_python(run.with_way_out(error, run.current))
+        raise pytest.fail.Exception(message) from None
     except PerfFailure as error:
-        message = str(error)
-    # Outside of the except block, or pytest would show both errors.
-    if is_skipped:
-        pytest.skip(message)
-    pytest.fail(message)
+        raise pytest.fail.Exception(str(error)) from None

@@ -130,13 +130,9 @@ def start(config: pytest.Config) -> None:
                 ]
             )
     except ModelPerfError as error:
-        message = in_table(error)
-    else:
-        config.stash[RUN] = hooks.run
-        config.pluginmanager.register(hooks, "modelperf-run")
-        return
-    # Outside of the except block, or pytest would show both errors.
-    raise pytest.UsageError(message)
+        raise pytest.UsageError(in_table(error)) from None
+    config.stash[RUN] = hooks.run
+    config.pluginmanager.register(hooks, "modelperf-run")
 
 
 class RunHooks:
@@ -259,13 +255,11 @@ class RunHooks:
             message = in_python(error)
             if definition.nodeid not in message:
                 message = f"{printable(definition.nodeid)}: {message}"
-        else:
-            if cases:
-                metafunc.fixturenames.append(CASE_ARGUMENT)
-                metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
-            return
-        # pytest shows any other error with the frames of the plugin.
-        raise pytest.Collector.CollectError(message)
+            # pytest shows any other error with the frames of the plugin.
+            raise pytest.Collector.CollectError(message) from None
+        if cases:
+            metafunc.fixturenames.append(CASE_ARGUMENT)
+            metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
 
     # Around all others, because a conftest may drop tests without a word.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -286,13 +280,11 @@ class RunHooks:
                     self.known.deselected += 1
             self.known.add(self.run, items)
         except pytest.UsageError as error:
-            message = str(error)
+            self._refuse(str(error))
         except ModelPerfError as error:
-            message = in_python(error)
+            self._refuse(in_python(error))
         else:
             self.run.count(items)
-            return result
-        self._refuse(message)
         return result
 
     def _refuse(self, message: str) -> None:
@@ -301,7 +293,7 @@ class RunHooks:
         The process that reports learns of no such error, and fails over the tests that are left.
         """
         if not hasattr(self.config, "workerinput"):
-            raise pytest.UsageError(message)
+            raise pytest.UsageError(message) from None
         self.refusal = message
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
@@ -329,11 +321,7 @@ class RunHooks:
                 try:
                     self._find_machines(session.items, stack)
                 except ModelPerfError as error:
-                    message = in_table(error)
-                else:
-                    return (yield)
-                # Outside of the except block, or pytest would show both errors.
-                self._refuse(message)
+                    self._refuse(in_table(error))
             return (yield)
 
     def _find_machines(self, items: Sequence[pytest.Item], stack: ExitStack) -> None:
@@ -368,15 +356,12 @@ class RunHooks:
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
         case = case_of(pyfuncitem)
         if case is not None:
-            message = None
             try:
                 check_item(self.run, pyfuncitem, case)
             except PerfFailure as error:
-                message = str(error)
+                raise pytest.fail.Exception(str(error), pytrace=False) from None
             except ModelPerfError as error:
-                message = in_python(error)
-            if message is not None:
-                pytest.fail(message, pytrace=False)
+                raise pytest.fail.Exception(in_python(error), pytrace=False) from None
         return (yield)
 
     @pytest.hookimpl(wrapper=True)

@@ -46,15 +46,12 @@ class OnnxFile(pytest.File):
             cases = cases_of(spec_by_table(spec, self.path, run.settings.root))
         except ModelPerfError as error:
             message = in_table(error, path, has_table=spec is not None)
-            if isinstance(error, ModelError):
-                yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=message)
-                return
-        else:
-            for case in cases:
-                yield OnnxItem.from_parent(self, name=printable(case.name), case=case)
+            if not isinstance(error, ModelError):
+                raise self.CollectError(message) from None
+            yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=message)
             return
-        # Outside of the except block, or pytest would show both errors.
-        raise self.CollectError(message)
+        for case in cases:
+            yield OnnxItem.from_parent(self, name=printable(case.name), case=case)
 
 
 class OnnxItem(pytest.Item):
@@ -71,14 +68,11 @@ class OnnxItem(pytest.Item):
         try:
             check_item(run, self, self.case)
         except PerfFailure as error:
-            message = str(error)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         except ModelPerfError as error:
             path = _path_below(self.path, run.settings.root)
             message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
-        else:
-            return
-        # Outside of the except block, or pytest would show both errors.
-        pytest.fail(message, pytrace=False)
+            raise pytest.fail.Exception(message, pytrace=False) from None
 
     def reportinfo(self) -> tuple[Path, None, str]:
         # The space is there so that pytest does not take it for the end of the id, whose dots it
@@ -118,14 +112,11 @@ def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
     try:
         checked = run.check(item, run.case_check(item, case))
     except ModelPerfError as error:
-        if not run.skips(error):
-            raise run.with_way_out(error, item) from None
-        reason = error.message
-    else:
-        run.checked = checked.profile
-        run.require_passed(checked)
-        return
-    pytest.skip(reason)
+        if run.skips(error):
+            raise pytest.skip.Exception(error.message) from None
+        raise run.with_way_out(error, item) from None
+    run.checked = checked.profile
+    run.require_passed(checked)
 
 
 def _shown(path: Path) -> Path:
