@@ -14,6 +14,7 @@ from pytest_modelperf.comparing.engine_change import (
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.spec.run_definitions import JUDGE_UPGRADES
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 
 def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
@@ -44,7 +45,7 @@ def describe_engine_changes(changes: Mapping[EngineChange, int], *, are_judged: 
 
 
 def _describe(change: EngineChange, count: int, *, is_judged: bool) -> str:
-    baselines = f"{count:,} baseline{'s' if count != 1 else ''}"
+    baselines = count_of(count, "baseline")
     recorded = printable(f"{change.engine} {change.recorded}")
     now = "the upgrade is judged" if is_judged else f"{JUDGE_UPGRADES.flag} judges the upgrade"
     return (

@@ -26,7 +26,7 @@ from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerm
 from pytest_modelperf.testing.pytest_internals import distributes, is_skipped
 from pytest_modelperf.testing.run import Run, case_of
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import count_of, shorten_list
 
 # Draws the text for so many columns.
 Draw = Callable[[Callable[[int], str]], None]
@@ -58,8 +58,7 @@ class ClusterRun:
         machines = self._cluster.machines
         counts = Counter(printable(machine.label) for machine in machines)
         labels = [f"{label} ({n})" if n > 1 else label for label, n in sorted(counts.items())]
-        cases = f"{self._cases:,} case{'s' if self._cases != 1 else ''}"
-        found = f"{len(machines):,} machine{'s' if len(machines) != 1 else ''}"
+        cases, found = count_of(self._cases, "case"), count_of(len(machines), "machine")
         where = printable(self._cluster.name)
         return f"modelperf: {cases} for {found} of {where}: {shorten_list(labels, _MOST_NAMED)}"
 

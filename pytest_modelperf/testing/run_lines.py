@@ -24,7 +24,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_seconds
-from pytest_modelperf.text.words import list_names
+from pytest_modelperf.text.words import count_of, list_names
 
 # The chance that a run calls something worse that is not; its gates share it.
 FALSE_ALARMS = 0.01
@@ -76,15 +76,11 @@ def describe_place(report: RunReport) -> str:
         }
     )
     upgrades = sum(outcome.is_upgrade for outcome in report.outcomes)
-    cases = _counted(len(report.outcomes) - upgrades, "case")
+    cases = count_of(len(report.outcomes) - upgrades, "case")
     if upgrades:
-        cases += f" and {_counted(upgrades, 'upgrade')}"
+        cases += f" and {count_of(upgrades, 'upgrade')}"
     took = f" in {format_seconds(report.seconds)}" if report.seconds else ""
     return printable(", ".join([*dict.fromkeys(machines), *engines, f"{cases}{took}"]))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 def describe_ending(report: RunReport) -> str:
@@ -134,7 +130,7 @@ def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, s
         return
     found = Counter(o.engine_change for o in outcomes if o.engine_change is not None)
     for change, count in sorted(found.items()):
-        cases = f"{_counted(count, 'case')} {'was' if count == 1 else 'were'} recorded"
+        cases = f"{count_of(count, 'case')} {'was' if count == 1 else 'were'} recorded"
         both = f"both sides ran on {printable(change.installed)}"
         judging = "--modelperf-judge-upgrades judges the upgrade"
         yield "engine", f"{printable(str(change))} since {cases}, and {both}; {judging}"
@@ -150,18 +146,13 @@ def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]
     if factors:
         low, high = (f"{100 * (factor - 1):.0f}" for factor in (min(factors), max(factors)))
         span = low if low == high else f"{low} to {high}"
-        baselines, takes = _counted(len(factors), "baseline"), "take"
-        were = "they were"
-        if len(factors) == 1:
-            takes, were = "takes", "it was"
-        yield (
-            "machine",
-            (
-                f"{baselines} {takes} {span} % longer than when {were} recorded on such a machine. "
-                "Ratios hold, because both sides ran in turn; times and budgets are of the slower "
-                "machine. `modelperf doctor` looks for a cause"
-            ),
+        takes, were = ("takes", "it was") if len(factors) == 1 else ("take", "they were")
+        text = (
+            f"{count_of(len(factors), 'baseline')} {takes} {span} % longer than when {were} "
+            "recorded on such a machine. Ratios hold, because both sides ran in turn; times and "
+            "budgets are of the slower machine. `modelperf doctor` looks for a cause"
         )
+        yield "machine", text
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
@@ -174,7 +165,7 @@ def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
     )
     for (name, allowed), count in sorted(found.items()):
         tail = name.removeprefix(LATENCY)
-        cases = f"{count:,} case{'s' if count != 1 else ''}"
+        cases = count_of(count, "case")
         waiting = PYTHON_WORDING.value("tolerance", f"{tail}={allowed:g}")
         yield tail, f"too few samples in {cases} to tell a change of it; {waiting} waits for it"
 
