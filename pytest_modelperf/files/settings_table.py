@@ -12,6 +12,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import shown
 
+PYPROJECT = "pyproject.toml"
 _TABLE = "modelperf"
 # Far more than anybody writes.
 _MAX_TOML_BYTES = 16 << 20

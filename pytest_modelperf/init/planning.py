@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.init.ci_files import ci_file, runs_in_ci
-from pytest_modelperf.init.project import PYPROJECT
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart, inner_path
 from pytest_modelperf.init.tables import add_tables
 from pytest_modelperf.text.escaping import printable

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.git import ask_git
-from pytest_modelperf.files.settings_table import read_toml
+from pytest_modelperf.files.settings_table import PYPROJECT, read_toml
 from pytest_modelperf.init.records import Project
 
-PYPROJECT = "pyproject.toml"
 _MAIN = "main"
 # The files that are settings of pytest, whatever they hold, and the sections of other files.
 _OWN_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")

@@ -8,8 +8,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError
-from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.init.project import PYPROJECT
+from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.init.records import ModelSearch, Project, Remark
 from pytest_modelperf.init.searching import Tell, find_models
 from pytest_modelperf.sizing.records import FoundSizes

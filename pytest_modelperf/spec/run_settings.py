@@ -10,6 +10,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec import run_definitions as run
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.model_tables import ModelTables
@@ -65,7 +66,6 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
     models: ModelTables
     gateways: Mapping[str, str] = field(default_factory=dict)
     typed: frozenset[str] = frozenset()
-    table_file: str = "pyproject.toml"
     # A slow model may take longer if no source gives a time.
     has_given_seconds: bool = False
 
@@ -105,7 +105,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         known = ", ".join(map(printable, self.gateways)) or "no machine"
         raise UsageError(
             f"{where}there is no machine {printable(name)!r}.{suggestion(name, self.gateways)} "
-            f"[tool.{PREFIX}.{GATEWAYS}] of {printable(self.table_file)} has {known}. Add it "
+            f"[tool.{PREFIX}.{GATEWAYS}] of {PYPROJECT} has {known}. Add it "
             f'there, as in {printable(name)} = "ssh=pi@host//python=python3", or give a gateway '
             "itself."
         )
@@ -128,7 +128,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         if len(found) > 1:
             both = " and ".join(f'[tool.modelperf.models."{printable(each)}"]' for each in found)
             raise UsageError(
-                f"{printable(self.table_file)}: {printable(path)} is named by {both}. Make one of "
+                f"{PYPROJECT}: {printable(path)} is named by {both}. Make one of "
                 "them narrower, or give the model a table with just its path, which then counts "
                 "alone."
             )

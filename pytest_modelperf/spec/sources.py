@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec import run_definitions as run
 from pytest_modelperf.spec.exclusions import check_together, with_one_engine_before
 from pytest_modelperf.spec.kinds import read, read_default, read_typed
@@ -28,7 +29,6 @@ def read_settings(
     command_line: Mapping[str, object],
     ini: Mapping[str, object],
     table: Mapping[str, object] | None,
-    table_file: str = "pyproject.toml",
 ) -> RunSettings:
     """The settings of a run in `root`; UsageError for the first that means nothing.
 
@@ -36,7 +36,7 @@ def read_settings(
     keys have texts, lists or bools, likewise by the keys of settings, and None or nothing in them
     where they are not set. `table` is what `read_table` returned.
     """
-    place = f"{printable(table_file)}, [tool.{PREFIX}"
+    place = f"{PYPROJECT}, [tool.{PREFIX}"
     given = _Given(command_line, ini, _read_top(table or {}, f"{place}]"), f"{place}]")
     values = {setting.field: given.value(setting) for setting in RUN_SETTINGS}
     values[run.ENGINE_OPTION.field] = given.engine_options
@@ -47,7 +47,6 @@ def read_settings(
         models=read_models(given.table.get(MODELS, {}), f"{place}.{MODELS}"),
         gateways=_read_gateways(given.table.get(GATEWAYS, {}), f"{place}.{GATEWAYS}]"),
         typed=frozenset(key for key, value in command_line.items() if _is_typed(value)),
-        table_file=table_file,
         has_given_seconds=given.has(run.MAX_SECONDS),
     )
     settings = with_one_engine_before(settings)

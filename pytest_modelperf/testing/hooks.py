@@ -18,6 +18,7 @@ from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
 from pytest_modelperf.files.open_files import require_open_files
+from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.spec.run_settings import RunSettings
@@ -30,7 +31,7 @@ from pytest_modelperf.testing.ending import (
     path_in_repository,
 )
 from pytest_modelperf.testing.items import OnnxFile, UnreadableItem, check_item
-from pytest_modelperf.testing.left_out import PYPROJECT, files_above
+from pytest_modelperf.testing.left_out import files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
     case_ids,

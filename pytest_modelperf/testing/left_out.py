@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 
-PYPROJECT = "pyproject.toml"
 # At most so many tables have a note of their own.
 _MOST_NAMED = 3
 
@@ -56,7 +55,7 @@ def unused_tables(settings: RunSettings, config: pytest.Config) -> str | None:
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return None
     return (
-        f"no model is tested here: the tables of {printable(str(root / settings.table_file))} are "
+        f"no model is tested here: the tables of {printable(str(root / PYPROJECT))} are "
         "for a run that starts in its folder. Type: "
         f"cd {shell_path(os.path.relpath(root, start))} && pytest --modelperf"
     )

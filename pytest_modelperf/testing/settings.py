@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sources import check_ini_keys, read_settings
@@ -16,10 +16,9 @@ def read_run_settings(config: pytest.Config) -> RunSettings:
     check_ini_keys(ini_keys(config))
     # pytest 8 does not add these keys to the others.
     check_ini_keys(each.partition("=")[0] for each in config.getoption("override_ini") or ())
-    pyproject = config.rootpath / "pyproject.toml"
     return read_settings(
         config.rootpath,
         {each.key: config.getoption(each.ini) for each in RUN_SETTINGS},
         {each.key: ini_value(config, each.ini) for each in RUN_SETTINGS if each.is_in_files},
-        read_table(pyproject),
+        read_table(config.rootpath / PYPROJECT),
     )

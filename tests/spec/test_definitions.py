@@ -23,7 +23,7 @@ else:
 
 ALL = tuple(dict.fromkeys([*RUN_SETTINGS, *CASE_SETTINGS]))
 # What a run has beside its settings.
-_OF_THE_RUN = ["root", "models", "gateways", "typed", "table_file", "has_given_seconds"]
+_OF_THE_RUN = ["root", "models", "gateways", "typed", "has_given_seconds"]
 
 
 def types_of(record: type[Struct]) -> dict[str, str]:

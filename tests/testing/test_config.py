@@ -223,7 +223,6 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "models": [],
         "gateways": {},
         "typed": frozenset(),
-        "table_file": "pyproject.toml",
         "has_given_seconds": False,
     }
 
