@@ -30,7 +30,7 @@ class WhatIfOrder(Struct, frozen=True, kw_only=True):
     setup: Setup
     variants: tuple[Variant, ...]
     estimates: tuple[float, ...]
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...]
 
 
 def ask_here(request: str, context: JobContext) -> str:
@@ -56,9 +56,9 @@ def ask_on_cluster(  # noqa: PLR0913  # a model, what of it, its variants, with 
     setup: Setup,
     variants: Sequence[Variant],
     *,
-    estimates: Sequence[float] = (),
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    estimates: Sequence[float],
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> WhatIf:
     """Every variant of a model at every case, all of it on one of the machines."""
     check_variants(variants, estimates)

@@ -20,8 +20,9 @@ from pytest_modelperf.bisect.version_duets import (
     telling,
 )
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs, read_comparison
+from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs
 from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -37,8 +38,8 @@ def compare_versions_on_cluster(
     asked: BisectRequest,
     open_side: OpenClusterSide,
     *,
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> CompareVersions:
     """Compares two versions by a duet on a machine, and all of them on one kind of machine.
 
@@ -63,7 +64,7 @@ def compare_versions_on_cluster(
                 plugins=plugins,
                 machines=names,
             )
-            return read_comparison(cluster.submit(job).result())
+            return from_text(cluster.submit(job).result(), Comparison)
 
     return compare
 

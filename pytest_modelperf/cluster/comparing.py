@@ -61,9 +61,9 @@ class ComparisonOrder(Struct, frozen=True, kw_only=True):
     after: ClusterSide
     case: ProfileRequest
     gate: Gate
-    baseline: Baseline | None = None
-    details: Details = Details.ALWAYS
-    plugins: tuple[str, ...] = ()
+    baseline: Baseline | None
+    details: Details
+    plugins: tuple[str, ...]
 
 
 def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule, with what, where
@@ -74,8 +74,8 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
     *,
     baseline: Baseline | None = None,
     details: Details = Details.ALWAYS,
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> tuple[Job, ...]:
     """A job for each case of a request; all of them share the level of the gate."""
     cases = split_request(request)
@@ -121,11 +121,6 @@ def compare_case_models(request: str, context: JobContext) -> str:
     return to_text(replace(comparison, cases=cases))
 
 
-def read_comparison(text: str) -> Comparison:
-    """The comparison of one case, from the text of its job."""
-    return from_text(text, Comparison)
-
-
 def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which rule, with what, where
     cluster: Cluster,
     before: Side,
@@ -133,9 +128,9 @@ def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which ru
     request: ProfileRequest,
     gate: Gate,
     *,
-    baseline: Baseline | None = None,
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    baseline: Baseline | None,
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> Comparison:
     """Every case of two models, each case on one of the machines.
 
@@ -167,7 +162,7 @@ def compare_on_cluster(  # noqa: PLR0913  # two sides, what of them, by which ru
     engines: list[str] = []
     for case, future in zip(counted.cases, futures, strict=True):
         try:
-            found = read_comparison(future.result())
+            found = from_text(future.result(), Comparison)
         except (ClusterError, MeasureError) as error:
             cases.append(replace(case, failure=error.worded(after.setup.wording)))
             continue

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from pytest_modelperf.cluster.records import ModelContent, SentFile
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.text.escaping import printable
 
@@ -25,14 +24,14 @@ class Piece(Struct, frozen=True):
     data: bytes
 
 
-def read_content(source: ModelSource, tell: Tell = lambda _: None) -> ModelContent:
+def read_content(source: ModelSource) -> ModelContent:
     """The content of a model; ModelError where external data cannot be read."""
     file = open_model(source)
     if file.path is None:
         raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
     beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
     graph = SentFile(file.path.name, file.size_bytes)
-    return ModelContent(str(file.path.resolve()), file.sha256(tell), (graph, *beside))
+    return ModelContent(str(file.path.resolve()), file.sha256(), (graph, *beside))
 
 
 def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:

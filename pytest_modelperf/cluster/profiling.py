@@ -28,7 +28,7 @@ class ProfileOrder(Struct, frozen=True, kw_only=True):
     model: str
     case: ProfileRequest
     setup: Setup
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...]
 
 
 def profile_jobs(
@@ -36,8 +36,8 @@ def profile_jobs(
     request: ProfileRequest,
     setup: Setup,
     *,
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> tuple[Job, ...]:
     """A job for each case of a request, in the order of its profile."""
     return tuple(
@@ -80,8 +80,8 @@ def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measu
     request: ProfileRequest,
     setup: Setup,
     *,
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> Profile:
     """The profile of every case of a model, each on one of the machines.
 

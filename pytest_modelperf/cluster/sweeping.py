@@ -28,7 +28,7 @@ class SweepOrder(Struct, frozen=True, kw_only=True):
     request: WholeRequest
     streams: tuple[int, ...]
     threshold_ms: float | None
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...]
 
 
 def sweep_here(request: str, context: JobContext) -> str:
@@ -51,11 +51,11 @@ def sweep_on_cluster(  # noqa: PLR0913  # what to sweep, at which sizes, with wh
     cluster: Cluster,
     sources: Sequence[SweepSource],
     request: ProfileRequest,
-    streams: Sequence[int] = (1,),
-    threshold_ms: float | None = None,
+    streams: Sequence[int],
+    threshold_ms: float | None,
     *,
-    plugins: Sequence[str] = (),
-    machines: Sequence[str] = (),
+    plugins: Sequence[str],
+    machines: Sequence[str],
 ) -> Sweep:
     """The sweep of one model or two, all of it on one of the machines."""
     files = [open_model(each.source) for each in sources]

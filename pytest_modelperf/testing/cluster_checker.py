@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs, read_comparison
+from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs
 from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.profiling import profile_jobs
 from pytest_modelperf.cluster.records import Job, ModelContent
 from pytest_modelperf.cluster.wire import from_text
-from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.records import CaseProfile, Profile
@@ -128,7 +128,7 @@ class ClusterChecker(Struct, frozen=True):
             plugins=self.terms.plugins,
             machines=self._allowed(after),
         )
-        return read_comparison(self._carry_out(job)).cases[0]
+        return from_text(self._carry_out(job), Comparison).cases[0]
 
     # -- jobs
 

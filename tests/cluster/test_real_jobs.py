@@ -16,12 +16,13 @@ from onnx import external_data_helper
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs, read_comparison
+from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs
 from pytest_modelperf.cluster.contents import PIECE_BYTES, read_content
 from pytest_modelperf.cluster.profiling import profile_on_cluster
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
+from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.records import Comparison, Verdict
 from pytest_modelperf.errors import BindingError, ClusterError, MeasureError
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.records import Outcome
@@ -86,7 +87,7 @@ def test_a_profile_of_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp_pa
     path = tmp_path / "slow_400us.onnx"
     write_timed(path)
     request = ProfileRequest(batch_sizes=(1, 8), cores=(1,), seed=3)
-    profile = profile_on_cluster(cluster, path, request, TIMED, plugins=[PLUGIN])
+    profile = profile_on_cluster(cluster, path, request, TIMED, plugins=[PLUGIN], machines=())
     assert [case.case.id for case in profile.cases] == ["b1-c1", "b8-c1"]
     assert profile.model.path == str(path)
     assert profile.model.sha256 == read_content(path).digest
@@ -103,8 +104,8 @@ def test_both_sides_of_a_comparison_run_in_one_job(cluster: Cluster, tmp_path: P
         write_timed(tmp_path / f"{name}.onnx", weight=weight)
         contents.append(read_content(tmp_path / f"{name}.onnx"))
     before, after = (ClusterSide(content, TIMED) for content in contents)
-    jobs = comparison_jobs(before, after, ProfileRequest(), Gate(), plugins=[PLUGIN])
-    (comparison,) = [read_comparison(result(cluster.submit(each))) for each in jobs]
+    jobs = comparison_jobs(before, after, ProfileRequest(), Gate(), plugins=[PLUGIN], machines=())
+    (comparison,) = [from_text(result(cluster.submit(each)), Comparison) for each in jobs]
     assert comparison.verdict is Verdict.REGRESSED
     (median,) = [m for m in comparison.cases[0].metrics if m.name == "latency_p50"]
     assert median.ratio == pytest.approx(2.0, rel=0.02)
