@@ -47,7 +47,7 @@ DIMS = Setting(
 )
 INPUTS = Setting(
     "inputs",
-    "input_specs",
+    "texts",
     "type and shape of an input, and its value if that matters. A shape of `-1` holds as many "
     "elements as there are values",
     places=(*MODEL, Place.COMMAND),

@@ -106,13 +106,6 @@ KINDS: Mapping[str, Kind] = {
     "flag": Kind(readers.read_flag, "bool", "bool", {"type": "boolean"}, parse=parse_flag),
     "gateway": Kind(readers.read_gateway, "str", "str", _TEXT),
     "inner_path": Kind(readers.read_inner_path, "str", "str", _TEXT),
-    "input_specs": Kind(
-        readers.read_texts,
-        "tuple[str, ...]",
-        "str | Sequence[str]",
-        _one_or_more(_TEXT),
-        nothing=(),
-    ),
     "lengths": Kind(
         readers.read_lengths,
         "tuple[int, ...]",

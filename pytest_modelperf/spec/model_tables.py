@@ -30,8 +30,8 @@ class ModelTables:
     Most of many tables name one model each: that is looked up.
     """
 
-    def __init__(self, specs: Mapping[str, CaseSpec] | None = None) -> None:
-        self._specs = dict(specs or {})
+    def __init__(self, specs: Mapping[str, CaseSpec]) -> None:
+        self._specs = specs
         self._globs = [pattern for pattern in self._specs if not _WILD.isdisjoint(pattern)]
 
     def __iter__(self) -> Iterator[str]:

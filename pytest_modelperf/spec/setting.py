@@ -19,20 +19,19 @@ PREFIX = "modelperf"
 class Place(enum.Enum):
     """Where a setting may stand.
 
-    `OPTION` is the command line of pytest, `INI` its ini keys, `TABLE` is `[tool.modelperf]`,
-    `MODEL` the table of a model in it, `CALL` the marker `perf_case` and a call of the fixture,
+    `OPTION` is the command line of pytest, `TABLE` is `[tool.modelperf]` and the ini keys of
+    pytest, `MODEL` the table of a model, `CALL` the marker `perf_case` and a call of the fixture,
     and `COMMAND` the command line of `modelperf`.
     """
 
     OPTION = "option"
-    INI = "ini"
     TABLE = "table"
     MODEL = "model"
     CALL = "call"
     COMMAND = "command"
 
 
-RUN = (Place.OPTION, Place.INI, Place.TABLE)
+RUN = (Place.OPTION, Place.TABLE)
 MODEL = (Place.MODEL, Place.CALL)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
 from pytest_modelperf.spec.kinds import KINDS, JsonSchema
@@ -27,16 +27,14 @@ def tool_schema(tool_name: str = PREFIX) -> Mapping[str, object]:
     }
 
 
-def table_schema(
-    of_run: Sequence[Setting] = RUN_SETTINGS, of_case: Sequence[Setting] = CASE_SETTINGS
-) -> Mapping[str, object]:
-    in_model = [each for each in of_case if each.stands_in(Place.MODEL)]
+def table_schema() -> Mapping[str, object]:
+    in_model = (each for each in CASE_SETTINGS if each.stands_in(Place.MODEL))
     model = {
         "description": "The cases of the models at a path, or of all that match a glob.",
         **_table(_properties(in_model)),
     }
     properties = {
-        **_properties(each for each in of_run if each.is_in_files),
+        **_properties(each for each in RUN_SETTINGS if each.is_in_files),
         MODELS: {
             "description": "A table for each model, by its path or a glob.",
             "type": "object",

@@ -83,7 +83,7 @@ def test_each_kind_is_that_of_a_setting() -> None:
 @pytest.mark.parametrize("place", Place)
 def test_no_two_settings_have_one_name_in_a_place(place: Place) -> None:
     def name(setting: Setting) -> Sequence[str]:
-        if place in {Place.OPTION, Place.INI}:
+        if place is Place.OPTION:
             return [setting.flag, setting.ini]
         if place is Place.COMMAND:
             return [setting.command_flag]
