@@ -7,11 +7,9 @@ and a round is one inference. Cases that were not timed are left out.
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-
-from msgspec import Struct
+from statistics import median, stdev
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.testing.outcome_names import name_with_case
@@ -94,36 +92,23 @@ def _without_folders(test: str) -> str:
     return f"{function.rpartition('/')[2]}{bracket}{rest}"
 
 
-class _Fence(Struct, frozen=True):
-    """Two bounds in nanoseconds; what lies beyond is an outlier."""
-
-    low: float
-    high: float
-
-    def outliers(self, ordered: Sequence[int]) -> int:
-        return bisect_left(ordered, self.low) + len(ordered) - bisect_right(ordered, self.high)
-
-
 def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
     ordered = sorted(times_ns)
     count, total = len(ordered), sum(ordered)
     mean = total / count
-    deviation = _standard_deviation(ordered)
+    deviation = stdev(ordered) if count > 1 else 0.0
     low, high = _quartiles(ordered)
     spread = high - low
-    of_deviation = _Fence(mean - deviation, mean + deviation)
-    of_quartiles = _Fence(low - 1.5 * spread, high + 1.5 * spread)
-    far, farther = of_deviation.outliers(ordered), of_quartiles.outliers(ordered)
-    within = ordered[
-        bisect_left(ordered, of_quartiles.low) : bisect_right(ordered, of_quartiles.high)
-    ]
+    far = count - len(_between(mean - deviation, mean + deviation, ordered))
+    within = _between(low - 1.5 * spread, high + 1.5 * spread, ordered)
+    farther = count - len(within)
     return {
         "min": ordered[0] / _NS_PER_S,
         "max": ordered[-1] / _NS_PER_S,
         "mean": mean / _NS_PER_S,
         "stddev": deviation / _NS_PER_S,
         "rounds": count,
-        "median": _median(ordered) / _NS_PER_S,
+        "median": median(ordered) / _NS_PER_S,
         "iqr": spread / _NS_PER_S,
         "q1": low / _NS_PER_S,
         "q3": high / _NS_PER_S,
@@ -138,18 +123,8 @@ def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
     }
 
 
-def _standard_deviation(times_ns: Sequence[int]) -> float:
-    """The sample standard deviation, in whole numbers: similar times would lose digits."""
-    count = len(times_ns)
-    if count < 2:
-        return 0.0
-    squares = count * sum(time * time for time in times_ns) - sum(times_ns) ** 2
-    return math.sqrt(squares / (count * (count - 1)))
-
-
-def _median(ordered: Sequence[int]) -> float:
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+def _between(low: float, high: float, ordered: Sequence[int]) -> Sequence[int]:
+    return ordered[bisect_left(ordered, low) : bisect_right(ordered, high)]
 
 
 def _quartiles(ordered: Sequence[int]) -> tuple[float, float]:
@@ -161,7 +136,7 @@ def _quartiles(ordered: Sequence[int]) -> tuple[float, float]:
     if count == 1:
         return ordered[0], ordered[0]
     if count % 2 == 0:
-        return _median(ordered[: count // 2]), _median(ordered[count // 2 :])
+        return median(ordered[: count // 2]), median(ordered[count // 2 :])
     quarter, rest = divmod(count, 4)
     if rest == 1:
         return (
