@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
 from pytest_modelperf.profiler.shown.report_files import check_report_files
-from pytest_modelperf.spec.run_definitions import HTML
+from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, HTML, JSON, MARKDOWN
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
@@ -28,6 +28,9 @@ from pytest_modelperf.text.words import shorten_list
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
+
+    # Baselines with the ids of their cases that no test uses.
+    _Unused: TypeAlias = Sequence[tuple[Baseline, Sequence[str]]]
 
 # Runs that came to their end.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
@@ -45,10 +48,9 @@ class KnownTests(Struct):
 
     `tests` are those about a case, and `failed` are all that failed. `open` are tests that may name
     cases while they run; `passed` are tests that came to their end, and `skipped` those that never
-    began.
-    `deselected` counts what keeps cases unknown that may be in use: tests that were left out, files
-    and models that could not be read, crashed workers. `projects` are the pyproject.toml that were
-    seen and not read.
+    began. `deselected` counts what keeps cases unknown that may be in use: tests that were left
+    out, files and models that could not be read, crashed workers. `projects` are the pyproject.toml
+    that were seen and not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -129,7 +131,8 @@ class RunEnding(Struct):
             found = self._find_unused(outcomes, known, notes)
             lost: dict[str, str] = {}
             updates, removals = self._updates(outcomes, lost), self._removals(found)
-            unused = None if found is None or settings.prune else tuple(found.texts())
+            if found is not None and not settings.prune:
+                unused = tuple(f"{stored.name}: {gone}" for stored, ids in found for gone in ids)
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
             outcomes = self._without_lost(outcomes, lost)
@@ -226,7 +229,7 @@ class RunEnding(Struct):
             return []
         from pytest_modelperf.baselines.plan import plan_removal
 
-        return [plan_removal(stored, gone) for stored, gone in unused.cases]
+        return [plan_removal(stored, gone) for stored, gone in unused]
 
     def _write(self, plans: Sequence[UpdatePlan], lost: dict[str, str]) -> list[UpdatePlan]:
         """Write the plans; return those that could be written, with what they changed."""
@@ -261,7 +264,7 @@ class RunEnding(Struct):
                 gone = [c.id for c in stored.model.cases if (name, c.id) not in used]
                 if gone:
                     found.append((stored, gone))
-        return _Unused(found)
+        return found
 
     # -- history and reports
 
@@ -376,15 +379,6 @@ def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
             )
 
 
-class _Unused(Struct, frozen=True):
-    """Stored cases that no test uses."""
-
-    cases: Sequence[tuple[Baseline, Sequence[str]]]
-
-    def texts(self) -> list[str]:
-        return [f"{stored.name}: {case_id}" for stored, gone in self.cases for case_id in gone]
-
-
 def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -> None:
     """UsageError for a report that cannot be written, before anything is measured."""
     if settings.html is not None:
@@ -396,14 +390,15 @@ def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -
 
         HistoryStore(settings.history_folder).check_writable()
     targets = {}
-    for key in ("json", "markdown", "html", "benchmark_json", "bencher_json"):
-        target = getattr(settings, key)
-        option = f"--modelperf-{key.replace('_', '-')}"
+    for report in (JSON, MARKDOWN, HTML, BENCHMARK_JSON, BENCHER_JSON):
+        target = getattr(settings, report.field)
         if target is None:
             continue
         if is_stdout(target):
-            raise UsageError(f"{option} takes a file: standard output has the report of pytest.")
-        targets[option] = folder / target
+            raise UsageError(
+                f"{report.flag} takes a file: standard output has the report of pytest."
+            )
+        targets[report.flag] = folder / target
     # A folder of tests may have a report of an earlier run in it.
     check_report_files(targets, [path for path in inputs if not path.is_dir()])
 

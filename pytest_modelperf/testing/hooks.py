@@ -522,7 +522,7 @@ class RunHooks:
             self.known.deselected += 1
 
 
-def find_models(settings: RunSettings, skipped: Sequence[str] = ()) -> Iterator[Path]:
+def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]:
     """The files that the tables name; UsageError for a table that names none.
 
     A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one

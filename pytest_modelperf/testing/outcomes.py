@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
@@ -141,7 +141,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     is_written: bool = False
     unused: tuple[str, ...] | None = None
     started: dt.datetime | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     typed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

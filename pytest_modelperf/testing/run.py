@@ -314,14 +314,11 @@ class Run(Struct):
         """PerfFailure with all that fails the test."""
         failed = [outcome for outcome in checked.outcomes if self.is_failure(outcome)]
         if failed:
-            raise PerfFailure("\n".join(self.failure_text(each, margin) for each in failed))
+            from pytest_modelperf.report.page import TextStyle
+            from pytest_modelperf.testing.text import render_outcome
 
-    def failure_text(self, outcome: CaseOutcome, margin: int = 0) -> str:
-        from pytest_modelperf.report.page import TextStyle
-        from pytest_modelperf.testing.text import render_outcome
-
-        style = TextStyle(max(40, self.width - margin), encoding=self.encoding)
-        return render_outcome(outcome, style)
+            style = TextStyle(max(40, self.width - margin), encoding=self.encoding)
+            raise PerfFailure("\n".join(render_outcome(each, style) for each in failed))
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users
