@@ -88,12 +88,10 @@ class Checker(Struct, frozen=True):
         stopwatch = _Stopwatch(self.context.watch)
         bound = None
         if check.is_function:
-            facts, result = (
-                function_facts(check),
-                check_function(self.context, check, stopwatch.waits),
-            )
+            facts = function_facts(check)
+            result = check_function(self.context, check, stopwatch)
         else:
-            bound = BoundCheck.bind(self.context, check, stopwatch.waits)
+            bound = BoundCheck.bind(self.context, check, stopwatch)
             if not self.context.is_static:
                 check_cores(bound.case.cores, check.setup)
             facts, result = bound.facts, _judge_or_record(bound)
@@ -172,7 +170,7 @@ def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
     if not context.judges_upgrades:
         return replace(checked, outcome=outcome)
     stopwatch = _Stopwatch(context.watch)
-    bound = replace(bound, place=replace(bound.place, watch=stopwatch.waits))
+    bound = replace(bound, place=replace(bound.place, watch=stopwatch))
     result = judge_upgrade(bound, stored, change)
     judged = make_outcome(context, check, bound.facts, result, stopwatch.seconds)
     # A new baseline records the installed version, and so accepts it.
@@ -183,28 +181,21 @@ def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
 
 
 class _Stopwatch:
-    """The time since it was made, without the time that passes in waiting for others."""
+    """Passes progress on, and tells the time since it was made without waits for other checks."""
 
     def __init__(self, watch: Watch) -> None:
-        self.waits = WaitTime(watch)
+        self._watch = watch
         self._begun = time.monotonic()
+        self._waited = 0.0
+        self._waits_since: float | None = None
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._begun - self.waits.seconds
-
-
-class WaitTime:
-    """Passes progress on, and adds up how long a check waits for other measurements to end."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.seconds = 0.0
-        self._watch = watch
-        self._since: float | None = None
+        return time.monotonic() - self._begun - self._waited
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if self._since is not None:
-            self.seconds += now - self._since
-        self._since = now if progress.is_waiting else None
+        if self._waits_since is not None:
+            self._waited += now - self._waits_since
+        self._waits_since = now if progress.is_waiting else None
         self._watch(progress)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from pytest_modelperf.comparing.case_view import (
     CaseView,
     cases_table,
     describe_views,
     worst_view,
 )
-from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page_facts import (
@@ -31,6 +28,7 @@ from pytest_modelperf.testing.run_lines import (
     is_worth_a_line,
     next_steps,
     rank_outcome,
+    untold,
 )
 from pytest_modelperf.testing.wording import recording_with
 
@@ -86,13 +84,10 @@ def run_overview(report: RunReport) -> Overview:
 
 
 def _run_view(outcome: CaseOutcome, name: str, choice: Choice) -> CaseView:
-    case = outcome.comparison
-    # The verdict of a new case already has this reason.
-    is_new = case.verdict is Verdict.NEW and not case.has_failed
     return CaseView(
         name=name,
         word=outcome.word,
-        compared=replace(case, reasons=case.reasons[1:]) if is_new else case,
+        compared=untold(outcome),
         latency=outcome.latency,
         static=outcome.static,
         choice=choice,

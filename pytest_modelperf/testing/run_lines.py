@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.comparing.advice import advise_all
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     SEVERITY,
@@ -54,6 +56,13 @@ def _describe(outcome: CaseOutcome, *, is_short: bool) -> str:
     if case.verdict is Verdict.NEW and case.reasons:
         return f"{Verdict.NEW.value}: {printable(case.reasons[0])}"
     return describe_verdict(case, outcome.confidence, is_short=is_short)
+
+
+def untold(outcome: CaseOutcome) -> CaseComparison:
+    """The comparison without the first reason of a new case, which its verdict tells."""
+    case = outcome.comparison
+    is_told = case.verdict is Verdict.NEW and not case.has_failed
+    return replace(case, reasons=case.reasons[1:]) if is_told else case
 
 
 def describe_counts(outcomes: Sequence[CaseOutcome]) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from pytest_modelperf.baselines.plan_table import plan_table
 from pytest_modelperf.comparing.case_text import (
     verdict_style,
@@ -29,6 +27,7 @@ from pytest_modelperf.testing.run_lines import (
     describe_writing,
     is_worth_a_line,
     next_steps,
+    untold,
 )
 from pytest_modelperf.testing.run_table import fitting_table
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
@@ -67,9 +66,7 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
     write_doubts(page, case, wording)
     if case.id not in outcome.test:
         write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}")
-    # The verdict of a new case already has this reason.
-    is_new = case.verdict is Verdict.NEW and not case.has_failed
-    write_findings(page, replace(case, reasons=case.reasons[1:]) if is_new else case, wording)
+    write_findings(page, untold(outcome), wording)
     _write_advice(page, outcome)
     return page.text()
 
