@@ -29,7 +29,7 @@ from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
 from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
-from pytest_modelperf.testing.sent_check import check_job, read_answer
+from pytest_modelperf.testing.sent_check import check_job
 
 # How often it is shown where the jobs stand.
 _SHOWN_EVERY_S = 0.2
@@ -98,7 +98,7 @@ class ClusterChecker(Struct, frozen=True):
             return _measured_here(self.here.check(_without_machine(check)), check)
         future = self._futures.pop(check.test, None)
         text = self._wait(future or self.cluster.submit(self._check_job(check)))
-        checked = read_answer(text)
+        checked = from_text(text, Checked)
         return replace(checked, outcome=_of_model(checked.outcome, check.graph))
 
     def measure(self, check: CaseCheck) -> CaseProfile:

@@ -19,12 +19,9 @@ from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.cluster.requests import split_request
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.profiler.hookspecs import load_extensions
-from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 
@@ -46,14 +43,6 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
     keeps_history: bool
     takes_layers: bool
     plugins: tuple[str, ...]
-
-
-class CheckAnswer(Struct, frozen=True):
-    """The result of a case from another machine; the profile only if somebody reads it."""
-
-    outcome: CaseOutcome
-    profile: CaseProfile | None = None
-    before: Measurement | None = None
 
 
 class SentBaseline(Struct, frozen=True):
@@ -104,7 +93,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
 
 
 def check_sent_case(request: str, context: JobContext) -> str:
-    """The answer to an order, checked here: the work of a job."""
+    """The case of an order, checked here: the work of a job."""
     order = from_text(request, CheckOrder)
     extensions = load_extensions(order.plugins)
     checker = Checker(
@@ -127,19 +116,11 @@ def check_sent_case(request: str, context: JobContext) -> str:
         context.paths[sent.model], sent.request, replace(sent.setup, wording=PYTHON_WORDING)
     )
     checked = checker.check(check)
-    answer = CheckAnswer(checked.outcome)
-    if sent.keeps_profile:
-        answer = CheckAnswer(checked.outcome, checked.profile, checked.before)
+    answer = checked if sent.keeps_profile else Checked(checked.outcome, None)
     if order.takes_layers and not _has_layers(checked):
         # On the same machine, so that the trace is of one.
         answer = replace(answer, profile=checker.measure(check), before=None)
     return to_text(answer)
-
-
-def read_answer(text: str) -> Checked:
-    """The checked case, from the text of its job."""
-    answer = from_text(text, CheckAnswer)
-    return Checked(answer.outcome, answer.profile, answer.before)
 
 
 def _has_layers(checked: Checked) -> bool:
