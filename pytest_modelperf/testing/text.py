@@ -34,8 +34,6 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import list_names
 
-__all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
-
 # With more cases, only those that need attention have a line, and at most so many of the worst.
 MAX_LINES = 40
 MAX_PLANS = 20

@@ -32,7 +32,7 @@ from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.page import wrap
+from pytest_modelperf.report.page import TextStyle, wrap
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing import github
 from pytest_modelperf.testing.bencher_json import dump_bencher_run
@@ -46,7 +46,6 @@ from pytest_modelperf.testing.page import run_overview
 from pytest_modelperf.testing.run_lines import FALSE_ALARMS, describe_place
 from pytest_modelperf.testing.text import (
     MAX_LINES,
-    TextStyle,
     render_outcome,
     render_summary,
     short_verdict,
