@@ -111,10 +111,15 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         )
 
     @property
+    def runs_beside_baselines(self) -> bool:
+        """Whether models run and are compared with their baselines."""
+        is_compared = self.against is None and self.update is not UpdateMode.ALL
+        return is_compared and not self.static_only
+
+    @property
     def judges_upgrades(self) -> bool:
         """Whether a changed engine is judged in this run."""
-        is_compared = self.against is None and self.update is not UpdateMode.ALL
-        return self.judge_engine_upgrades and is_compared and not self.static_only
+        return self.judge_engine_upgrades and self.runs_beside_baselines
 
     def spec_for(self, path: str) -> CaseSpec | None:
         """The spec in the table of the model at this path, relative to the root and with slashes.

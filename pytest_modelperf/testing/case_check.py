@@ -213,6 +213,11 @@ class BoundCheck(Struct, frozen=True):
         place = CasePlace(model.case(cores), 1, 1, watch)
         return cls(context, check, file, facts, model, place)
 
+    def bind_older(self, source: ModelSource) -> Model:
+        """An older model at the sizes of the case."""
+        binding, extensions = self.model.binding, self.context.extensions
+        return Model.bind(open_model(source), binding, self.check.request, extensions)
+
     @property
     def case(self) -> Case:
         return self.place.case

@@ -24,8 +24,8 @@ from pytest_modelperf.comparing.stored_case import (
     settle_equal,
 )
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
-from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.profiler.prepare import Model, PairOf, prepare_pair
+from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.profiler.prepare import PairOf, prepare_pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.testing.against import older_version
@@ -143,7 +143,7 @@ def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> 
     if not is_worse or stored.twin is None or not stored.model.has_twin_of(found.id):
         return found
     try:
-        old = _bind_older(bound, stored.twin)
+        old = bound.bind_older(stored.twin)
     except ModelPerfError:
         # The verdict stands without the layers of a twin that cannot be read.
         return found
@@ -153,7 +153,7 @@ def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> 
 
 
 def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
-    old = _bind_older(bound, before.source)
+    old = bound.bind_older(before.source)
     if bound.context.is_static:
         then = CaseProfile(bound.case, old.static)
         tolerances = bound.check.gate.tolerances
@@ -168,12 +168,6 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
             return settled
     asked = PairedCase(prepare_pair(pair), before, bound.gate, bound.place)
     return compare_case(asked, Details.WHEN_WORSE)
-
-
-def _bind_older(bound: BoundCheck, source: ModelSource) -> Model:
-    """An older model at the sizes of the case."""
-    extensions = bound.context.extensions
-    return Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
 
 
 @contextmanager

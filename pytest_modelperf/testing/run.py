@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.spec import run_definitions as definitions
-from pytest_modelperf.spec.run_definitions import STRICT, UpdateMode
+from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.spec.sized_case import SizedCase
@@ -61,7 +61,7 @@ class Run(Struct):
     judged: int = 1
     current: pytest.Item | None = None
     checked: CaseProfile | None = None
-    _checker: ChecksCases | None = field(default=None)
+    _checker: ChecksCases | None = None
     _checks: int = 0
     _engine_changes: Mapping[EngineChange, int] | None = None
 
@@ -148,9 +148,8 @@ class Run(Struct):
     def engine_changes(self) -> Mapping[EngineChange, int]:
         """The engines that changed since baselines were recorded, if the run compares with them."""
         settings = self.settings
-        is_compared = settings.against is None and settings.update is not UpdateMode.ALL
         names_engine = settings.baseline_python is not None or bool(settings.baseline_requirements)
-        if settings.static_only or names_engine or not is_compared:
+        if names_engine or not settings.runs_beside_baselines:
             return {}
         if self._engine_changes is None:
             from pytest_modelperf.baselines.store import BaselineStore

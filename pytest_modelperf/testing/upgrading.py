@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Baseline, StoredCase
+from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.by_outputs import compare_pair_outputs, with_outputs
 from pytest_modelperf.comparing.engine_change import EngineChange, find_engine_change
@@ -19,8 +19,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.stored_case import find_missing
 from pytest_modelperf.errors import ModelPerfError
-from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.prepare import Model, Pair, prepare
+from pytest_modelperf.graph.model_file import ModelSource
+from pytest_modelperf.profiler.prepare import Pair, prepare
 from pytest_modelperf.profiler.worker.gateway import LOCAL
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 
@@ -63,7 +63,7 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
         key, extensions = bound.machine.key, bound.context.extensions
         with baseline_side(stored, key, now, bound.check.request, extensions) as before:
             return _compare_engines(bound, before.source, change)
-    if case is not None and _is_recorded_model(bound, case):
+    if case is not None and case.model_sha256 == bound.file.sha256(bound.place.tell):
         # The model itself is better than any twin.
         return _compare_engines(bound, bound.check.graph, change)
     reason = f"the model changed, and nothing runs in place of the recorded one: {refusal}"
@@ -71,17 +71,11 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
     return JudgedCase(open_case)
 
 
-def _is_recorded_model(bound: BoundCheck, case: StoredCase) -> bool:
-    return case.model_sha256 == bound.file.sha256(bound.place.tell)
-
-
 def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChange) -> JudgedCase:
     """The same model on both versions in a duet."""
     setup = bound.check.setup
     before = Side(source, bound.setup_with([change.recorded_requirement]))
-    extensions = bound.context.extensions
-    older = Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
-    model = prepare(older)
+    model = prepare(bound.bind_older(source))
     pair = Pair(model, model, before.setup, setup)
     gate = bound.check.gate
     # The outputs of the model itself are compared.
