@@ -31,12 +31,11 @@ def settle_changes(
     for change in changes:
         show(change)
         answer = answers.get(change.part)
-        if answer is None and ask is None:
-            unanswered.append(change)
-            continue
         if answer is None and ask is not None:
             answer = ask(change)
-        if answer:
+        if answer is None:
+            unanswered.append(change)
+        elif answer:
             accepted.append(change)
     return Settled(tuple(accepted), tuple(unanswered))
 

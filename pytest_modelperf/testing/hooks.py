@@ -127,7 +127,7 @@ def start(config: pytest.Config) -> None:
                     *config.invocation_params.args,
                     config.rootpath,
                     config.invocation_params.dir,
-                    *map(str, hooks.find_reached()),
+                    *hooks.find_reached(),
                 ]
             )
     except ModelPerfError as error:
