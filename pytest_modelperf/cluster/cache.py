@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LOCK = ".in-use"
 _INCOMING = "incoming-"
 _REMOVED = "removed-"
-# What a process that was killed had begun to receive is nobody's after a day.
+# After a day, a folder that a killed process was receiving into belongs to nobody.
 _ABANDONED_S = 86_400.0
 
 

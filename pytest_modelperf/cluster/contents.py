@@ -12,7 +12,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.text.escaping import printable
 
-# What lies in the memory of a process at once, of each model that is sent.
+# The bytes of each model that lie in the memory of a process at once while it is sent.
 PIECE_BYTES = 8 << 20
 
 

@@ -1,4 +1,4 @@
-"""The machines of a cluster, whether a job can run on any, and whether they have our software."""
+"""The machines of a cluster, whether a job can run on any, and whether their software is equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_NAMED = 10
 
 
 def describe_station(dask_worker: Any = None) -> str | None:  # noqa: ANN401  # Dask gives its worker
-    """The machine of the Dask worker that runs this, as JSON; None where it is none of ours."""
+    """The machine of the Dask worker that runs this, as JSON; None if it has no station."""
     station = station_of(dask_worker)
     return None if station is None else to_text(station.machine)
 
@@ -55,7 +55,7 @@ def require_modules(machines: Sequence[Machine], answers: Mapping[str, object]) 
 def read_machines(answers: Mapping[str, object]) -> tuple[Machine, ...]:
     """The machines among the workers that answered, by their addresses as the scheduler has them.
 
-    A worker without our package answers with an error, and is none of ours.
+    A worker without this package answers with an error, and is left out.
     """
     return tuple(
         replace(from_text(answer, Machine), address=address)
@@ -96,7 +96,7 @@ def no_machine(machines: Sequence[Machine], names: Collection[str], cluster: str
 def require_equal_versions(
     machines: Sequence[Machine], ours: Mapping[str, str], engine: str | None = None
 ) -> None:
-    """ClusterError where a machine has another version of our package or of the engine.
+    """ClusterError where a machine has another version of this package or of the engine.
 
     An engine is a package by the name of the engine; one that no side has installed under that
     name is not compared.

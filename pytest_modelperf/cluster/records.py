@@ -138,7 +138,7 @@ class AnsweredRemedy(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """How a job ended: with a text, or with an error of ours by the name of its class."""
+    """How a job ended: with a text, or with a ModelPerfError by the name of its class."""
 
     text: str | None = None
     error: str | None = None

@@ -43,7 +43,7 @@ _MOST_TRIES = 6
 _MOST_ASKED = 3
 # Dask says there which workers come and go.
 _SCHEDULER_TOPIC = "all"
-# How long an event of our own is waited for, and how many are sent until one comes back.
+# How long an own event is waited for, and how many are sent until one comes back.
 _HEARD_S = 0.05
 _MOST_SENT = 40
 # The last messages to machines.
@@ -125,8 +125,8 @@ class Runner:
         """Wait until the scheduler tells this client of machines that come.
 
         It never tells of those that came before. Subscriptions reach it in the order in which they
-        were made, and are not answered: an event of our own that comes back shows that all of them
-        are there. A scheduler that sends none back in two seconds is not waited for any longer.
+        were made, and are not answered: an own event that comes back shows that all of them are
+        there. A scheduler that sends none back in two seconds is not waited for any longer.
         """
         is_heard, own = asyncio.Event(), f"{self._topic}-heard"
         self._client.subscribe_topic(own, lambda _: is_heard.set())

@@ -31,12 +31,12 @@ from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.text.escaping import printable
 
-# A machine measures one case at a time: each job takes all that its worker has of this.
+# A machine measures one case at a time: each job takes the whole of this resource.
 RESOURCE = "modelperf"
-# What makes a Dask worker a machine, as its option `--preload` names it.
+# The module that makes a Dask worker a machine, as the option `--preload` names it.
 PRELOAD_MODULE = f"{__package__}.preload"
 TAGS_VARIABLE = "MODELPERF_TAGS"
-# A model that arrives piece by piece has stopped arriving after this.
+# After so long without a piece, a model that arrives is given up.
 SILENCE_S = 120.0
 _NAME = "modelperf"
 _WATCHES = ("profile", "profile-cycle")
@@ -52,7 +52,7 @@ class _Arrival(Struct):
 
 
 class Station:
-    """The state of ours in a Dask worker: its machine, its cache of models, and arriving models."""
+    """The state of this package in a Dask worker: its machine, its models, and arriving ones."""
 
     def __init__(self, worker: Any, machine: Machine, cache: ModelCache) -> None:  # noqa: ANN401  # a Dask worker, which has no types
         self.machine = machine
@@ -62,7 +62,7 @@ class Station:
         self._cancelled: set[str] = set()
 
     def install(self) -> None:
-        """Add it to its worker, which from then on takes jobs of ours."""
+        """Add it to its worker, which takes jobs from then on."""
         self._worker.extensions[_NAME] = self
         self._worker.handlers["modelperf_put"] = self.put
         self._worker.handlers["modelperf_end"] = self.end
@@ -193,6 +193,6 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
 
 
 def station_of(worker: Any) -> Station | None:  # noqa: ANN401  # a Dask worker
-    """The station of a Dask worker; None for a worker that was started without ours."""
+    """The station of a Dask worker; None for a worker that was started without one."""
     found = worker.extensions.get(_NAME)
     return found if isinstance(found, Station) else None

@@ -1,4 +1,4 @@
-"""A Dask worker that is a machine of ours, for as long as it is wanted: `modelperf worker`."""
+"""A Dask worker that measures for as long as it is wanted: `modelperf worker`."""
 
 from __future__ import annotations
 

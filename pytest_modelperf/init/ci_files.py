@@ -19,10 +19,10 @@ GITLAB_FILE = ".gitlab-ci.yml"
 GITLAB_PART = ".gitlab/model-performance.yml"
 _TEMPLATES = Path(__file__).with_name("ci")
 _WORKFLOWS = ".github/workflows"
-# What a file says that runs our tests.
+# A file that runs the tests has this word.
 _OURS = "modelperf"
 _PLAIN_BRANCH = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
-# What the templates have in place of the values of a project.
+# The templates have these in place of the values of a project.
 _BRANCH, _ENGINE = "branches: [main]", "packages: onnxruntime==1.31.1"
 _SCRIPT = "  script:\n"
 
@@ -42,7 +42,7 @@ def usual_service(project: Project) -> Service:
 
 
 def runs_in_ci(repository: Path, service: Service) -> str | None:
-    """The file in which the service already runs our tests; None if there is none."""
+    """The file in which the service already runs the tests; None if there is none."""
     for path in _files_of(repository, service):
         try:
             text = path.read_text("utf-8", "replace")

@@ -23,12 +23,12 @@ _SKIPPED_NAMES = (
     ".*", "__pycache__", "__pypackages__", "node_modules", "site-packages", "dist-packages",
     "venv", "build", "_build", "dist", "*.egg", "*.egg-info", "CVS", "_darcs",
 )  # fmt: skip
-# What a folder has inside that is an environment, a cache, or another repository.
+# An environment, a cache or another repository has one of these inside.
 _REPOSITORY = ".git"
 _SKIPPED_BY_CONTENT = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG", _REPOSITORY)
 # A baseline that is not in the folder of this project.
 _TWIN_NAMES, _BASELINE_FILE = frozenset({"twin.onnx", "twin.next.onnx"}), "model.json"
-# What an error says to somebody who named the file.
+# From here on, an error is for somebody who named the file.
 _ADVICE = ". Give the path"
 _LFS_POINTER = b"version https://git-lfs"
 

@@ -57,7 +57,7 @@ def read_settings(
 
 
 def check_ini_keys(names: Iterable[str]) -> None:
-    """UsageError for an ini key that looks like one of ours and is none."""
+    """UsageError for an ini key that looks like one of modelperf and is none."""
     by_key = {setting.key: setting for setting in RUN_SETTINGS}
     known = [setting.key for setting in RUN_SETTINGS if setting.is_in_files]
     for name in names:

@@ -261,7 +261,7 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def _installed_requirements(self) -> list[str]:
-        """What installs the engine of this interpreter, one requirement for each build of it."""
+        """The requirements that install the engine found here, one for each build of it."""
         builds = installed_builds(self.check.setup.engine.name)
         return [f"{package}=={version}" for package, version in builds.items()]
 

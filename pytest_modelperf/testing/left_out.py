@@ -31,7 +31,7 @@ def files_above(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]:
-    """A note for each of these files with our settings: only the file of the root is read."""
+    """A note for each of these files with [tool.modelperf]: only the file of the root is read."""
     start = config.invocation_params.dir
     found = [file for file in sorted(files) if _has_table(file)]
     for file in found[:_MOST_NAMED]:

@@ -1,6 +1,6 @@
-"""Everything that we use of pytest and that is not public, with the reason.
+"""Everything that is used of pytest and not public, with the reason.
 
-If another version of pytest breaks us, it does so here.
+If another version of pytest breaks this package, it does so here.
 """
 
 from __future__ import annotations
