@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -76,6 +76,7 @@ __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 # Words about baselines and clusters, which belong to a test run.
 _OF_TESTS = ("baseline", "machine", "measure", "output_sketch")
 _SHOWN_LAYERS = 20
+_Given = TypeVar("_Given", float, str)
 _BYTES_PER_MB = 1_000_000
 
 
@@ -232,11 +233,11 @@ def tune(  # noqa: PLR0913  # what a call may say
 def whatif(  # noqa: PLR0913  # what a call may say
     model: ModelSource,
     *,
-    prune: Sequence[float] = (),
-    prune_channels: Sequence[float] = (),
-    quantize: Sequence[str] = (),
-    precision: Sequence[str] = (),
-    estimate: Sequence[float] = (),
+    prune: float | Sequence[float] = (),
+    prune_channels: float | Sequence[float] = (),
+    quantize: str | Sequence[str] = (),
+    precision: str | Sequence[str] = (),
+    estimate: float | Sequence[float] = (),
     extensions: Sequence[str] = (),
     watch: Watch = lambda _: None,
     **case: Unpack[CaseWords],
@@ -252,22 +253,22 @@ def whatif(  # noqa: PLR0913  # what a call may say
     with _in_words():
         spec = _spec(model, case, "whatif", unused=("tolerance",))
         known = load_extensions(extensions)
-        forms = (quantize,) if isinstance(quantize, str) else quantize
+        forms = _several(quantize)
         for form in forms:
             if form not in {"dynamic", "static"}:
                 raise UsageError(f"whatif(): quantize takes dynamic or static, not {shown(form)}.")
         variants = [
-            *(Variant(VariantKind.PRUNED, share) for share in prune),
-            *(Variant(VariantKind.NARROWED, share) for share in prune_channels),
+            *(Variant(VariantKind.PRUNED, share) for share in _several(prune)),
+            *(Variant(VariantKind.NARROWED, share) for share in _several(prune_channels)),
             *(Variant(VariantKind.QUANTIZED, form=form) for form in forms),
-            *(Variant(VariantKind.PRECISION, form=name) for name in precision),
+            *(Variant(VariantKind.PRECISION, form=name) for name in _several(precision)),
         ]
         return ask_what_if(
             _onnx(spec, "whatif"),
             spec.request(),
             _setup(spec, known),
             variants,
-            estimate,
+            _several(estimate),
             known,
             watch,
         )
@@ -308,6 +309,11 @@ def _in_words() -> Iterator[None]:
     except ModelPerfError as error:
         error.message, error.remedy, error.details = error.worded(_WORDING), None, ()
         raise
+
+
+def _several(given: _Given | Sequence[_Given]) -> Sequence[_Given]:
+    """One value or several as several; a text is one value."""
+    return (given,) if isinstance(given, (str, int, float)) else given
 
 
 def _spec(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_modelperf import api
@@ -72,7 +73,7 @@ def test_a_tuning_tries_the_values_that_were_named(model: Path) -> None:
 def test_a_sweep_and_a_what_if_have_what_was_asked_for(model: Path) -> None:
     swept = api.sweep(model, batch_size=[1, 2], streams=[1], max_seconds=0.2)
     assert [point.configuration.case.batch_size for point in swept.sides[0].points] == [1, 2]
-    asked = api.whatif(model, prune=[0.5], batch_size=1, max_seconds=0.2)
+    asked = api.whatif(model, prune=0.5, batch_size=1, max_seconds=0.2)
     assert len(asked.cases[0].levels) == 2
     assert swept._repr_html_() is not None
     assert asked._repr_html_() is not None
@@ -118,6 +119,13 @@ def test_a_sweep_has_the_time_of_the_command_unless_the_call_says(model: Path) -
         api.sweep(model, min_seconds=7)
     with pytest.raises(UsageError, match="longer than max_seconds, 6: make"):
         api.sweep(model, min_seconds=7, max_seconds=6)
+
+
+def test_an_input_file_may_be_a_path(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "inputs.npz"
+    np.savez(file, x=np.ones((3, 8), np.float32))
+    found = api.profile(model, static=True, input_file=file)
+    assert found.cases[0].case.batch_size == 3
 
 
 @pytest.mark.parametrize("streams", [0, [], [1, 1]])

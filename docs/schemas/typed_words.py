@@ -21,6 +21,7 @@ _HEAD = '''\
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Literal, TypedDict
 
 

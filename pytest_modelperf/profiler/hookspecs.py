@@ -159,7 +159,7 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
     except ImportError as error:
         raise UsageError(
             f"the plugin {shown!r} cannot be imported: {printable(str(error))}. Give the name of a "
-            "module, as in --plugin my_package.modelperf_ops."
+            "module, such as my_package.modelperf_ops."
         ) from error
     except Exception as error:
         raise ExtensionError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Literal, TypedDict
 
 
@@ -17,7 +18,7 @@ class CaseWords(TypedDict, total=False):
     generate: int | Sequence[int] | None
     phase: Literal["prefill", "step"] | Sequence[Literal["prefill", "step"]] | None
     state: Mapping[str, str] | None
-    input_file: str | None
+    input_file: str | PathLike[str] | None
     baseline: str | None
     machine: str | Sequence[str] | None
     tolerance: float | str | Mapping[str, float | str] | None

@@ -135,7 +135,7 @@ KINDS: Mapping[str, Kind] = {
         _PAIRS,
         parse=parse_pairs,
     ),
-    "path": Kind(readers.read_path, "Path", "str", _TEXT),
+    "path": Kind(readers.read_path, "Path", "str | PathLike[str]", _TEXT),
     "phases": Kind(
         readers.read_phases,
         "tuple[Phase, ...]",

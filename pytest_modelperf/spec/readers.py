@@ -45,7 +45,7 @@ def is_gateway(text: str) -> bool:
 
 
 def read_path(value: object, where: str) -> Path:
-    return Path(read_text(value, where))
+    return Path(value) if isinstance(value, os.PathLike) else Path(read_text(value, where))
 
 
 def read_flag(value: object, where: str) -> bool:

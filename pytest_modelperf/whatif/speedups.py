@@ -62,21 +62,22 @@ def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> N
     """Raises UsageError if a level cannot be made, or an estimate is not between two."""
     if not variants:
         raise UsageError(
-            "there is no variant to try: give --prune, --prune-channels, --quantize or --precision."
+            "there is no variant to try: give shares of weights or channels to prune, a "
+            "quantization or a precision."
         )
     for variant in variants:
         _check_share(variant)
     measured = _pruned_shares(variants)
     if estimates and not measured:
         raise UsageError(
-            "an estimate lies between measured levels of pruning: give some with --prune, "
-            "such as --prune 0.5,0.9."
+            "an estimate lies between measured levels of pruning: give some to prune, such as 0.5 "
+            "and 0.9."
         )
     for share in estimates:
         if not 0.0 <= share <= max(measured):
             raise UsageError(
                 f"an estimate at {share:g} would not lie between two levels of pruning: they are "
-                f"measured from 0 to {max(measured):g}. Add one beyond it to --prune."
+                f"measured from 0 to {max(measured):g}. Add a pruning beyond it."
             )
         if share in {0.0, *measured}:
             raise UsageError(f"{share:g} is measured: leave it out of the estimates.")

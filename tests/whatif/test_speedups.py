@@ -411,15 +411,15 @@ def test_beyond_what_was_measured_there_is_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("variants", "estimates", "message"),
     [
-        ((), (), "there is no variant to try: give --prune, "),
+        ((), (), "there is no variant to try: give shares"),
         ((pruned(1.0),), (), "Pruned 1: a share is 0 or more and below 1, such as 0.5; not 1."),
         ((pruned(-0.1),), (), "a share is 0 or more and below 1"),
         ((Variant(VariantKind.NARROWED, 0.0),), (), "Channels 0: a share is above 0 and below 1"),
-        ((pruned(0.5),), (0.7,), "measured from 0 to 0.5. Add one beyond it to --prune"),
+        ((pruned(0.5),), (0.7,), "measured from 0 to 0.5. Add a pruning beyond it"),
         ((pruned(0.5),), (-0.1,), "would not lie between two levels of pruning"),
         ((pruned(0.5),), (0.5,), "0.5 is measured: leave it out"),
         ((pruned(0.5),), (0.0,), "0 is measured: leave it out"),
-        ((Variant(INT8, form="static"),), (0.5,), "give some with --prune, such as"),
+        ((Variant(INT8, form="static"),), (0.5,), "give some to prune, such as"),
     ],
 )
 def test_what_cannot_be_meant_says_what_can(

@@ -378,7 +378,7 @@ def test_forms_of_int8_can_be_chosen(asked: FakeAsking, text: str, forms: list[s
         (("--quantize", "int4"), "--quantize takes int8, int8-dynamic, int8-static; not 'int4'."),
         (("--precision", "f64"), "--precision takes bf16, f16, f32; not 'f64'."),
         (("--prune", "0.5", "--estimate", "0.7"), "measured from 0 to 0.5"),
-        (("--quantize", "int8", "--estimate", "0.7"), "give some with --prune"),
+        (("--quantize", "int8", "--estimate", "0.7"), "give some to prune"),
         (("--prune", "0.5", "--json", "-", "--csv", "-"), "only one of --json and --csv"),
         (("--prune", "0.5", "--engine", "callable"), "a what-if takes only ONNX models"),
         (("--prune", "0.5", "--json", "no/folder/f.json"), "cannot write no/folder/f.json"),
