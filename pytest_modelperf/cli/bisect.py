@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    bisecting_options,
     html_option,
     is_given,
     json_option,
     load_extensions,
+    measuring_options,
     model_setup,
     one_size_options,
     request_of,
@@ -138,7 +137,11 @@ class RuleOptions(Struct, frozen=True):
 @setting_option(CORES, metavar="N", help="core count")
 @one_size_options
 @setting_option(INPUT_FILE)
-@bisecting_options
+@measuring_options(
+    of_seconds="the longest that the rounds of a step may take; four times as long if the step is "
+    "inconclusive",
+    has_note=True,
+)
 @cluster_options
 @json_option
 @html_option("Write a page with the steps as a picture")
@@ -188,7 +191,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     extensions = load_extensions(plugins)
     request = request_of(cases)
     require_one_case(request)
-    setup = _setup(model_setup(measuring, extensions, "a bisect"))
+    setup = model_setup(measuring, extensions, "a bisect", may_stretch=True)
     found, package = _find_range(model, searched, setup)
     asked = BisectRequest(
         model=model, request=request, range=found, setup=setup, rule=rule, extensions=extensions
@@ -213,13 +216,6 @@ def _check_outputs(place: ClusterOptions) -> None:
         )
     if place.is_given:
         raise UsageError("--outputs runs on this machine: leave out --cluster.")
-
-
-def _setup(setup: Setup) -> Setup:
-    """The setup, in which a slow model has more time unless --max-seconds is given."""
-    from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS
-
-    return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
 
 
 def _find_range(

@@ -16,7 +16,6 @@ from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    comparing_options,
     csv_option,
     generation_options,
     html_option,
@@ -24,6 +23,7 @@ from pytest_modelperf.cli.options import (
     json_option,
     load_extensions,
     markdown_option,
+    measuring_options,
     model_options,
     model_setup,
     request_of,
@@ -65,7 +65,7 @@ _BASELINES = "baselines"
 @model_options
 @generation_options
 @setting_option(INPUT_FILE)
-@comparing_options
+@measuring_options(has_note=True)
 @cluster_options
 @setting_option(
     TOLERANCE,
@@ -128,7 +128,8 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
         second.check_static()
         result = _compare_static(before, after, request, tolerances, extensions)
     else:
-        setup, are_here = _setup(measuring, extensions), not place.is_given
+        setup = model_setup(measuring, extensions, "a comparison", may_stretch=True)
+        are_here = not place.is_given
         setups = interpreters.setups(setup, second.setup(setup, extensions), are_here=are_here)
         models = before, after
         with second.naming_requirement(setups[1]) if are_here else nullcontext():
@@ -171,14 +172,6 @@ def _compare_static(
     if stored is not None:
         return compare_with_recorded(stored.model, after, request, extensions, tolerances)
     return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
-
-
-def _setup(measuring: MeasuringSettings, extensions: Extensions) -> Setup:
-    """Returns the setup, in which a slow model has more time unless --max-seconds is given."""
-    from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS
-
-    setup = model_setup(measuring, extensions, "a comparison")
-    return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
 
 
 def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, where

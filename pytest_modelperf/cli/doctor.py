@@ -32,7 +32,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 @setting_option(CORES)
 @one_size_options
 @setting_option(INPUT_FILE)
-@measuring_options
+@measuring_options()
 @json_option
 @html_option("Write a page with charts of the rounds")
 @takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)

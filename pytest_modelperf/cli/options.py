@@ -36,7 +36,6 @@ from pytest_modelperf.spec.run_definitions import (
     ENGINE,
     ENGINE_OPTION,
     MAX_SECONDS,
-    MIN_SECONDS,
     TIMEOUT,
     WARMUP_SECONDS,
 )
@@ -75,17 +74,27 @@ def takes_records(**records: type[Struct]) -> Option:
     return decorate
 
 
-def setup_of(measuring: MeasuringSettings, extensions: Extensions) -> Setup:
-    """The setup of these settings; UsageError if they do not fit together."""
+def setup_of(
+    measuring: MeasuringSettings, extensions: Extensions, *, may_stretch: bool = False
+) -> Setup:
+    """The setup of these settings; UsageError if they do not fit together.
+
+    If it `may_stretch`, a slow model has more time unless --max-seconds is given.
+    """
     measuring.check_seconds(lambda setting: setting.command_flag)
-    return measuring.setup(extensions, COMMAND_WORDING, spec=measuring.gateway, is_stretched=False)
+    is_stretched = may_stretch and not is_given(MAX_SECONDS.field)
+    return measuring.setup(
+        extensions, COMMAND_WORDING, spec=measuring.gateway, is_stretched=is_stretched
+    )
 
 
-def model_setup(measuring: MeasuringSettings, extensions: Extensions, command: str) -> Setup:
-    """The setup for a command that takes only ONNX models."""
+def model_setup(
+    measuring: MeasuringSettings, extensions: Extensions, command: str, *, may_stretch: bool = False
+) -> Setup:
+    """`setup_of` for a command that takes only ONNX models."""
     from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 
-    setup = setup_of(measuring, extensions)
+    setup = setup_of(measuring, extensions, may_stretch=may_stretch)
     if setup.engine.name == CALLABLE_ENGINE:
         raise UsageError(
             f"{command} takes only ONNX models: measure a Python function with modelperf profile."
@@ -183,120 +192,29 @@ def generation_options(command: Command) -> Command:
     )
 
 
-def measuring_options(command: Command) -> Command:
-    """The options that say how each case is measured."""
-    return with_options(command, *_measuring(setting_option(ENGINE, default=ENGINE.default)))
-
-
-def profiling_options(command: Command) -> Command:
-    """`measuring_options` for a command that also takes a Python function."""
-    more = "`callable` runs a Python function."
-    return with_options(
-        command,
-        *_measuring(setting_option(ENGINE, default=ENGINE.default, more=more)),
-        setting_option(MIN_SECONDS),
-    )
-
-
-def comparing_options(command: Command) -> Command:
-    """`measuring_options` for a command that compares two models."""
-    return with_options(
-        command,
-        *_measuring(setting_option(ENGINE, default=ENGINE.default), has_note=True),
-    )
-
-
-def bisecting_options(command: Command) -> Command:
-    """`measuring_options` for the steps of a bisect."""
-    return with_options(
-        command,
-        *_measuring(
-            setting_option(ENGINE, default=ENGINE.default),
-            of_seconds="the longest that the rounds of a step may take; four times as long if the "
-            "step is inconclusive",
-            has_note=True,
-        ),
-    )
-
-
-def reducing_options(command: Command) -> Command:
-    """`measuring_options` for a reduction, whose workers share files with this machine."""
-    return with_options(
-        command,
-        *_measuring(
-            setting_option(ENGINE, default=ENGINE.default),
-            seconds=60,
-            of_seconds="the longest that the whole search may take; with two Pythons it is 300 "
-            "seconds unless given",
-            is_here=True,
-        ),
-    )
-
-
-def variant_options(command: Command) -> Command:
-    """`measuring_options` for the variants of a what-if."""
-    return with_options(
-        command,
-        *_measuring(
-            setting_option(ENGINE, default=ENGINE.default),
-            of_seconds="the longest that the rounds of a variant may take at each case",
-        ),
-    )
-
-
-def tuning_options(command: Command) -> Command:
-    """`measuring_options` for a tuning, which divides its time among its options."""
-    return with_options(
-        command,
-        *_measuring(
-            setting_option(ENGINE, default=ENGINE.default),
-            seconds=120,
-            of_seconds="the longest that all of it may take, but for the first loads",
-        ),
-    )
-
-
-def sharing_options(command: Command) -> Command:
-    """`measuring_options` for a model that others run elsewhere, so it is measured here."""
-    return with_options(
-        command,
-        *_measuring(
-            setting_option(ENGINE, default=ENGINE.default),
-            of_seconds="the longest that the rounds of both models may take",
-            is_here=True,
-        ),
-    )
-
-
-def sweeping_options(command: Command) -> Command:
-    """`measuring_options` for the configurations of a sweep."""
-    more = "Two run side by side, as in onnxruntime,openvino."
-    return with_options(
-        command,
-        *_measuring(
-            setting_option(ENGINE, default=ENGINE.default, more=more),
-            seconds=5,
-            of_seconds="the longest that the rounds of a configuration may take",
-        ),
-    )
-
-
-def _measuring(
-    engine: Option,
+def measuring_options(
     *,
+    of_engine: str = "",
     seconds: object = MAX_SECONDS.default,
     of_seconds: str | None = None,
     has_note: bool = False,
     is_here: bool = False,
-) -> Sequence[Option]:
-    return (
-        engine,
+) -> Option:
+    """The options that say how each case is measured.
+
+    `of_engine` are more sentences about --engine. `seconds` and `of_seconds` are the default and
+    the help of --max-seconds; with a note the help says that a slow model has more time. What
+    `is_here` has no --gateway: its workers share files with this machine.
+    """
+    options = (
+        setting_option(ENGINE, default=ENGINE.default, more=of_engine),
         setting_option(ENGINE_OPTION, more="The error for an unknown key lists all keys."),
         *(() if is_here else (setting_option(COMMAND_GATEWAY),)),
         setting_option(MAX_SECONDS, default=seconds, help=of_seconds, has_note=has_note),
         setting_option(WARMUP_SECONDS),
         setting_option(TIMEOUT, default=TIMEOUT.default),
     )
+    return lambda command: with_options(command, *options)
 
 
 def top_option(command: Command) -> Command:

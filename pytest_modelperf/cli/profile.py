@@ -20,8 +20,8 @@ from pytest_modelperf.cli.options import (
     json_option,
     load_extensions,
     markdown_option,
+    measuring_options,
     model_options,
-    profiling_options,
     request_of,
     setup_of,
     size_options,
@@ -37,7 +37,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
-from pytest_modelperf.spec.run_definitions import STATIC_ONLY
+from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ class RooflineOptions(Struct, frozen=True):
 @model_options
 @generation_options
 @setting_option(INPUT_FILE)
-@profiling_options
+@measuring_options(of_engine="`callable` runs a Python function.")
+@setting_option(MIN_SECONDS)
 @cluster_options
 @click.option("--sparsity", is_flag=True, help="Read the weights and show how sparse they are.")
 @click.option(

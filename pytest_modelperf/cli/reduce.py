@@ -19,9 +19,9 @@ from pytest_modelperf.cli.options import (
     is_given,
     json_option,
     load_extensions,
+    measuring_options,
     model_setup,
     one_size_options,
-    reducing_options,
     request_of,
     takes_records,
 )
@@ -61,7 +61,12 @@ _UPGRADE_SECONDS = 300.0
 @setting_option(CORES, metavar="N", help="core count")
 @one_size_options
 @setting_option(INPUT_FILE)
-@reducing_options
+@measuring_options(
+    seconds=60,
+    of_seconds="the longest that the whole search may take; with two Pythons it is 300 seconds "
+    "unless given",
+    is_here=True,
+)
 @interpreter_options
 @json_option
 @takes_records(

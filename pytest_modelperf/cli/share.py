@@ -17,10 +17,10 @@ from pytest_modelperf.cli.options import (
     folder_options,
     json_option,
     load_extensions,
+    measuring_options,
     model_setup,
     one_size_options,
     request_of,
-    sharing_options,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -47,7 +47,7 @@ _UNLIKE, _UNDECIDED = 1, 3
 @setting_option(CORES, metavar="N", help="core count")
 @one_size_options
 @setting_option(INPUT_FILE, more="Their statistics are shared, not their values.")
-@sharing_options
+@measuring_options(of_seconds="the longest that the rounds of both models may take", is_here=True)
 @json_option
 @takes_records(
     folder=FolderOptions, cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions

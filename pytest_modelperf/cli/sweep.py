@@ -24,11 +24,11 @@ from pytest_modelperf.cli.options import (
     json_option,
     load_extensions,
     markdown_option,
+    measuring_options,
     model_options,
     model_setup,
     request_of,
     size_options,
-    sweeping_options,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -175,7 +175,11 @@ class SweepOptions(Struct, frozen=True):
 @model_options
 @generation_options
 @setting_option(INPUT_FILE)
-@sweeping_options
+@measuring_options(
+    of_engine="Two run side by side, as in onnxruntime,openvino.",
+    seconds=5,
+    of_seconds="the longest that the rounds of a configuration may take",
+)
 @cluster_options
 @json_option
 @csv_option("Write the configurations as CSV")

@@ -19,12 +19,12 @@ from pytest_modelperf.cli.options import (
     json_option,
     load_extensions,
     markdown_option,
+    measuring_options,
     model_options,
     model_setup,
     request_of,
     size_options,
     takes_records,
-    tuning_options,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
@@ -105,7 +105,9 @@ def _read_outputs(text: str) -> float:
 @model_options
 @generation_options
 @setting_option(INPUT_FILE)
-@tuning_options
+@measuring_options(
+    seconds=120, of_seconds="the longest that all of it may take, but for the first loads"
+)
 @json_option
 @html_option("Write a page with the options and their intervals")
 @markdown_option("Write the report in Markdown")

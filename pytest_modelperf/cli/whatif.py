@@ -21,13 +21,13 @@ from pytest_modelperf.cli.options import (
     json_option,
     load_extensions,
     markdown_option,
+    measuring_options,
     model_options,
     model_setup,
     request_of,
     size_options,
     takes_records,
     top_option,
-    variant_options,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
@@ -134,7 +134,9 @@ class ViewOptions(Struct, frozen=True):
 @size_options
 @model_options
 @setting_option(INPUT_FILE, more="Static INT8 is calibrated with them.")
-@variant_options
+@measuring_options(
+    of_seconds="the longest that the rounds of a variant may take at each case",
+)
 @cluster_options
 @top_option
 @click.option(
