@@ -22,7 +22,7 @@ from pytest_modelperf.files.interrupts import lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.quoting import shell_word
-from pytest_modelperf.text.site import SITE, page_url
+from pytest_modelperf.text.site import page_url
 from pytest_modelperf.text.version import __version__
 
 # The exit codes that a shell gives to a program ended by SIGINT, SIGPIPE and SIGTERM.
@@ -32,12 +32,7 @@ _TERMINATED = 143
 _FAULT = 3
 _TYPED = "pytest_modelperf.typed"
 _STDERR_NUMBER = 2
-# Each is a function in the module of its name.
-_COMMANDS = (
-    "baselines", "bisect", "compare", "doctor", "env", "history", "init", "profile", "profiles",
-    "reduce", "shapes", "share", "sweep", "trace", "tune", "whatif", "worker",
-)  # fmt: skip
-# The page about each, in docs/.
+# The commands, each a function in the module of its name, and the page about it in docs/.
 _PAGES = {
     "baselines": "baselines",
     "bisect": "upgrades",
@@ -172,18 +167,17 @@ class _Commands(Mapping[str, click.Command]):
     """The commands by name; a command's module is imported when the command is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in _COMMANDS:
-            raise KeyError(name)
+        page = page_url(_PAGES[name])
         module = import_module(f"pytest_modelperf.cli.{name}")
         command = cast("click.Command", getattr(module, name))
-        command.epilog = f"Guide: {page_url(_PAGES[name]) if name in _PAGES else SITE}"
+        command.epilog = f"Guide: {page}"
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
+        return iter(_PAGES)
 
     def __len__(self) -> int:
-        return len(_COMMANDS)
+        return len(_PAGES)
 
 
 class _Group(click.Group):

@@ -186,7 +186,6 @@ def test_the_help_of_a_command_leads_to_a_page(command: list[str]) -> None:
     assert url.startswith(SITE)
     name = url.removeprefix(SITE).removesuffix("/")
     if command:
-        assert name, f"{command[0]} has no page in _PAGES of cli/main.py"
         assert f"modelperf {command[0]}" in page_of(name)
 
 
