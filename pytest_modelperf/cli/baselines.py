@@ -6,12 +6,10 @@ from pathlib import Path
 
 import click
 
-from pytest_modelperf.cli.history_folder import find_project_root
+from pytest_modelperf.cli.history_folder import find_project_root, project_folder
 from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
 from pytest_modelperf.cli.output import show, terminal_style, write
 
-_FOLDER = "baselines"
-_TABLE_KEY = "baseline_dir"
 _INCOMPLETE = 2
 
 
@@ -67,10 +65,6 @@ def _find_folder(given: str | None) -> Path:
     """The given folder, or that of the project, relative to the working folder where it can be."""
     if given is not None:
         return Path(given)
-    from pytest_modelperf.files.settings_table import read_table
-
-    root = find_project_root()
-    table = read_table(root / "pyproject.toml") or {}
-    folder = root / str(table.get(_TABLE_KEY, _FOLDER))
+    folder = project_folder(find_project_root(), "baseline_dir", "baselines")
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder

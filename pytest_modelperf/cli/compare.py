@@ -124,21 +124,22 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.comparing.limits import Tolerances
 
     request, tolerances = request_of(cases), cases.tolerances or Tolerances()
+    is_here = False
     if static_only:
         second.check_static()
         result = _compare_static(before, after, request, tolerances, extensions)
     else:
+        from pytest_modelperf.profiler.worker.gateway import is_local
+
         setup = model_setup(measuring, extensions, "a comparison", may_stretch=True)
         are_here = not place.is_given
+        is_here = are_here and is_local(setup.spec)
         setups = interpreters.setups(setup, second.setup(setup, extensions), are_here=are_here)
         models = before, after
         with second.naming_requirement(setups[1]) if are_here else nullcontext():
             result = _compare_run(
                 models, setups, request, tolerances, extensions, plugins=plugins, place=place
             )
-    is_here = not (static_only or place.is_given) and (measuring.gateway or "popen").startswith(
-        "popen"
-    )
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here)
     if is_shown:

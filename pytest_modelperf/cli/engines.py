@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.sampling.setup import Setup
 
-# The package that has the runtime of each engine of ours.
-_PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
-
 
 class SecondEngine(Struct, frozen=True):
     """The engine of the second side and its options; where nothing is given, the first side's."""
@@ -68,7 +65,9 @@ class SecondEngine(Struct, frozen=True):
             if "python=" in setup.spec:
                 # Its environment is given already, and lacks the runtime.
                 raise
-            package = _PACKAGES.get(name, "PACKAGE")
+            from pytest_modelperf.bisect.releases import PACKAGES
+
+            package = PACKAGES.get(name, "PACKAGE")
             hint = f"Or give --requirement-b {shell_word(package)}: it runs in an environment then."
             raise EngineError(f"{error.message} {hint}", error.remedy) from error
 

@@ -12,9 +12,6 @@ from pytest_modelperf.cli.setting_options import Command
 if TYPE_CHECKING:
     from pytest_modelperf.history.store import HistoryStore
 
-_FOLDER = "history"
-_TABLE_KEY = "history"
-
 
 def history_dir_option(command: Command) -> Command:
     return click.option(
@@ -36,9 +33,13 @@ def open_history(given: str | None, root: Path) -> HistoryStore:
     """The given folder, or that of the project."""
     from pytest_modelperf.history.store import HistoryStore
 
-    if given is not None:
-        return HistoryStore(Path(given))
+    folder = project_folder(root, "history", "history") if given is None else Path(given)
+    return HistoryStore(folder)
+
+
+def project_folder(root: Path, key: str, usual: str) -> Path:
+    """The folder of a project that a key of [tool.modelperf] names, or the usual one."""
     from pytest_modelperf.files.settings_table import read_table
 
     table = read_table(root / "pyproject.toml") or {}
-    return HistoryStore(root / str(table.get(_TABLE_KEY, _FOLDER)))
+    return root / str(table.get(key, usual))

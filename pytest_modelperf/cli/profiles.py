@@ -23,6 +23,7 @@ from pytest_modelperf.cli.options import (
 from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -168,7 +169,6 @@ def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, shown: _Shown
 ) -> None:
     """Shows the list; exit status 2 if something could not be listed."""
-    from pytest_modelperf.cli.wording import COMMAND_WORDING
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.listing import list_profiles
     from pytest_modelperf.profiles.text import render_list

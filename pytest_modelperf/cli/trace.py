@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
+from pytest_modelperf.cli.options import csv_option, is_given
 from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -85,7 +85,7 @@ class _TraceCommand(click.Command):
     help="Write a trace for ui.perfetto.dev or chrome://tracing, with self times; - for stdout.",
 )
 @click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
-@click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
+@csv_option("Write the operators as CSV")
 @click.pass_context
 def trace(  # noqa: PLR0913  # one parameter per option
     context: click.Context,
@@ -126,7 +126,7 @@ def trace(  # noqa: PLR0913  # one parameter per option
         )
     if program is None and trace_file is not None:
         raise UsageError(f"-o names the trace of a program: {_EXAMPLE}")
-    has_totals_option = _has_totals_option(context)
+    has_totals_option = _has_totals_option()
     if hook_action is not None:
         if has_totals_option:
             raise UsageError("--hook takes no other option: leave the others out.")
@@ -141,12 +141,9 @@ def trace(  # noqa: PLR0913  # one parameter per option
         context.exit(_trace_program(program, target, options if has_totals_option else None))
 
 
-def _has_totals_option(context: click.Context) -> bool:
+def _has_totals_option() -> bool:
     """Whether an option was typed that is about the totals of a file."""
-    return any(
-        context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        for name in ("by", "sort", "top", "chrome_file", "json_file", "csv_file")
-    )
+    return any(map(is_given, TotalsOptions.__struct_fields__))
 
 
 def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | None) -> int:

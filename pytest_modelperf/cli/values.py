@@ -64,7 +64,7 @@ def parse_forms(option: str, text: str, known: Mapping[str, tuple[str, ...]]) ->
     return tuple(dict.fromkeys(form for name in names for form in known[name]))
 
 
-def parse_interpreter(option: str, path: str | None, *, is_here: bool = True) -> str | None:
+def parse_interpreter(option: str, path: str | None, *, is_here: bool) -> str | None:
     """Returns the gateway to a Python interpreter, if one is given.
 
     One that is not here is a path on the machine that measures, which says if it is not there.
