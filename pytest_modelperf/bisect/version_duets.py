@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.limits import OUTPUTS, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.environments.making import make_environment
-from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_in_worker import Watch
@@ -208,12 +208,3 @@ def _judged(case: CaseComparison, question: Question, name: str) -> Judged:
         return Judged(case.outcome, None, case)
     metric = next(metric for metric in case.metrics if metric.name == name)
     return Judged(metric.verdict, metric, case)
-
-
-def require_one_case(request: ProfileRequest) -> None:
-    """UsageError if a request has several cases."""
-    if len(list(request.bindings())) > 1 or len(request.cores) > 1:
-        raise UsageError(
-            "a bisect runs a model at one size: give one --batch, one of --cores, and one size of "
-            "each --dim."
-        )

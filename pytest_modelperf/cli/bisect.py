@@ -24,7 +24,7 @@ from pytest_modelperf.cli.options import (
     measuring_options,
     model_setup,
     one_size_options,
-    request_of,
+    request_of_one_size,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -183,14 +183,13 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
     place.check()
-    from pytest_modelperf.bisect.version_duets import BisectRequest, require_one_case
+    from pytest_modelperf.bisect.version_duets import BisectRequest
 
     if judged.outputs_tolerance is not None:
         _check_outputs(place)
     rule = judged.rule()
     extensions = load_extensions(plugins)
-    request = request_of(cases)
-    require_one_case(request)
+    request = request_of_one_size(cases, "a bisect runs a model")
     setup = model_setup(measuring, extensions, "a bisect", may_stretch=True)
     found, package = _find_range(model, searched, setup)
     asked = BisectRequest(

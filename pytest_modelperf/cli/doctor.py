@@ -15,7 +15,7 @@ from pytest_modelperf.cli.options import (
     measuring_options,
     model_setup,
     one_size_options,
-    request_of,
+    request_of_one_size,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -59,11 +59,7 @@ def doctor(
     extensions = load_extensions(plugins)
     if model is None and cases.input_file is not None:
         raise UsageError("--input-file is for a model: give MODEL as well, or leave it out.")
-    request = request_of(cases)
-    if len(list(request.bindings())) > 1:
-        raise UsageError(
-            "doctor runs a model at one size: give one --batch, and one size of each --dim."
-        )
+    request = request_of_one_size(cases, "doctor runs a model", is_one_case=False)
     setup = model_setup(measuring, extensions, "a checkup")
 
     from pytest_modelperf.profiler.doctor.checkup import check_machine

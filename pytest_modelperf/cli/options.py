@@ -109,6 +109,20 @@ def request_of(spec: CaseSpec) -> ProfileRequest:
     return spec.request()
 
 
+def request_of_one_size(spec: CaseSpec, claim: str, *, is_one_case: bool = True) -> ProfileRequest:
+    """`request_of` for a command that runs a model at one size, which the `claim` says.
+
+    UsageError if there are several sizes, or several core counts although it has to be one case.
+    """
+    request = request_of(spec)
+    if len(list(request.bindings())) > 1 or (is_one_case and len(request.cores) > 1):
+        cores = " one of --cores," if is_one_case else ""
+        raise UsageError(
+            f"{claim} at one size: give one --batch,{cores} and one size of each --dim."
+        )
+    return request
+
+
 class OutputOptions(Struct, frozen=True):
     """The files to write; `-` is standard output."""
 

@@ -22,7 +22,7 @@ from pytest_modelperf.cli.options import (
     measuring_options,
     model_setup,
     one_size_options,
-    request_of,
+    request_of_one_size,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -108,13 +108,13 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.reducing.bundle import REPLACED_FILES, deliver
-    from pytest_modelperf.reducing.by_duet import ReduceRequest, require_one_size, run_reduce
+    from pytest_modelperf.reducing.by_duet import ReduceRequest, run_reduce
 
     target = folder.output or _FOLDER
     folder.check(target, REPLACED_FILES, before, after, cases.input_file)
     share = read_share(tolerance, "--tolerance")
-    extensions, request = load_extensions(plugins), request_of(cases)
-    require_one_size(request)
+    extensions = load_extensions(plugins)
+    request = request_of_one_size(cases, "reduce runs the models")
     setup = model_setup(measuring, extensions, "a reduction")
     setups = interpreters.setups(setup, setup, are_here=True)
     if after is None and setups[0] == setups[1]:

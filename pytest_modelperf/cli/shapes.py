@@ -9,7 +9,7 @@ import click
 from pytest_modelperf.cli.options import (
     load_extensions,
     one_size_options,
-    request_of,
+    request_of_one_size,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, terminal_style
@@ -64,17 +64,9 @@ def shapes(
 
     if output is None and names:
         raise UsageError("--names is for the model that is written: give -o OUT as well.")
-    bindings = list(request_of(cases).bindings())
-    if len(bindings) > 1:
-        raise UsageError(
-            "shapes are those of a model at one size: give one --batch, and one size of each --dim."
-        )
+    request = request_of_one_size(cases, "shapes are those of a model", is_one_case=False)
     operators = load_extensions(plugins).operators
-    bound = load_model(
-        open_model(model),
-        bindings[0],
-        operators.shape_rules,
-    )
+    bound = load_model(open_model(model), next(request.bindings()), operators.shape_rules)
     if output is None:
         from pytest_modelperf.profiler.shown.shapes import render_shapes
 

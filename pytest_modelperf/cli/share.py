@@ -20,7 +20,7 @@ from pytest_modelperf.cli.options import (
     measuring_options,
     model_setup,
     one_size_options,
-    request_of,
+    request_of_one_size,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -81,7 +81,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     target = folder.output or _usual_name(model, is_anonymous=folder.anonymous)
     folder.check(target, REPLACED_FILES, model, cases.input_file)
     extensions = load_extensions(plugins)
-    request = request_of(cases)
+    request = request_of_one_size(cases, "a model is shared")
     setup = model_setup(measuring, extensions, "a shared folder")
 
     from pytest_modelperf.sharing.document import dump_share

@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances
 from pytest_modelperf.comparing.paired_case import bind_pairs
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch
 from pytest_modelperf.profiler.pairs.cuts import CutPair, OpenPlans, open_plans, run_cuts
@@ -167,12 +167,3 @@ def _gate(allowed: float, level: float, seconds: float) -> Gate:
         rounds=rounds_within(seconds),
         judges_starts=False,
     )
-
-
-def require_one_size(request: ProfileRequest) -> None:
-    """UsageError if a request has several cases."""
-    if len(list(request.bindings())) > 1 or len(request.cores) > 1:
-        raise UsageError(
-            "reduce runs the models at one size: give one --batch, one of --cores, and one size of "
-            "each --dim."
-        )

@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.drawn_numbers import describe_input
@@ -60,11 +59,6 @@ def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watc
 ) -> Share:
     """A model without its weights, shown to run like the original one or not."""
     require_shareable(setup)
-    if len(list(request.bindings())) > 1 or len(request.cores) > 1:
-        raise UsageError(
-            "a model is shared at one size: give one --batch, one of --cores, and one size of each "
-            "--dim."
-        )
     extensions = extensions or Extensions()
     model = prepare(Model.load(source, request, extensions))
     (cores,) = request.cores

@@ -13,11 +13,11 @@ from msgspec import Struct, field
 
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.reducing.by_duet import ReduceRequest, require_one_size, run_reduce
+from pytest_modelperf.reducing.by_duet import ReduceRequest, run_reduce
 from pytest_modelperf.reducing.files import PairFiles
 from pytest_modelperf.reducing.records import Reduction
 from tests.support.simulated import simulate
@@ -179,8 +179,3 @@ def test_an_engine_that_runs_no_parts_is_refused(name: str, options: dict[str, s
     )
     with pytest.raises(MeasureError, match="has no plan that can be cut into parts"):
         run_reduce(request, Kept())
-
-
-def test_a_request_of_several_sizes_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"at one size: give one --batch"):
-        require_one_size(ProfileRequest(cores=(1, 2)))
