@@ -15,7 +15,12 @@ from pytest_modelperf.bisect.records import (
 )
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.case_text import write_findings
-from pytest_modelperf.comparing.figures import format_change, format_figure, format_interval
+from pytest_modelperf.comparing.figures import (
+    format_change,
+    format_figure,
+    format_interval,
+    interval_clause,
+)
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import Wording
@@ -164,12 +169,7 @@ def describe_change(step: BisectStep) -> str:
         return _output_change(step)
     if metric is None or metric.ratio is None:
         return "unknown"
-    text = format_change(metric)
-    interval = format_interval(metric)
-    if not interval:
-        return text
-    level = "" if metric.confidence is None else f"{100 * metric.confidence:.4g} % "
-    return f"{text} ({level}interval {interval})"
+    return f"{format_change(metric)}{interval_clause(metric)}"
 
 
 def _output_change(step: BisectStep) -> str:

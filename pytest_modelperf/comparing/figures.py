@@ -151,6 +151,17 @@ def format_interval(metric: Metric) -> str:
     return _change_range(metric.interval)
 
 
+def interval_clause(metric: Metric, confidence: float | None = None) -> str:
+    """` (99.8 % interval +7.0 … +8.7 %)`; empty without an interval.
+
+    The confidence is that of the metric, or the given one if it has none.
+    """
+    interval, level = format_interval(metric), metric.confidence or confidence
+    if not interval:
+        return ""
+    return f" ({'' if level is None else f'{100 * level:.4g} % '}interval {interval})"
+
+
 def _change_range(ratios: tuple[float, float]) -> str:
     low_share, high_share = (100 * (bound - 1) for bound in ratios)
     return f"{low_share:+.1f} … {high_share:+.1f} %"

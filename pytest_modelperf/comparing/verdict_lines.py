@@ -15,8 +15,8 @@ from pytest_modelperf.comparing.figures import (
     format_allowed,
     format_change,
     format_figure,
-    format_interval,
     format_value,
+    interval_clause,
     is_time,
     metric_title,
 )
@@ -113,9 +113,8 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
         return f"{title} {before} before, {after} now"
     else:
         text = f"{title} {format_change(metric)}"
-    interval = format_interval(metric) if has_interval else ""
-    if interval:
-        text += f" ({_level(metric.confidence or confidence)}interval {interval})"
+    if has_interval:
+        text += interval_clause(metric, confidence)
     allowed = describe_allowed(metric)
     return f"{text}, {allowed}" if allowed else text
 
@@ -236,10 +235,6 @@ def describe_part(part: PartChange) -> str:
 def failure_lines(case: CaseComparison) -> Sequence[str]:
     """Why it could not be measured, as escaped lines."""
     return [] if case.failure is None else [printable(x) for x in case.failure.splitlines() if x]
-
-
-def _level(confidence: float | None) -> str:
-    return "" if confidence is None else f"{100 * confidence:.4g} % "
 
 
 # The order in which cases are shown: worst first.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_modelperf.comparing.advice import describe_doubt
-from pytest_modelperf.comparing.figures import format_change, format_interval
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.figures import format_change, interval_clause
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.reducing.readme import describe_kernels, metric_cells
 from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
@@ -48,7 +48,9 @@ def _headline(found: Reduction) -> str:
     whole = found.whole
     if whole is None:
         return "both sides are the same model on the same engine, so nothing is slower"
-    change = f"{_change(whole)}, allowed {100 * found.tolerance:+.4g} %"
+    change = (
+        f"{format_change(whole)}{interval_clause(whole)}, allowed {100 * found.tolerance:+.4g} %"
+    )
     if found.verdict is Verdict.INCONCLUSIVE:
         return f"inconclusive: whether it is slower is not shown: {change}"
     if found.verdict is not Verdict.REGRESSED:
@@ -60,15 +62,6 @@ def _headline(found: Reduction) -> str:
         f"slower: {change}; reduced to {count_of(counts.before, 'kernel')} before and "
         f"{counts.after:,} after: {printable(describe_kernels(found.kept))}"
     )
-
-
-def _change(metric: Metric) -> str:
-    """`+2.0 % (99.1 % interval +1.4 … +2.7 %)`."""
-    text, interval = format_change(metric), format_interval(metric)
-    if not interval:
-        return text
-    level = "" if metric.confidence is None else f"{100 * metric.confidence:.4g} % "
-    return f"{text} ({level}interval {interval})"
 
 
 def _answer(found: Reduction, target: str, wording: Wording) -> Iterator[str]:
