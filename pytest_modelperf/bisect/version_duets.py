@@ -15,8 +15,8 @@ from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, Versio
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.by_outputs import compare_outputs_of
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import OUTPUTS, Tolerances
+from pytest_modelperf.comparing.gates import Gate, median_gate
+from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.environments.making import make_environment
@@ -28,11 +28,9 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.revisions.commits import RefOption, find_commit, taken_from_git
-from pytest_modelperf.stats.allowed_rounds import rounds_within
 
 # The time of the second attempt, relative to that of the first.
 _MORE_TIME = 4.0
-_MEDIAN = 50.0
 _METRICS = {BisectFigure.LATENCY: "latency_p50", BisectFigure.OUTPUTS: OUTPUTS}
 
 # Compares the two versions of a question with the time and the level that the question gives.
@@ -188,14 +186,7 @@ def details_of(question: Question) -> Details:
 
 
 def gate_for(question: Question, setup: Setup) -> Gate:
-    """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
-    return Gate(
-        tolerances=Tolerances(shares=((_MEDIAN, question.allowed),)),
-        level=question.level,
-        pass_level=question.level,
-        rounds=rounds_within(setup.policy.max_seconds),
-        judges_starts=False,
-    )
+    return median_gate(question.allowed, question.level, setup.policy.max_seconds)
 
 
 def _judged(case: CaseComparison, question: Question, name: str) -> Judged:

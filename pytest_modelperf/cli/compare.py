@@ -44,7 +44,6 @@ from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
-    from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.hookspecs import Extensions
@@ -187,11 +186,13 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
 ) -> Comparison:
     """Returns both models compared in turn, here or on a cluster; A may be a baseline."""
     from pytest_modelperf.comparing.by_duet import compare_models
+    from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.sides import Side, baseline_side
     from pytest_modelperf.profiler.model_in_worker import machine_of
+    from pytest_modelperf.stats.allowed_rounds import rounds_within
 
     before, after = map(Side, models, setups)
-    gate = _gate(tolerances, after.setup)
+    gate = Gate(tolerances=tolerances, rounds=rounds_within(after.setup.policy.max_seconds))
     stored, request = _read_baseline(*models, request)
     if place.is_given:
         with place.opened(*setups, plugins=plugins) as cluster:
@@ -214,16 +215,6 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
             side = baseline_side(stored, key, after, request, extensions)
             before = replace(stack.enter_context(side), setup=before.setup)
         return compare_models(before, after, request, gate, extensions, progress)
-
-
-def _gate(tolerances: Tolerances, setup: Setup) -> Gate:
-    from pytest_modelperf.comparing.gates import Gate
-    from pytest_modelperf.stats.allowed_rounds import rounds_within
-
-    return Gate(
-        tolerances=tolerances,
-        rounds=rounds_within(setup.policy.max_seconds),
-    )
 
 
 def _write_comparison(

@@ -15,6 +15,7 @@ from pytest_modelperf.comparing.records import Measure, Metric, Verdict
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.rounds import BlockPair
+from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (
@@ -229,6 +230,17 @@ class Gate(Struct, frozen=True, kw_only=True):
             for limit in self.limits
         ]
         return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
+
+
+def median_gate(tolerance: float, level: float, max_seconds: float) -> Gate:
+    """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
+    return Gate(
+        tolerances=Tolerances(shares=((_MEDIAN, tolerance),)),
+        level=level,
+        pass_level=level,
+        rounds=rounds_within(max_seconds),
+        judges_starts=False,
+    )
 
 
 def side_latencies(rounds: Sequence[DuetRound]) -> tuple[Latency, Latency]:

@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_duet import Details, compare_models
-from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.gates import RUN_LEVEL, median_gate
 from pytest_modelperf.comparing.judged_rounds import judge_rounds
-from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.comparing.paired_case import bind_pairs
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
@@ -29,10 +29,8 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.reducing.files import PairFiles, pair_files
 from pytest_modelperf.reducing.records import Reduction, UnitKernels, WrittenPair
 from pytest_modelperf.reducing.search import ReduceRule, UnitQuestion, find_smallest, levels_for
-from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.bisection import middle_change
 
-_MEDIAN = 50.0
 # The shares of the time that the whole models and one duet of the search may take.
 _WHOLE_SHARE, _DUET_SHARE = 0.3, 0.15
 
@@ -60,7 +58,7 @@ def run_reduce(asked: ReduceRequest, deliver: Deliver, watch: Watch = lambda _: 
     """
     begun = time.monotonic()
     whole = asked.max_seconds * _WHOLE_SHARE
-    gate = _gate(asked.tolerance, asked.level / 2, whole)
+    gate = median_gate(asked.tolerance, asked.level / 2, whole)
     compared = compare_models(
         _within(asked.before, whole),
         _within(asked.after, whole),
@@ -146,7 +144,7 @@ class _CutJudge(Struct):
         return self.run(cut, question)
 
     def run(self, cut: CutPair, question: UnitQuestion) -> Metric:
-        gate = _gate(question.allowed, question.level, self.seconds)
+        gate = median_gate(question.allowed, question.level, self.seconds)
         number = question.number
         place = replace(self.place, number=number, cases=max(self.planned, number))
         return judge_rounds(run_cuts(cut, gate, place), gate).p50
@@ -156,14 +154,3 @@ def _within(side: Side, seconds: float) -> Side:
     """The side with so much time for the rounds of a duet."""
     policy = replace(side.setup.policy, max_seconds=seconds)
     return replace(side, setup=replace(side.setup, policy=policy, stretch_seconds=None))
-
-
-def _gate(allowed: float, level: float, seconds: float) -> Gate:
-    """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
-    return Gate(
-        tolerances=Tolerances(shares=((_MEDIAN, allowed),)),
-        level=level,
-        pass_level=level,
-        rounds=rounds_within(seconds),
-        judges_starts=False,
-    )
