@@ -36,7 +36,9 @@ _TIME = "%Y-%m-%d %H:%M UTC"
 def render_list(found: ProfileList, style: TextStyle) -> str:
     page = Page(style)
     known = found.flops or next(reversed(found.kept), None)
-    page.line(printable(found.model) if known is None else describe_model(known.profile), "bold")
+    page.line(
+        printable(found.model) if known is None else describe_model(known.profile.model), "bold"
+    )
     if known is not None:
         page.table(*profile_list_tables(found), cuts_first=True)
     if not found.kept:

@@ -18,7 +18,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     failure_lines,
 )
-from pytest_modelperf.profiler.records import Outcome, Profile
+from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.static import describe_model
@@ -49,7 +49,7 @@ def render_sweep(sweep: Sweep, style: PageStyle) -> str:
     page = style.page()
     for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
         start = f"{label}  " if label else ""
-        page.line(f"{start}{describe_model(Profile(side.model, ()))}", "bold")
+        page.line(f"{start}{describe_model(side.model)}", "bold")
     if not sweep.has_failed:
         _write_tables(page, sweep)
     _write_unmeasured(page, sweep)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_modelperf.comparing.case_text import write_fact
-from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle, write_items
@@ -28,7 +27,7 @@ _NS_PER_MS = 1e6
 def render_tuning(tuning: Tuning, style: PageStyle) -> str:
     """The whole report: each case with its table, its answer and its code, and the method."""
     page = style.page()
-    page.line(describe_model(Profile(tuning.model, ())), "bold")
+    page.line(describe_model(tuning.model), "bold")
     if tuning.machine is not None:
         page.item(describe_machine_line(tuning.machine))
     if tuning.engine is not None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from pytest_modelperf.comparing.case_text import write_fact
-from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
@@ -43,7 +42,7 @@ class WhatIfView(Struct, frozen=True):
 def render_whatif(whatif: WhatIf, view: WhatIfView, style: PageStyle) -> str:
     """The whole report: the levels of each case, their explanation, and the method."""
     page = style.page()
-    page.line(describe_model(Profile(whatif.model, ())), "bold")
+    page.line(describe_model(whatif.model), "bold")
     if whatif.machine is not None:
         page.item(describe_machine_line(whatif.machine))
     if whatif.engine is not None:

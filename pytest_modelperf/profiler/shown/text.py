@@ -43,7 +43,7 @@ def render_profile(
     `insets` write additional text about a case, by its id, below its layer types.
     """
     page = style.page()
-    page.line(describe_model(profile), "bold")
+    page.line(describe_model(profile.model), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)
     generations = generation_tables(profile.cases)

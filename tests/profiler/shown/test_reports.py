@@ -328,7 +328,7 @@ def test_a_model_weighs_what_its_external_data_weigh(tmp_path: Path) -> None:
     profile = profile_model(path)
     (page_row,) = models_table([ModelRow("", profile.model)]).rows
 
-    assert describe_model(profile).startswith(f"model.onnx: {size} with external data, opset")
+    assert describe_model(profile.model).startswith(f"model.onnx: {size} with external data, opset")
     assert f"{size} with external data" in page_row
 
 
@@ -338,7 +338,7 @@ def test_a_model_whose_external_data_are_lost_weighs_what_its_file_does(tmp_path
     save_beside(model, path)
     (tmp_path / "weights").unlink()
 
-    described = describe_model(profile_model(path))
+    described = describe_model(profile_model(path).model)
 
     assert described.startswith(f"model.onnx: {format_bytes(path.stat().st_size)}, opset")
 

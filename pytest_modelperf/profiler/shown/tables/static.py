@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
-from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_share
 
 
-def describe_model(profile: Profile) -> str:
+def describe_model(model: ModelFacts) -> str:
     """One line on the model file: name, size, operator sets, producer."""
-    model = profile.model
     opsets = ", ".join(
         f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
         for domain, number in model.opsets.items()
