@@ -28,8 +28,12 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.values import parse_megabytes, parse_threshold, parse_wanted
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.cli.values import (
+    parse_megabytes,
+    parse_outputs,
+    parse_threshold,
+    parse_wanted,
+)
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
@@ -60,20 +64,10 @@ class TuningOptions(Struct, frozen=True):
         from pytest_modelperf.tuning.records import TuningLimits
         from pytest_modelperf.tuning.tuned import OUTPUTS_TOLERANCE, TuningRequest
 
-        allowed = OUTPUTS_TOLERANCE if self.tolerance is None else _read_outputs(self.tolerance)
+        allowed = OUTPUTS_TOLERANCE
+        if self.tolerance is not None:
+            allowed = parse_outputs("a tuning", self.tolerance)
         return TuningRequest(wanted, TuningLimits(latency_ms, memory), allowed)
-
-
-def _read_outputs(text: str) -> float:
-    """How far outputs may differ."""
-    from pytest_modelperf.comparing.limits import OUTPUTS, read_share
-
-    name, _, share = text.partition("=")
-    if name.strip() != OUTPUTS or not share:
-        raise UsageError(
-            f"--tolerance of a tuning is for outputs alone, such as outputs=0.01; not {text!r}."
-        )
-    return read_share(share, f"--tolerance: {OUTPUTS}")
 
 
 @click.command(short_help="Find the session options that make a model faster.")

@@ -31,6 +31,18 @@ def parse_megabytes(option: str, text: str) -> int:
     return round(value * _BYTES_PER_MB)
 
 
+def parse_outputs(command: str, text: str) -> float:
+    """Returns how far the outputs of a model may differ, from the --tolerance of a command."""
+    from pytest_modelperf.comparing.limits import OUTPUTS, read_share
+
+    name, _, share = text.partition("=")
+    if name.strip() != OUTPUTS or not share:
+        raise UsageError(
+            f"--tolerance of {command} is for outputs alone, such as outputs=0.01; not {text!r}."
+        )
+    return read_share(share, f"--tolerance: {OUTPUTS}")
+
+
 def parse_wanted(option: str, texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Returns the values of each option of an engine that was named, each once."""
     found: dict[str, tuple[str, ...]] = {}

@@ -31,7 +31,8 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.values import parse_forms, parse_shares
+from pytest_modelperf.cli.values import parse_forms, parse_outputs, parse_shares
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
@@ -78,11 +79,16 @@ class VariantOptions(Struct, frozen=True):
 
     def allowed_outputs(self, variants: Sequence[Variant]) -> float | None:
         """How far outputs may differ; None: not judged."""
-        from pytest_modelperf.whatif.outputs import read_outputs_tolerance
+        from pytest_modelperf.whatif.records import FAITHFUL
 
         if self.tolerance is None:
             return None
-        return read_outputs_tolerance(self.tolerance, variants, "--tolerance")
+        if not any(variant.kind in FAITHFUL for variant in variants):
+            raise UsageError(
+                "--tolerance would judge nothing: outputs of pruned and narrowed variants mean "
+                "nothing. Add --quantize or --precision, or leave it out."
+            )
+        return parse_outputs("a what-if", self.tolerance)
 
 
 class ViewOptions(Struct, frozen=True):

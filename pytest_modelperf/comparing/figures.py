@@ -194,6 +194,14 @@ def describe_allowed(metric: Metric) -> str:
     return "" if metric.allowed is None else f"allowed {format_allowed(metric)}"
 
 
+def describe_outputs(metric: Metric) -> str:
+    """`outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
+    differ = "in more than their values"
+    if metric.after is not None:
+        differ = f"by {format_figure(OUTPUTS, metric.after)} of their largest value"
+    return f"outputs differ {differ}, allowed {format_figure(OUTPUTS, metric.allowed)}"
+
+
 def describe_change(time: TimeChange) -> str:
     """`+0.024 ms (+0.010 … +0.029 ms)`: microseconds."""
     text = f"{_signed_ms(time.ns)} ms"

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.gates import block_pairs
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
@@ -65,7 +66,6 @@ from pytest_modelperf.tuning.wording import (
     OUTPUTS_VARY,
     describe_latency_refusal,
     describe_memory_refusal,
-    describe_output_refusal,
     describe_unseen,
     find_warnings,
 )
@@ -305,7 +305,7 @@ class _CaseRun(Struct):
         if name not in self.refusals:
             outputs = self.outputs_of(lane.option_set)
             if outputs is not None and outputs.verdict is Verdict.REGRESSED:
-                self.refusals[name] = describe_output_refusal(outputs)
+                self.refusals[name] = f"its {describe_outputs(outputs)}"
             elif limits.latency_ms is not None and lane.rounds:
                 answer = _judge_latency(lane.rounds, limits.latency_ms)
                 if answer is BudgetAnswer.OVER:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pytest_modelperf.comparing.figures import format_figure
-from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import shorten_list
 
@@ -42,15 +39,6 @@ _WARNINGS: Mapping[str, str] = {
 
 def find_warnings(options: Mapping[str, str]) -> Iterator[str]:
     return (text for key, text in _WARNINGS.items() if key in options)
-
-
-def describe_output_refusal(outputs: Metric) -> str:
-    """`its outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
-    allowed = format_figure(OUTPUTS, outputs.allowed)
-    if outputs.after is None:
-        return f"its outputs differ in more than their values, allowed {allowed}"
-    differ = format_figure(OUTPUTS, outputs.after)
-    return f"its outputs differ by {differ} of their largest value, allowed {allowed}"
 
 
 def describe_latency_refusal(limit_ms: float) -> str:

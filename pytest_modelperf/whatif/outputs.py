@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.figures import format_figure
-from pytest_modelperf.comparing.limits import OUTPUTS, read_share
+from pytest_modelperf.comparing.figures import describe_outputs, format_figure
+from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.output_changes import judge_outputs
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.whatif.records import FAITHFUL, Level, Variant, WhatIf, WhatIfCase
-
-
-def read_outputs_tolerance(text: str, variants: Iterable[Variant], where: str) -> float:
-    """How far outputs may differ, from `outputs=0.01`; UsageError if it would judge nothing."""
-    name, _, share = text.partition("=")
-    if name.strip() != OUTPUTS or not share:
-        raise UsageError(
-            f"{where} of a what-if is for outputs alone, such as outputs=0.01; not "
-            f"{printable(text)!r}."
-        )
-    if not any(variant.kind in FAITHFUL for variant in variants):
-        raise UsageError(
-            f"{where} would judge nothing: outputs of pruned and narrowed variants mean nothing. "
-            "Add --quantize or --precision, or leave it out."
-        )
-    return read_share(share, f"{where}: {OUTPUTS}")
+from pytest_modelperf.whatif.records import FAITHFUL, Level, WhatIf, WhatIfCase
 
 
 def with_outputs_judged(whatif: WhatIf, allowed: float) -> WhatIf:
@@ -53,11 +36,8 @@ def judged_lines(case: WhatIfCase) -> Iterator[str]:
         metric = level.judged_outputs
         if metric is None or metric.verdict is Verdict.PASSED:
             continue
-        title, allowed = printable(level.title), format_figure(OUTPUTS, metric.allowed)
+        told = describe_outputs(metric)
         if metric.verdict is Verdict.INCONCLUSIVE:
-            yield f"{title}: outputs could not be compared, allowed {allowed}"
-        elif metric.after is None:
-            yield f"{title}: outputs differ in more than their values, allowed {allowed}"
-        else:
-            differ = format_figure(OUTPUTS, metric.after)
-            yield f"{title}: outputs differ by {differ} of their largest value, allowed {allowed}"
+            allowed = format_figure(OUTPUTS, metric.allowed)
+            told = f"outputs could not be compared, allowed {allowed}"
+        yield f"{printable(level.title)}: {told}"

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.values import parse_outputs
 from pytest_modelperf.comparing.records import OutputChange, Verdict
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.whatif.document import whatif_to_json
-from pytest_modelperf.whatif.outputs import (
-    judged_lines,
-    read_outputs_tolerance,
-    with_outputs_judged,
-)
+from pytest_modelperf.whatif.outputs import judged_lines, with_outputs_judged
 from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.tables import verdict_of
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif
+from tests.support.command import run
 from tests.support.whatifs import make_case, make_speedup, make_whatif
 
 MADE = dt.datetime(2026, 1, 31, tzinfo=dt.timezone.utc)
@@ -102,11 +100,15 @@ def test_the_page_and_the_document_tell_the_verdict() -> None:
 
 @pytest.mark.parametrize("text", ["0.01", "p50=0.1", "outputs", "outputs=", "outputs=0.1,p50=1"])
 def test_a_what_if_judges_outputs_alone(text: str) -> None:
-    with pytest.raises(UsageError, match="--tolerance"):
-        read_outputs_tolerance(text, [INT8], "--tolerance")
+    done = run("whatif", "m.onnx", "--quantize", "int8", "--tolerance", text)
+    assert (done.exit_code, "--tolerance" in done.err) == (2, True)
 
 
 def test_a_tolerance_that_would_judge_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"judge nothing.*Add --quantize"):
-        read_outputs_tolerance("outputs=0.1", [Variant(VariantKind.PRUNED, 0.5)], "--tolerance")
-    assert read_outputs_tolerance("outputs = 1 %", [INT8], "--tolerance") == 0.01
+    done = run("whatif", "m.onnx", "--prune", "0.5", "--tolerance", "outputs=0.1")
+    assert done.exit_code == 2
+    assert re.search("judge nothing.*Add --quantize", done.err)
+
+
+def test_a_tolerance_may_be_in_percent() -> None:
+    assert parse_outputs("a what-if", "outputs = 1 %") == 0.01
