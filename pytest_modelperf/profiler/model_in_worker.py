@@ -5,7 +5,7 @@ A measurement runs alone on this machine, in a worker that ends with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -225,3 +225,23 @@ def start_on(setup: Setup, cores: int) -> ProcessWorker:
     """A worker, not started yet, that knows where this machine counts its throttling."""
     stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT, "cpu")]
     return start_worker(setup, cores, stats)
+
+
+def variant_options(
+    worker: ProcessWorker, setup: Setup, kind: str, value: str | float
+) -> Mapping[str, str] | None:
+    """The engine options that make a worker run a model in another way; None if there are none.
+
+    `kind` is `precision` or `sparsity`, and `value` a precision, such as `bf16`, or the share of
+    the weights that is zero. If the engine or the machine of the worker cannot do it, a UsageError
+    says what they can do.
+    """
+    worker.use_engine(setup.engine, setup.options)
+    found: Mapping[str, str] | None = worker.ask(
+        "variant_options",
+        f"as the options for its {kind} were asked for",
+        kind=kind,
+        value=value,
+        options=dict(setup.options),
+    )
+    return found

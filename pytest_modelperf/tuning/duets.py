@@ -24,6 +24,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     adding_notes,
     make_workload,
     start_on,
+    variant_options,
 )
 from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
 from pytest_modelperf.profiler.prepare import PreparedModel
@@ -222,13 +223,5 @@ def costs_of(rounds: Sequence[DuetRound], side: int, memory_bytes: int | None) -
 def _require_precision(worker: ProcessWorker, setup: Setup, option_set: OptionSet) -> None:
     """An error if the device lacks a precision: it may take the hint, and compute in another."""
     wanted = option_set.options.get(_PRECISION)
-    if wanted is None or setup.engine.name != "openvino":
-        return
-    worker.use_engine(setup.engine, setup.options)
-    worker.ask(
-        "variant_options",
-        "as the options for its precision were asked for",
-        kind="precision",
-        value=wanted,
-        options=dict(setup.options),
-    )
+    if wanted is not None and setup.engine.name == "openvino":
+        variant_options(worker, setup, "precision", wanted)

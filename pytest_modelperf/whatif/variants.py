@@ -38,6 +38,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     Watch,
     read_facts,
     start_on,
+    variant_options,
 )
 from pytest_modelperf.profiler.pairs.run import PairRun, Wanted, run_pair
 from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
@@ -60,7 +61,6 @@ from pytest_modelperf.whatif.speedups import (
     describe_zeros,
     make_levels,
 )
-from pytest_modelperf.whatif.variant_options import Kind, variant_options
 
 # A variant whose time differs by less counts as equal, and gets no more rounds.
 _NO_DIFFERENCE = 0.03
@@ -206,11 +206,10 @@ class _Trial(Struct):
             return replace(made, size_bytes=base.size_bytes, zeros=base.zeros)
         return replace(made, size_bytes=_size_of(folder))
 
-    def engine_options(self, kind: Kind, value: str | float) -> Mapping[str, str] | None:
+    def engine_options(self, kind: str, value: str | float) -> Mapping[str, str] | None:
         """Returns the engine options for a kind of variant; None if the engine has none."""
         with start_on(self.setup, 1) as worker:
-            worker.use_engine(self.setup.engine, self.setup.options)
-            return variant_options(worker, kind, value, self.setup.options)
+            return variant_options(worker, self.setup, kind, value)
 
     def _measure(
         self, variant: Variant, base: _Original, made: _RunnableVariant, case: Case

@@ -14,9 +14,10 @@ import pytest
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines import onnxruntime
 from pytest_modelperf.profiler.engines.source import BUILT_IN
+from pytest_modelperf.profiler.model_in_worker import variant_options
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
-from pytest_modelperf.whatif.variant_options import variant_options
 from tests.profiler.engines.test_openvino import perceptron
 from tests.support.small_models import ones
 
@@ -140,15 +141,15 @@ def test_onnxruntime_multiplies_in_bfloat16_on_arm(
 def test_a_worker_is_asked_for_the_options_of_its_engine() -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
-        worker.use_engine(BUILT_IN["openvino"], {})
-        assert variant_options(worker, "precision", "f32", {}) == {
+        setup = Setup(engine=BUILT_IN["openvino"])
+        assert variant_options(worker, setup, "precision", "f32") == {
             "INFERENCE_PRECISION_HINT": "f32"
         }
-        assert variant_options(worker, "sparsity", 0.5, {}) == {
+        assert variant_options(worker, setup, "sparsity", 0.5) == {
             "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE": "0.495"
         }
         with pytest.raises(UsageError, match="does not compute in f8 on this CPU"):
-            variant_options(worker, "precision", "f8", {})
+            variant_options(worker, setup, "precision", "f8")
 
 
 def test_an_engine_that_knows_no_such_thing_gives_none() -> None:
