@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
-
-from msgspec import Struct
+from typing import Any, Literal, TypeAlias
 
 from pytest_modelperf.errors import MeasureError, ModelError, ModelPerfError
 from pytest_modelperf.graph.quantized import ProductCounts, read_products
@@ -31,30 +29,14 @@ from pytest_modelperf.profiler.worker.gateway import (
 from pytest_modelperf.text.escaping import printable
 
 QuantizationForm: TypeAlias = Literal["dynamic", "static"]
+# Writes a model in 8-bit integers and returns notes on it, as `quantize` does.
+Quantizer: TypeAlias = Callable[
+    [Path, Path, QuantizationForm, Iterable[Mapping[str, Feed]], float], tuple[str, ...]
+]
 StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 
 # Its source is sent to the worker.
 QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
-
-
-class Quantized(Struct, frozen=True):
-    """The notes on a model that was quantized."""
-
-    notes: tuple[str, ...] = ()
-
-
-class Quantizer(Protocol):
-    """Writes a model in 8-bit integers, as `quantize` does."""
-
-    def __call__(
-        self,
-        source: Path,
-        target: Path,
-        form: QuantizationForm,
-        feeds: Iterable[Mapping[str, Feed]],
-        limit_s: float,
-        /,
-    ) -> Quantized: ...
 
 
 def quantize(  # noqa: PLR0913  # what of what, and by which code in which worker
@@ -66,8 +48,10 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
     *,
     code: ModuleSource | None = None,
     start: StartWorker = start_worker,
-) -> Quantized:
-    """Write the quantized model to `target`; `feeds` are the inputs of each calibrating inference.
+) -> tuple[str, ...]:
+    """Write the quantized model to `target`; returns notes on it.
+
+    `feeds` are the inputs of each calibrating inference.
 
     `limit_s` limits native code, such as one of these inferences. Python code has no limit: it does
     not hang, and the quantizer's takes minutes for a graph of many nodes.
@@ -106,7 +90,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
                 f"{form} INT8: ONNX Runtime's quantizer leaves all products of the model in "
                 f"floats: {_listed(after.of_floats)}."
             )
-    return Quantized((*map(printable, notes), *_notes(before, after)))
+    return (*map(printable, notes), *_notes(before, after))
 
 
 @contextmanager
@@ -128,17 +112,6 @@ def _run(
     feeds: Iterable[Mapping[str, Feed]],
 ) -> Sequence[str]:
     """The notes of the quantizer; MeasureError where it raised something."""
-    told = _load(worker, code, limit_s)
-    if "raised" not in told:
-        told = _ask(worker, asked, feeds)
-    if "raised" in told:
-        raise MeasureError(f"ONNX Runtime's quantizer failed: {_described(told['raised'])}.")
-    notes: Sequence[str] = told["notes"]
-    return notes
-
-
-def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, Any]:
-    """Load the quantizer in a worker; returns what it raised, if anything."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
@@ -146,21 +119,18 @@ def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, An
         source=code.text,
         file=code.file,
     )
-    return told
-
-
-def _ask(
-    worker: Worker, asked: Mapping[str, Any], feeds: Iterable[Mapping[str, Feed]]
-) -> Mapping[str, Any]:
-    """The quantizer's answer: its notes, or what it raised."""
-    told: Mapping[str, Any] = worker.ask(
-        "quantize",
-        "in ONNX Runtime's quantizer",
-        **asked,
-        feeds=_send(worker, feeds),
-        folder=str(worker.folder),
-    )
-    return told
+    if "raised" not in told:
+        told = worker.ask(
+            "quantize",
+            "in ONNX Runtime's quantizer",
+            **asked,
+            feeds=_send(worker, feeds),
+            folder=str(worker.folder),
+        )
+    if "raised" in told:
+        raise MeasureError(f"ONNX Runtime's quantizer failed: {_described(told['raised'])}.")
+    notes: Sequence[str] = told["notes"]
+    return notes
 
 
 def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:

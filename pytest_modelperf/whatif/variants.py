@@ -321,8 +321,8 @@ def _quantize(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
     form: QuantizationForm = "static" if variant.form == "static" else "dynamic"
     feeds = _calibrations(base.model)
-    quantized = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
-    return _RunnableVariant(_reopened(base.model, path), notes=quantized.notes)
+    notes = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
+    return _RunnableVariant(_reopened(base.model, path), notes=notes)
 
 
 def _change_precision(

@@ -203,10 +203,10 @@ def test_products_that_stay_in_floats_are_told(tmp_path: Path, inline: StartWork
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
     given = feeds(2, 8, 32)
     told = quantize(source, target, "dynamic", given, start=inline)
-    assert told.notes == ("2 of 7 products stay in floats: 2 MatMul",)
+    assert told == ("2 of 7 products stay in floats: 2 MatMul",)
     assert operators(target)["MatMulInteger"] == 5
     told = quantize(source, target, "static", given, start=inline)
-    assert told.notes == ()
+    assert told == ()
     assert operators(target)["MatMulInteger"] == 0
     assert read_products(target).of_integers == 7
 
@@ -248,7 +248,7 @@ def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
     source, target = tmp_path / "stored.onnx", tmp_path / "target.onnx"
     write_stored(load_model(open_model(light_model("squeezenet"))), source)
     told = quantize(source, target, "dynamic", [], start=inline)
-    assert told.notes == ("converted from opset 9 to 11, which the quantizer needs",)
+    assert told == ("converted from opset 9 to 11, which the quantizer needs",)
     assert operators(target)["ConvInteger"] == 26
 
 
@@ -326,7 +326,7 @@ def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
         code=code(text + CANNOT_PREPARE),
         start=inline,
     )
-    assert told.notes == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
+    assert told == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
     assert read_products(target).of_integers == 3
     assert [p.name for p in source.parent.iterdir()] == ["model.onnx"]
 

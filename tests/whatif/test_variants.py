@@ -30,7 +30,6 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.whatif import variants as core
 from pytest_modelperf.whatif.csv import WHATIF_COLUMNS
-from pytest_modelperf.whatif.quantizing import Quantized
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.variants import ask_what_if
 from tests.support.checkout import ROOT
@@ -82,14 +81,14 @@ class FakeQuantizer:
         form: str,
         feeds: Iterable[Mapping[str, Feed]],
         limit_s: float,
-    ) -> Quantized:
+    ) -> tuple[str, ...]:
         assert form in {"dynamic", "static"}
         assert limit_s == LIMIT_S
         if self.error is not None:
             raise self.error
         self.feeds = list(feeds)
         target.write_bytes(source.read_bytes())
-        return Quantized(self.notes)
+        return self.notes
 
 
 @pytest.fixture
