@@ -13,9 +13,14 @@ from pathlib import Path
 from msgspec import Struct
 from onnx import ModelProto, TensorProto
 
-from pytest_modelperf.errors import ModelError
+from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.files.output import cannot_write
-from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
+from pytest_modelperf.graph.model_file import (
+    MAX_PROTO_BYTES,
+    ModelFile,
+    external_files,
+    packed_bytes,
+)
 from pytest_modelperf.graph.stored_tensors import clear_data, point_outside
 from pytest_modelperf.graph.stream import read_span
 from pytest_modelperf.graph.wire import (
@@ -26,6 +31,7 @@ from pytest_modelperf.graph.wire import (
     encode_varint,
     restore_model,
 )
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
 # The name of external data is the name of the model and this suffix.
@@ -70,6 +76,11 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
     outside: tuple[Replacement, ...] = ()
     data_path = path.with_name(path.name + _DATA_SUFFIX)
     if is_split or sum(map(chunk_size, chunks)) > max_file_bytes:
+        if data_path.resolve() in external_files(file).values():
+            raise OutputError(
+                f"{printable(str(data_path))} is where the weights of {file.name} lie. Write to "
+                "another file."
+            )
         outside = tuple(each for each in replacements if each.is_initializer)
         _point_outside(outside, data_path.name)
         chunks = restore_model(proto.SerializeToString(), file.name)

@@ -19,6 +19,7 @@ from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.whatif.narrowing import Narrowed, UnchangedLayer, write_narrowed
 from pytest_modelperf.whatif.narrowing.selection import kept_count
 from tests.support.graph_models import load, parse, random_floats
+from tests.support.small_models import save_beside
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -602,6 +603,32 @@ def test_weights_in_external_data(tmp_path: Path, *, outside: bool) -> None:
         np.testing.assert_array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
     session = ort.InferenceSession(str(target), providers=["CPUExecutionProvider"])
     assert session.run(None, {"x": random_floats(1, 64)})[0].shape == (1, 64)
+
+
+def test_external_data_of_a_body_come_into_the_model(tmp_path: Path) -> None:
+    """A tensor of a body is not cut, but the model lies in another folder."""
+    model = model_of(
+        """g (float[1, 64] x, bool c) => (y) {
+            a = MatMul (x, w)
+            b = Relu (a)
+            d = MatMul (b, v)
+            y = If (c) <
+                then_branch = t () => (p) <float[1, 64] k> { p = Add (d, k) },
+                else_branch = e () => (q) { q = Identity (d) }
+            >
+        }""",
+        _CHAIN_WEIGHTS,
+    )
+    (body,) = (a.g for a in model.graph.node[-1].attribute if a.name == "then_branch")
+    body.initializer.append(numpy_helper.from_array(random_floats(1, 64), "k"))
+    save_beside(model, tmp_path / "m.onnx")
+    target = tmp_path / "out" / "n.onnx"
+    target.parent.mkdir()
+    result = write_narrowed(load_model(open_model(tmp_path / "m.onnx")), target, 0.5)
+    assert result.channels_after == 64
+    session = ort.InferenceSession(str(target), providers=["CPUExecutionProvider"])
+    feeds = {"x": random_floats(1, 64), "c": np.array(1, np.bool_)}
+    assert session.run(None, feeds)[0].shape == (1, 64)
 
 
 def test_the_data_beside_a_model_never_overwrites_that_of_another(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class ModelNode(Struct, frozen=True, eq=False):
 
 
 class RelatedGraph(Struct, frozen=True, eq=False):
-    """A graph with everything that the rules found. `stored` are its weights, of any kind."""
+    """A graph with everything that the rules found. `stored` are its weights, but for text."""
 
     proto: onnx.ModelProto
     nodes: tuple[ModelNode, ...]
@@ -68,7 +68,8 @@ def relate(bound: BoundModel) -> RelatedGraph:
     shapes = {name: tensor.dims for name, tensor in tensors.items() if _has_shape(tensor)}
     findings = Findings(Dimensions(shapes))
     users = Counter(used_names(proto))
-    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    # Text has no channels, so it is not cut.
+    stored = {t.name: t for t in proto.graph.initializer if t.data_type != TensorProto.STRING}
     nodes = []
     for call in calls:
         if call.op_type == "Constant" and not call.domain:
@@ -98,7 +99,7 @@ def _has_shape(tensor: Tensor) -> bool:
 
 def _constant(call: Call) -> Iterator[tuple[str, TensorProto]]:
     for attribute in call.proto.attribute:
-        if attribute.name == "value":
+        if attribute.name == "value" and attribute.t.data_type != TensorProto.STRING:
             yield call.outputs[0], attribute.t
 
 

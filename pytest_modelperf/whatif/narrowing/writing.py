@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from math import prod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
-from onnx import GraphProto, TensorProto, numpy_helper
+from onnx import GraphProto, TensorProto
 
-from pytest_modelperf.errors import OutputError
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.model_file import (
-    DATA_TYPES,
-    dtype_name,
-    external_files,
-    is_external,
-)
-from pytest_modelperf.graph.stream import restored_chunks, write_chunks
-from pytest_modelperf.graph.structure import Tensor, byte_size
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.graph.model_file import DATA_TYPES, ModelFile, is_external
+from pytest_modelperf.graph.number_codes import codes_of
+from pytest_modelperf.graph.replaced import Replacement, write_replaced
+from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.structure import Tensor
+from pytest_modelperf.graph.weight_pieces import stored_number
 from pytest_modelperf.whatif.narrowing.plan import RemovalPlan
 from pytest_modelperf.whatif.narrowing.relating import used_names
 from pytest_modelperf.whatif.narrowing.rewriting import Rewriter
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
-
-# The name of external data is the name of the model and this suffix.
-DATA_SUFFIX = ".data"
-# Smaller weights stay in the model.
-_MIN_OUTSIDE_BYTES = 1024
-# Engines map external data into memory, page by page.
-_ALIGNMENT = 4096
-# An upper bound of the bytes of a tensor without its data.
-_OVERHEAD_BYTES = 1024
 
 
 def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_bytes: int) -> None:
@@ -51,17 +37,8 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
     proto.graph.node.extend(nodes)
     _drop_initializers(proto.graph, used - set(used_names(proto)))
     _declare_shapes(proto.graph, plan, bound.tensors)
-    try:
-        if _size(plan, proto) > max_file_bytes:
-            _write_beside(bound, plan, path)
-        else:
-            _put_inside(bound, plan)
-        chunks = restored_chunks(proto, bound.file, "with fewer channels")
-        write_chunks(bound.file, path, chunks)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {printable(str(path))}: {error.strerror or error}."
-        ) from error
+    replacements = list(_replacements(bound.file, plan))
+    write_replaced(bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
 
 
 def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
@@ -90,51 +67,19 @@ def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, 
                 dim.dim_value = size
 
 
-def _nbytes(plan: RemovalPlan, name: str, tensor: TensorProto) -> int:
-    return byte_size(dtype_name(tensor.data_type) or "", prod(plan.shape(name)))
-
-
-def _size(plan: RemovalPlan, proto: onnx.ModelProto) -> int:
-    """An upper bound of the bytes of the file."""
-    stored = plan.related.stored
-    data = sum(_nbytes(plan, name, tensor) + _OVERHEAD_BYTES for name, tensor in stored.items())
-    graph = sum(node.ByteSize() for node in proto.graph.node if node.op_type != "Constant")
-    return data + graph
-
-
-def _put_inside(bound: BoundModel, plan: RemovalPlan) -> None:
-    """Put cut and external weights into the model; the rest is copied later."""
+def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
+    """The tensors that are cut, and those in files beside the old model."""
+    proto = plan.related.proto
+    initializers = {tensor.name for tensor in proto.graph.initializer}
     for name, tensor in _present(plan):
         if plan.changes(name) or is_external(tensor):
-            _fill(tensor, _values(bound, plan, name, tensor))
-
-
-def _write_beside(bound: BoundModel, plan: RemovalPlan, path: Path) -> None:
-    """Write all larger weights into one file beside the model, one after the other."""
-    target = path.with_name(path.name + DATA_SUFFIX)
-    if target.resolve() in external_files(bound.file).values():
-        raise OutputError(
-            f"{printable(str(target))} is where the weights of {bound.file.name} lie. "
-            "Write to another file."
-        )
-    initializers = {tensor.name for tensor in plan.related.proto.graph.initializer}
-    with target.open("wb") as data:
-        for name, tensor in _present(plan):
-            values = _values(bound, plan, name, tensor)
-            _fill(tensor, values)
-            if name not in initializers or len(tensor.raw_data) < _MIN_OUTSIDE_BYTES:
-                continue
-            data.write(bytes(-data.tell() % _ALIGNMENT))
-            place = {
-                "location": target.name,
-                "offset": str(data.tell()),
-                "length": str(len(tensor.raw_data)),
-            }
-            data.write(tensor.raw_data)
-            tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in place.items():
-                tensor.external_data.add(key=key, value=value)
+            cut, shape = partial(plan.cut, name), plan.shape(name)
+            yield _replacement(file, tensor, cut, shape, is_initializer=name in initializers)
+    # The rest are tensors of bodies, or sparse ones.
+    for stored in walk_stored(proto):
+        if is_external(stored.tensor):
+            shape = tuple(stored.tensor.dims)
+            yield _replacement(file, stored.tensor, lambda v: v, shape, is_initializer=False)
 
 
 def _present(plan: RemovalPlan) -> Iterator[tuple[str, TensorProto]]:
@@ -147,15 +92,27 @@ def _present(plan: RemovalPlan) -> Iterator[tuple[str, TensorProto]]:
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
-def _values(bound: BoundModel, plan: RemovalPlan, name: str, tensor: TensorProto) -> Value:
-    return plan.cut(name, bound.file.read_tensor(tensor))
+def _replacement(
+    file: ModelFile,
+    tensor: TensorProto,
+    cut: Callable[[Value], Value],
+    shape: Sequence[int],
+    *,
+    is_initializer: bool,
+) -> Replacement:
+    """The tensor in its new shape; a copy keeps the location of its old elements."""
+    source = TensorProto()
+    source.CopyFrom(tensor)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.dims[:]
+    tensor.dims.extend(shape)
+    make = partial(_elements, file, source, cut)
+    return Replacement(tensor, make, is_initializer=is_initializer)
 
 
-def _fill(tensor: TensorProto, values: Value) -> None:
-    """Put values into a stored tensor; its name, type and metadata stay."""
-    filled = numpy_helper.from_array(
-        np.ascontiguousarray(values).reshape(values.shape), tensor.name
-    )
-    filled.data_type = tensor.data_type
-    filled.doc_string = tensor.doc_string
-    tensor.CopyFrom(filled)
+def _elements(
+    file: ModelFile, source: TensorProto, cut: Callable[[Value], Value]
+) -> Iterator[bytes]:
+    number = stored_number(source)
+    assert number is not None, "text is not cut, and lies in no other file"  # noqa: S101  # for mypy
+    yield number.pack(codes_of(cut(file.read_tensor(source)), number))
