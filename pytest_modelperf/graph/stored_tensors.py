@@ -51,6 +51,15 @@ def walk_nodes(model: ModelProto) -> Iterator[NodeProto]:
         yield from with_bodies(nodes)
 
 
+def used_names(model: ModelProto) -> Iterator[str]:
+    """The names of all used values, once for each use, in bodies too."""
+    for node in walk_nodes(model):
+        yield from node.input
+        for attribute in node.attribute:
+            yield from (info.name for info in attribute.g.output)
+    yield from (info.name for info in model.graph.output)
+
+
 def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """The nodes, each followed by the nodes of its bodies."""
     for node in nodes:

@@ -31,6 +31,7 @@ from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.runnable import as_it_runs
+from pytest_modelperf.graph.stored_tensors import used_names
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
@@ -313,8 +314,7 @@ def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> N
     if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
         _separate_weights(proto)
     shapes = _store_in(proto.graph, generated, "")
-    needed = {name for graph in _walk_graphs(proto.graph) for name in _names_needed(graph)}
-    _remove(proto.graph.initializer, shapes - needed)
+    _remove(proto.graph.initializer, shapes - set(used_names(proto)))
 
 
 def _separate_weights(proto: ModelProto) -> None:
@@ -341,20 +341,6 @@ def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) 
             del graph.node[index]
     _remove(graph.value_info, gone)
     return taken
-
-
-def _walk_graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for _, body in _bodies(node, ""):
-            yield from _walk_graphs(body)
-
-
-def _names_needed(graph: GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from node.input
-    for output in graph.output:
-        yield output.name
 
 
 def _remove(entries: _Named, names: set[str]) -> None:

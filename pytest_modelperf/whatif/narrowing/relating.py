@@ -13,7 +13,7 @@ from onnx import NodeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.stored_tensors import used_names
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
 from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
@@ -82,15 +82,6 @@ def relate(bound: BoundModel) -> RelatedGraph:
     for each in sorted(nodes, key=lambda each: each.node.qualified_op in reshapes.RULES):
         _apply(each.node, findings, users)
     return RelatedGraph(proto, tuple(nodes), stored, findings)
-
-
-def used_names(proto: onnx.ModelProto) -> Iterator[str]:
-    """The names of all used values, once for each use, in bodies too."""
-    for node in walk_nodes(proto):
-        yield from node.input
-        for attribute in node.attribute:
-            yield from (info.name for info in attribute.g.output)
-    yield from (info.name for info in proto.graph.output)
 
 
 def _has_shape(tensor: Tensor) -> bool:

@@ -14,11 +14,10 @@ from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, ModelFile, is_external
 from pytest_modelperf.graph.number_codes import codes_of
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
-from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.stored_tensors import used_names, walk_stored
 from pytest_modelperf.graph.structure import Tensor
 from pytest_modelperf.graph.weight_pieces import stored_number
 from pytest_modelperf.whatif.narrowing.plan import RemovalPlan
-from pytest_modelperf.whatif.narrowing.relating import used_names
 from pytest_modelperf.whatif.narrowing.rewriting import Rewriter
 
 if TYPE_CHECKING:
