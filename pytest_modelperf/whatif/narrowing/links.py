@@ -30,19 +30,16 @@ class EqualBlocks(Struct, frozen=True):
     count: int
 
 
-class BlockColumns(Struct, frozen=True):
-    """A weight whose columns are other channels for each block of its rows."""
-
-    channels: EqualBlocks
-
-
 class Findings(Struct):
-    """The statements of the rules about a whole graph."""
+    """The statements of the rules about a whole graph.
+
+    `block_columns` has the channels of each weight whose columns are others for each block of rows.
+    """
 
     dimensions: Dimensions
     made: list[ChannelAxis] = field(default_factory=list)
     blocks: list[EqualBlocks] = field(default_factory=list)
-    block_columns: dict[str, BlockColumns] = field(default_factory=dict)
+    block_columns: dict[str, EqualBlocks] = field(default_factory=dict)
 
 
 class Links:
@@ -88,7 +85,7 @@ class Links:
     def columns(self, weight: Tensor, channels: EqualBlocks) -> None:
         """State that the second axis of a weight follows the blocks of its input channels."""
         self.say(weight, 1)
-        self.findings.block_columns[weight.name] = BlockColumns(channels)
+        self.findings.block_columns[weight.name] = channels
 
     def say(self, tensor: Tensor, axis: int) -> Dim:
         """Mark an axis as linked."""

@@ -49,14 +49,6 @@ def link_softmax(node: Node, links: Links) -> None:
         link_along(node, links, default=-1, why="sums over it")
 
 
-def link_local_response(node: Node, links: Links) -> None:
-    data, result = node.input(0), node.output()
-    for axis in range(data.rank):
-        if axis != 1:
-            links.same(data, axis, result, axis)
-    links.because("normalizes each channel by its neighbours")
-
-
 def link_group_norm(node: Node, links: Links) -> None:
     links.same(node.input(0), 0, node.output(), 0)
     links.because("averages over groups of it")
@@ -93,7 +85,7 @@ RULES: Mapping[str, Rule] = {
     "BatchNormalization": link_batch_norm,
     "GroupNormalization": link_group_norm,
     "InstanceNormalization": link_instance_norm,
-    "LRN": link_local_response,
+    "LRN": partial(link_along, default=1, why="normalizes each channel by its neighbours"),
     "LayerNormalization": partial(link_along, default=-1, why="averages over it", to_end=True),
     "LpNormalization": partial(link_along, default=-1, why="divides by its norm"),
     "RMSNormalization": partial(link_along, default=-1, why="averages over it", to_end=True),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_modelperf.whatif.narrowing.dimensions import Dim
+from pytest_modelperf.whatif.narrowing.links import EqualBlocks
 from pytest_modelperf.whatif.narrowing.relating import RelatedGraph
 
 if TYPE_CHECKING:
@@ -38,11 +39,10 @@ class RemovalPlan:
 
     def _new_shape(self, tensor: str) -> tuple[int, ...]:
         old = self.old_shape(tensor)
-        if (columns := self.related.findings.block_columns.get(tensor)) is not None:
-            dim, blocks = columns.channels.dim, columns.channels.count
-            channels = len(self.kept(dim.tensor, dim.axis)) // blocks
+        if (channels := self.related.findings.block_columns.get(tensor)) is not None:
+            columns = len(self.kept(*channels.dim)) // channels.count
             rest = (len(self.kept(tensor, axis)) for axis in range(2, len(old)))
-            return (len(self.kept(tensor, 0)), channels, *rest)
+            return (len(self.kept(tensor, 0)), columns, *rest)
         return tuple(len(self.kept(tensor, axis)) for axis in range(len(old)))
 
     def old_shape(self, tensor: str) -> tuple[int, ...]:
@@ -56,24 +56,24 @@ class RemovalPlan:
 
     def cut(self, tensor: str, values: Value) -> Value:
         """The values of a weight that stay."""
-        if (columns := self.related.findings.block_columns.get(tensor)) is not None:
-            return self._cut_blocks(tensor, values, columns.channels.dim, columns.channels.count)
+        if (channels := self.related.findings.block_columns.get(tensor)) is not None:
+            return self._cut_blocks(tensor, values, channels)
         for axis, size in enumerate(values.shape):
             kept = self.kept(tensor, axis)
             if len(kept) < size:
                 values = np.take(values, kept, axis)
         return values
 
-    def _cut_blocks(self, tensor: str, values: Value, channels: Dim, blocks: int) -> Value:
+    def _cut_blocks(self, tensor: str, values: Value, channels: EqualBlocks) -> Value:
         """Cut the kernel of a grouped convolution: each block of rows has its own columns."""
-        rows_of_block = len(values) // blocks
+        rows_of_block = len(values) // channels.count
         columns_of_block = values.shape[1]
-        rows, columns = self.kept(tensor, 0), self.kept(channels.tensor, channels.axis)
+        rows, columns = self.kept(tensor, 0), self.kept(*channels.dim)
         return np.concatenate(
             [
                 values[rows[rows // rows_of_block == block]][
                     :, columns[columns // columns_of_block == block] % columns_of_block
                 ]
-                for block in range(blocks)
+                for block in range(channels.count)
             ]
         )

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from pytest_modelperf.graph.structure import Value
 
-# The most nodes between a layer and its stored weight: a dequantizer, a transposition.
-_MAX_STEPS = 20
-
 
 def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
     """The strength of each set of places; weights are read one after the other.
@@ -55,19 +52,17 @@ def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) ->
     dims = related.dimensions
     sets = np.unique(dims.sets(dim))
     name = dim.tensor
-    for _ in range(_MAX_STEPS):
-        if name in related.stored:
-            break
+    while name not in related.stored:
         node = makers.get(name)
-        source = (
-            None if node is None or node.op_type == "ConstantOfShape" else (node.optional_input(0))
-        )
+        if node is None or node.op_type == "ConstantOfShape":
+            return None
+        source = node.optional_input(0)
         if source is None:
             return None
         name = source.name
     if name == dim.tensor:
         return dim
-    for axis in range(len(dims.shapes.get(name, ())) if name in related.stored else 0):
+    for axis in range(len(dims.shapes.get(name, ()))):
         found = Dim(name, axis)
         shared = np.intersect1d(dims.sets(found), sets)
         if (shared != PINNED).any():
