@@ -19,7 +19,6 @@ from pytest_modelperf.comparing.document import (
     Interval,
     case_comparison_to_json,
 )
-from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.files.documents import Figure
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
@@ -117,30 +116,27 @@ def _version(version: Version) -> VersionJson:
 
 
 def _step(step: BisectStep) -> BisectStepJson:
-    metric = step.metric
-    judged = step.judged
-    comparison = None if judged is None else judged.comparison
-    is_exact = metric is not None and metric.name == OUTPUTS
+    metric, judged = step.metric, step.judged
+    timed = None if step.is_of_outputs else metric
     return copy_fields(
         BisectStepJson,
         step,
         outputs=step.output_share,
         version=step.version.name,
         against=step.against.name,
-        ratio=None if judged is None or is_exact else judged.ratio,
+        ratio=None if judged is None or step.is_of_outputs else judged.ratio,
         interval=None if metric is None else metric.interval,
         confidence=None if metric is None else metric.confidence,
-        before_ms=None if metric is None or is_exact else metric.before,
-        after_ms=None if metric is None or is_exact else metric.after,
+        before_ms=None if timed is None else timed.before,
+        after_ms=None if timed is None else timed.after,
         same_model=step.is_same_model,
-        rounds=None if comparison is None else comparison.rounds,
+        rounds=None if step.comparison is None else step.comparison.rounds,
         failure=step.reason,
     )
 
 
 def _regression(found: Regression) -> RegressionJson:
-    judged = None if found.pair is None else found.pair.judged
-    comparison = None if judged is None else judged.comparison
+    comparison = None if found.pair is None else found.pair.comparison
     return RegressionJson(
         last_good=_version(found.last_good),
         first_bad=_version(found.first_bad),

@@ -81,7 +81,12 @@ def bisect_overview(bisect: Bisect, wording: Wording, made: dt.datetime | None =
         tiles=tuple(_all_tiles(bisect)),
         cases=step_table(bisect),
         tones=tuple(_TONES[step.answer] for step in search.steps),
-        sections=(*_pair_sections(bisect, wording), _next_section(bisect, wording)),
+        sections=(
+            *_pair_sections(bisect, wording),
+            CaseSection(
+                name="What to do next", sentence="", facts=tuple(_next_steps(bisect, wording))
+            ),
+        ),
         facts=(run_table([], rule, made),),
         notes=(
             *(line for each in search.regressions for line in describe_regression(each, bisect)),
@@ -128,14 +133,6 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[CaseSection]:
             name=pair.name, word=verdict_word(case), compared=case, choice=Choice(number, 0)
         )
         yield view.section(describe_verdict(case, None), wording, is_open=not number)
-
-
-def _next_section(bisect: Bisect, wording: Wording) -> CaseSection:
-    return CaseSection(
-        name="What to do next",
-        sentence="",
-        facts=tuple(_next_steps(bisect, wording)),
-    )
 
 
 def _next_steps(bisect: Bisect, wording: Wording) -> Iterator[tuple[str, str]]:

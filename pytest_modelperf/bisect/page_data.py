@@ -28,9 +28,7 @@ class VersionPair(Struct, frozen=True):
 
     @property
     def compared(self) -> CaseComparison | None:
-        return (
-            None if self.step is None or self.step.judged is None else self.step.judged.comparison
-        )
+        return None if self.step is None else self.step.comparison
 
 
 def shown_pairs(bisect: Bisect) -> tuple[VersionPair, ...]:

@@ -106,18 +106,25 @@ class BisectStep(Struct, frozen=True, kw_only=True):
         return None if self.judged is None else self.judged.metric
 
     @property
+    def comparison(self) -> CaseComparison | None:
+        return None if self.judged is None else self.judged.comparison
+
+    @property
+    def is_of_outputs(self) -> bool:
+        """Whether outputs were compared, and not times."""
+        return self.metric is not None and self.metric.name == OUTPUTS
+
+    @property
     def output_share(self) -> float | None:
         """How far outputs differ, as a share of their largest value; None if that is not known."""
-        metric = self.metric
-        return metric.after if metric is not None and metric.name == OUTPUTS else None
+        return self.metric.after if self.metric is not None and self.is_of_outputs else None
 
     @property
     def change(self) -> float | None:
         """The relative change that is judged: of the latency, or of the outputs."""
         if self.judged is None:
             return None
-        is_of_outputs = self.metric is not None and self.metric.name == OUTPUTS
-        return self.output_share if is_of_outputs else self.judged.ratio - 1.0
+        return self.output_share if self.is_of_outputs else self.judged.ratio - 1.0
 
     @property
     def is_same_model(self) -> bool:

@@ -22,12 +22,12 @@ from pytest_modelperf.comparing.figures import (
     interval_clause,
 )
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import count_of, shorten_list
 
 _COLORS = {
     Answer.GOOD: "",
@@ -107,11 +107,9 @@ def _percent(share: float) -> str:
 
 def doubt_of(bisect: Bisect, wording: Wording) -> str | None:
     """Advice that would decide inconclusive ends."""
-    judged = bisect.search.ends.judged
-    is_open = judged is not None and judged.verdict is Verdict.INCONCLUSIVE
-    if judged is None or judged.comparison is None or not is_open or _is_of_outputs(bisect):
-        return None
-    return describe_doubt(judged.comparison, wording)
+    comparison = bisect.search.ends.comparison
+    is_open = bisect.search.verdict is Verdict.INCONCLUSIVE and not _is_of_outputs(bisect)
+    return None if comparison is None or not is_open else describe_doubt(comparison, wording)
 
 
 def _by(bisect: Bisect) -> str:
@@ -164,9 +162,9 @@ def describe_change(step: BisectStep) -> str:
     """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`, or `differ by 3.1 %`."""
     if step.is_same_model:
         return "the same model"
-    metric = step.metric
-    if metric is not None and metric.name == OUTPUTS:
+    if step.is_of_outputs:
         return _output_change(step)
+    metric = step.metric
     if metric is None or metric.ratio is None:
         return "unknown"
     return f"{format_change(metric)}{interval_clause(metric)}"
@@ -218,29 +216,26 @@ def _output_figures(step: BisectStep) -> tuple[str, ...]:
 
 def _time_figures(step: BisectStep) -> tuple[str, ...]:
     """The cells of `p50`, `change`, `interval`, `limit` and `rounds`."""
-    comparison = None if step.judged is None else step.judged.comparison
-    rounds = None if comparison is None else comparison.rounds
+    rounds = None if step.comparison is None else step.comparison.rounds
+    metric, figures = step.metric, ("", "same model" if step.is_same_model else "", "")
+    if metric is not None:
+        shown = format_figure(_TIME, metric.after)
+        figures = shown, format_change(metric), format_interval(metric)
     return (
-        *_figures(step.metric, step),
+        *figures,
         f"{100 * step.allowed:+.1f} %",
         "" if rounds is None else f"{rounds}",
     )
 
 
-def _figures(metric: Metric | None, step: BisectStep) -> tuple[str, str, str]:
-    if metric is None:
-        return "", "same model" if step.is_same_model else "", ""
-    return format_figure(_TIME, metric.after), format_change(metric), format_interval(metric)
-
-
 def _write_pair(page: Page, found: Regression, wording: Wording) -> None:
     """Writes figures, layers and reasons of the two versions of a regression."""
-    judged = None if found.pair is None else found.pair.judged
-    if judged is None or judged.comparison is None:
+    comparison = None if found.pair is None else found.pair.comparison
+    if comparison is None:
         return
     page.line("")
     page.line(f"{short_name(found.last_good)} -> {short_name(found.first_bad)}", "bold")
-    write_findings(page, judged.comparison, wording)
+    write_findings(page, comparison, wording)
 
 
 def note_lines(bisect: Bisect, wording: Wording) -> Iterator[str]:
@@ -261,8 +256,7 @@ def note_lines(bisect: Bisect, wording: Wording) -> Iterator[str]:
     if search.regressions and not search.is_whole:
         what = "changes" if _is_of_outputs(bisect) else "regressions"
         yield f"other {what} in the range were not looked for: --all finds them"
-    count = f"{len(search.steps)} step{'s' if len(search.steps) != 1 else ''}"
-    told = f"{count} in {bisect.seconds:.0f} s"
+    told = f"{count_of(len(search.steps), 'step')} in {bisect.seconds:.0f} s"
     if not _is_of_outputs(bisect):
         level = f"{100 * bisect.level:g} %"
         told += f"; the chance that one of them gives a wrong answer is at most {level}"
