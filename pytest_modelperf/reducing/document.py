@@ -81,7 +81,6 @@ def dump_reduction(found: Reduction, target: str) -> str:
             ReductionJson,
             found,
             schema=SCHEMA,
-            verdict=found.verdict,
             case=found.comparison.id,
             engines=tuple(engine.label for engine in found.engines or ()),
             whole=_figure(found.whole),
@@ -115,13 +114,7 @@ def _figure(metric: Metric | None) -> ReducedFigureJson | None:
 
 
 def _known_figure(metric: Metric) -> ReducedFigureJson:
-    return copy_fields(
-        ReducedFigureJson,
-        metric,
-        before_ms=metric.before,
-        after_ms=metric.after,
-        ratio=metric.ratio,
-    )
+    return copy_fields(ReducedFigureJson, metric, before_ms=metric.before, after_ms=metric.after)
 
 
 def _step(step: ReduceStep) -> ReduceStepJson:

@@ -37,8 +37,7 @@ def render_reduction(found: Reduction, style: PageStyle, wording: Wording, targe
         doubt = describe_doubt(found.comparison, wording)
         if doubt is not None:
             page.sentence(doubt, style="yellow")
-    if found.search is not None:
-        _write_steps(page, found)
+    _write_steps(page, found)
     write_items(page, [f"note: {note}" for note in _notes(found)], "dim")
     return page.text()
 

@@ -7,7 +7,7 @@ from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_ms
-from pytest_modelperf.tuning.records import SideCosts, Tried, TunedCase
+from pytest_modelperf.tuning.records import Tried, TunedCase
 
 REFUSED, FAILED, UNSEEN = "not the same", "not possible", "not tried"
 # The least width of a name in a table that is cut.
@@ -89,24 +89,21 @@ def _tried_cells(tried: Tried) -> tuple[str, ...]:
 
 def cost_table(case: TunedCase) -> Table | None:
     """The costs of the baseline and of the winner; None if nothing was measured."""
-    sides = [("now", case.baseline)]
+    sides, names = [case.baseline], ["now"]
     if case.winner_costs is not None:
-        sides.append(("best", case.winner_costs))
-    figures = [(title, [_cell(title, costs) for _, costs in sides]) for title in _FIGURES]
-    rows = tuple((title, *cells) for title, cells in figures if any(cells))
-    if not rows:
-        return None
-    columns = (Column("", is_text=True), *(Column(name) for name, _ in sides))
-    return Table("", columns, rows)
+        sides, names = [*sides, case.winner_costs], [*names, "best"]
+    figures = (
+        ("p50 ms", *(format_ms_of(costs.p50_ms) for costs in sides)),
+        ("load ms", *(format_ms_of(costs.load_ms) for costs in sides)),
+        ("memory", *(_format_memory(costs.memory_bytes) for costs in sides)),
+    )
+    rows = tuple(row for row in figures if any(row[1:]))
+    columns = (Column("", is_text=True), *map(Column, names))
+    return Table("", columns, rows) if rows else None
 
 
-_FIGURES = ("p50 ms", "load ms", "memory")
-
-
-def _cell(title: str, costs: SideCosts) -> str:
-    if title == "memory":
-        return "" if costs.memory_bytes is None else format_bytes(costs.memory_bytes)
-    return format_ms_of(costs.p50_ms if title == "p50 ms" else costs.load_ms)
+def _format_memory(size: int | None) -> str:
+    return "" if size is None else format_bytes(size)
 
 
 def format_ms_of(ms: float | None) -> str:

@@ -25,7 +25,7 @@ from pytest_modelperf.text.units import (
     format_rate,
     ms_decimals,
 )
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import count_of, shorten_list
 from pytest_modelperf.whatif.outputs import judged_lines
 from pytest_modelperf.whatif.page_data import operators_of, whatif_data
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
@@ -102,7 +102,7 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
 
 def _levels_table(whatif: WhatIf) -> Table:
     """A row for each level of each case; columns that have nothing to show are left out."""
-    columns = (
+    columns: tuple[Column, ...] = (
         # It has the colour of the row.
         Column("level", is_text=True, is_name=True),
         Column("ms per batch"),
@@ -115,14 +115,15 @@ def _levels_table(whatif: WhatIf) -> Table:
         Column("size"),
         Column("zeros"),
     )
+    rows: list[tuple[str, ...]]
     rows = [(case.id, *_level_cells(case, level)) for case in whatif.cases for level in case.levels]
+    if len(whatif.cases) > 1:
+        columns = (Column("case", is_text=True), *columns)
+    else:
+        rows = [row[1:] for row in rows]
     levels = [level for case in whatif.cases for level in case.levels]
     caption = "\n".join(interval_lines(whatif.confidence, levels))
-    table = Table("", (Column("case", is_text=True), *columns), tuple(rows))
-    if len(whatif.cases) == 1:
-        table = Table("", columns, tuple(row[1:] for row in rows))
-    shown = without_empty_columns(table)
-    return Table(shown.title, shown.columns, shown.rows, None, caption)
+    return without_empty_columns(Table("", columns, tuple(rows), None, caption))
 
 
 def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:
@@ -181,11 +182,10 @@ def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
 
 def _describe_outside(layers: tuple[str, ...]) -> str:
     """`2 layers ran outside the accelerated engine, so no speedup is given for them: a, b`."""
-    what = "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
     them = "it" if len(layers) == 1 else "them"
     return (
-        f"{what} ran outside the accelerated engine, so no speedup is given for {them}: "
-        f"{shorten_list(layers, _MAX_NAMED)}"
+        f"{count_of(len(layers), 'layer')} ran outside the accelerated engine, so no speedup is "
+        f"given for {them}: {shorten_list(layers, _MAX_NAMED)}"
     )
 
 

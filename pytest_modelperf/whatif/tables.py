@@ -23,6 +23,7 @@ from pytest_modelperf.text.units import (
     ms_decimals,
     percent,
 )
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.records import WAITING, Level, WhatIfCase, times_as_fast
 
 _NS_PER_MS = 1e6
@@ -376,7 +377,7 @@ def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None
     shown = rows if top is None else rows[:top]
     hidden = len(rows) - len(shown)
     beside = _beside(shown, levels)
-    more = f"{hidden} more layer{'s' if hidden > 1 else ''}: --top 0 shows all" if hidden else ""
+    more = f"{count_of(hidden, 'more layer')}: --top 0 shows all" if hidden else ""
     head = (
         Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
         Column("type", is_text=True, is_name=True),

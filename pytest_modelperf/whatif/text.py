@@ -11,6 +11,7 @@ from pytest_modelperf.profiler.shown.conditions import describe_engine, describe
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.outputs import judged_lines
 from pytest_modelperf.whatif.records import VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.tables import (
@@ -121,8 +122,8 @@ def uncompared_lines(case: WhatIfCase) -> Iterator[str]:
 def _method(whatif: WhatIf) -> str:
     levels = [level for case in whatif.cases for level in case.levels if level.rounds is not None]
     rounds = sum(level.rounds or 0 for level in levels)
-    count = f"{len(levels)} duet{'s' if len(levels) != 1 else ''}"
     return (
-        f"{rounds} rounds in {count} of a variant and the unchanged model, {whatif.seconds:.1f} s; "
+        f"{rounds} rounds in {count_of(len(levels), 'duet')} of a variant and the unchanged model, "
+        f"{whatif.seconds:.1f} s; "
         "the time of a variant is the time of the unchanged model times their ratio"
     )

@@ -49,6 +49,7 @@ from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.narrowing import write_narrowed
 from pytest_modelperf.whatif.pruned import UnprunedWeight, write_pruned, write_stored
 from pytest_modelperf.whatif.quantizing import QuantizationForm, Quantizer, quantize
@@ -309,7 +310,7 @@ def _prune(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _Run
 def _narrow(_: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     narrowed = write_narrowed(base.model.bound, path, variant.level or 0.0)
     channels = f"{narrowed.channels_after} of {narrowed.channels_before} channels are left"
-    notes = [f"{channels}, {narrowed.layers} layer{'s' if narrowed.layers != 1 else ''} smaller"]
+    notes = [f"{channels}, {count_of(narrowed.layers, 'layer')} smaller"]
     if narrowed.kept:
         first = narrowed.kept[0]
         more = f"{len(narrowed.kept)} layer{'s keep' if len(narrowed.kept) > 1 else ' keeps'}"
