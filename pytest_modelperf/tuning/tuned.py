@@ -326,9 +326,15 @@ class _CaseRun(Struct):
         return () if is_other and self.outputs_vary() else changes
 
     def outputs_vary(self) -> bool:
-        """Whether the baseline itself gives other outputs in another process."""
+        """Whether the baseline itself is known to give other outputs in another process."""
         if self._varies is None:
-            base, again = self.duets.outputs[""], self.duets.read_again()
+            base, again = self.duets.outputs[""], None
+            try:
+                again = self.duets.read_again()
+            except MeasureError as error:
+                # The case keeps what its race found.
+                reason = error.worded(self.duets.setup.wording)
+                self.notes.append(f"the outputs of the baseline were not read again: {reason}")
             changes = () if base is None or again is None else compare_outputs(base, again)
             metric = judge_outputs(changes, self.asked.outputs_tolerance)
             self._varies = metric.verdict is Verdict.REGRESSED

@@ -59,7 +59,8 @@ class FakeDuets:
 
     `speedups` are by option, as `a=1`, and `confirmed` those in fresh processes, where they
     differ. `broken` options do not run, and those in `unmeasured` not where their memory is
-    measured. A round takes a second of `now`.
+    measured. `again` is what the baseline gives in another process; None: it does not run there. A
+    round takes a second of `now`.
     """
 
     speedups: Mapping[str, float] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class FakeDuets:
     broken: Sequence[str] = ()
     unmeasured: Sequence[str] = ()
     spread: float = 0.01
-    again: float = 1.0
+    again: float | None = 1.0
     now: float = 0.0
     setup: Setup = field(default_factory=Setup)
     place: CasePlace = field(default_factory=lambda: CasePlace(Case(1, 2), 1, 1, lambda _: None))
@@ -102,6 +103,8 @@ class FakeDuets:
         return self._rounds(winner, rule.looks[-1], {**self.speedups, **self.confirmed})
 
     def read_again(self) -> Mapping[str, Sent] | None:
+        if self.again is None:
+            raise MeasureError("the baseline was ended")
         return sent(self.again)
 
     def memory_of(self, option_set: OptionSet) -> int | None:

@@ -83,6 +83,14 @@ def test_outputs_that_vary_by_themselves_are_not_compared() -> None:
     assert OUTPUTS_VARY in case.notes
 
 
+def test_outputs_that_cannot_be_read_again_do_not_end_the_case() -> None:
+    duets = FakeDuets({"a=1": 2.0, "b=1": 1.3}, values={"a=1": 1.1}, again=None)
+    case = tune(duets, "a=1", "b=1")
+    assert case.winner == OptionSet({"b": "1"})
+    assert case.tried[0].refusal is not None
+    assert any("the baseline was ended" in note for note in case.notes)
+
+
 def test_a_limit_of_memory_excludes_what_takes_more() -> None:
     duets = FakeDuets({"a=1": 1.3}, memory={"": 100, "a=1": 2_000_000})
     case = tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000))
