@@ -75,7 +75,6 @@ class SecondEngine(Struct, frozen=True):
 def engine_option_b(command: Command) -> Command:
     return click.option(
         "--engine-option-b",
-        "engine_option_b",
         multiple=True,
         metavar="KEY=VALUE",
         help="An option of the second engine; repeatable. With it or a second engine, "

@@ -159,10 +159,6 @@ def _no_memory() -> MeasureError:
     )
 
 
-def _has(command: click.Command, option: str) -> bool:
-    return any(option in parameter.opts for parameter in command.params)
-
-
 class _Commands(Mapping[str, click.Command]):
     """The commands by name; a command's module is imported when the command is looked up."""
 
@@ -242,7 +238,11 @@ class _Group(click.Group):
     def _worded(self, error: click.UsageError) -> click.UsageError:
         """The error with the commands that have an option, and with what was typed escaped."""
         if isinstance(error, click.NoSuchOption):
-            homes = [name for name, each in self.commands.items() if _has(each, error.option_name)]
+            homes = [
+                name
+                for name, each in self.commands.items()
+                if any(error.option_name in parameter.opts for parameter in each.params)
+            ]
             if homes:
                 told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
                 return click.NoSuchOption(error.option_name, told, ctx=error.ctx)

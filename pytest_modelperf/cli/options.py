@@ -143,14 +143,8 @@ class OutputOptions(Struct, frozen=True):
         from pytest_modelperf.profiler.shown.report_files import check_report_files
 
         targets = {
-            "--json": self.json_file,
-            "--csv": self.csv_file,
-            "--html": self.html_file,
-            "--markdown": self.markdown_file,
-            "--trace": self.trace_file,
-            "--svg": self.svg_file,
-            "--node-data": self.node_data_file,
-            "--annotated": self.annotated_file,
+            f"--{field.removesuffix('_file').replace('_', '-')}": getattr(self, field)
+            for field in self.__struct_fields__
         }
         is_shown = check_report_files(
             targets, models, None if input_file is None else str(input_file)
@@ -217,8 +211,8 @@ def measuring_options(
     """The options that say how each case is measured.
 
     `of_engine` are more sentences about --engine. `seconds` and `of_seconds` are the default and
-    the help of --max-seconds; with a note the help says that a slow model has more time. What
-    `is_here` has no --gateway: its workers share files with this machine.
+    the help of --max-seconds; with `has_note`, the help says that a slow model has more time. With
+    `is_here` there is no --gateway, because the workers share files with this machine.
     """
     options = (
         setting_option(ENGINE, default=ENGINE.default, more=of_engine),
