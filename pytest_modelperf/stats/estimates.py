@@ -29,7 +29,6 @@ from pytest_modelperf.stats.records import (
     LatencySpread,
     Percentile,
     Ratio,
-    RoundSpread,
     Turns,
 )
 
@@ -183,22 +182,6 @@ def unexplained_spread(pairs: Sequence[PairedTurns]) -> float | None:
         return None
     explained = _MEDIAN_OVER_MEAN * float(np.median(within))
     return math.sqrt(max(float(found.var(ddof=1)) - explained**2, 0.0))
-
-
-def spread_of_round(times: Times) -> RoundSpread:
-    """The spread of one round in a few figures, for a chart of many rounds."""
-    values = np.asarray(times, dtype=np.float64)
-    p5, p25, p50, p75, p95 = map(float, np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]))
-    return RoundSpread(
-        samples=len(values),
-        min_ns=float(values.min()),
-        p5_ns=p5,
-        p25_ns=p25,
-        p50_ns=p50,
-        p75_ns=p75,
-        p95_ns=p95,
-        max_ns=float(values.max()),
-    )
 
 
 def rate_of_rounds(rates: Sequence[float], confidence: float) -> Ratio:

@@ -47,13 +47,11 @@ from pytest_modelperf.profiler.shown.page_latency import (
     change_entry,
     latency_entry,
     point_entry,
-    spread_of,
 )
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.html.render import dump_data, pack
-from pytest_modelperf.stats.estimates import spread_of_round
-from pytest_modelperf.stats.records import Percentile, Ratio
+from pytest_modelperf.stats.records import Percentile, Ratio, RoundSpread
 from pytest_modelperf.sweep.page import render_sweep_page
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
@@ -115,22 +113,13 @@ def side_run(median_ms: float) -> SideRun:
     return SideRun(
         engine=ENGINE,
         latency=make_latency(rounds),
-        rounds=tuple(spread_of(made) for made in rounds),
+        rounds=tuple(RoundSpread.of(made.times_ns) for made in rounds),
         load_ms=21.3,
         first_inference_ms=9.4,
     )
 
 
 # -- latencies
-
-
-@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50))
-def test_the_spread_of_a_round_is_that_of_numpy(times: list[int]) -> None:
-    (made, *_) = make_rounds(1.0)
-    block = replace(made.block, times_ns=tuple(times))
-    own, expected = spread_of(replace(made, block=block)), spread_of_round(times)
-    for name in ("samples", "min_ns", "p5_ns", "p25_ns", "p50_ns", "p75_ns", "p95_ns", "max_ns"):
-        assert getattr(own, name) == pytest.approx(getattr(expected, name))
 
 
 def test_a_point_has_the_throughput_of_its_median_and_of_the_ends_of_its_interval() -> None:

@@ -32,7 +32,14 @@ from pytest_modelperf.stats.quantiles import (
     t_critical,
     t_quantile,
 )
-from pytest_modelperf.stats.records import PERCENTS, LatencySpread, Percentile, Ratio, Turns
+from pytest_modelperf.stats.records import (
+    PERCENTS,
+    LatencySpread,
+    Percentile,
+    Ratio,
+    RoundSpread,
+    Turns,
+)
 
 # Repeated, so that there are enough for the tail without drawing each of them.
 times = st.builds(
@@ -385,6 +392,14 @@ def test_the_spread_of_inferences_is_told_from_that_of_sessions() -> None:
     assert spread.inferences == pytest.approx(0.01, rel=0.05)
     assert spread.sessions == pytest.approx(0.03, rel=0.1)
     assert describe_spread([[100]]) == LatencySpread(inferences=None, sessions=None)
+
+
+@given(times)
+def test_the_spread_of_a_round_is_that_of_numpy(times: Sequence[int]) -> None:
+    spread = RoundSpread.of(times)
+    own = (spread.p5_ns, spread.p25_ns, spread.p50_ns, spread.p75_ns, spread.p95_ns)
+    assert own == pytest.approx(np.percentile(times, [5, 25, 50, 75, 95]))
+    assert (spread.samples, spread.min_ns, spread.max_ns) == (len(times), min(times), max(times))
 
 
 @pytest.mark.parametrize("between", [0.0, 0.05])

@@ -28,10 +28,10 @@ from pytest_modelperf.stats.estimates import (
     detectable_change,
     duet_ratio,
     round_ratios,
-    spread_of_round,
     summarize,
 )
 from pytest_modelperf.stats.looks import LOOKS
+from pytest_modelperf.stats.records import RoundSpread
 
 # The levels of one gated comparison.
 LEVEL = 0.01
@@ -83,7 +83,7 @@ def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> C
     sessions = tuple(
         SessionTimes(
             latency=summarize(times, place.case.batch_size),
-            rounds=tuple(map(spread_of_round, times)),
+            rounds=tuple(map(RoundSpread.of, times)),
         )
         for times in (first, second)
     )

@@ -17,7 +17,6 @@ from pytest_modelperf.profiler.shown.page_latency import (
     latency_entry,
     point_entry,
     round_entries,
-    spread_of,
 )
 from pytest_modelperf.profiler.shown.page_layers import (
     profile_layers,
@@ -25,6 +24,7 @@ from pytest_modelperf.profiler.shown.page_layers import (
 )
 from pytest_modelperf.report.picture.entry import picture_entry
 from pytest_modelperf.report.picture.records import Picture
+from pytest_modelperf.stats.records import RoundSpread
 
 LABELS = ("A", "B")
 
@@ -128,7 +128,8 @@ def case_entry(  # noqa: PLR0913  # one for each thing that there is to know of 
 def figures_alone(measured: Measurement | None) -> RanFigures | None:
     if measured is None:
         return None
-    return RanFigures(latency=measured.latency, rounds=tuple(map(spread_of, measured.rounds)))
+    rounds = tuple(RoundSpread.of(made.times_ns) for made in measured.rounds)
+    return RanFigures(latency=measured.latency, rounds=rounds)
 
 
 def _no_time(case: CaseProfile) -> str | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.profiler.measurements import Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
@@ -107,30 +105,6 @@ def round_entries(told: RanFigures | None) -> list[list[float]]:
         ]
         for spread in (() if told is None else told.rounds)
     ]
-
-
-def spread_of(made: Round) -> RoundSpread:
-    """How the samples of a round spread."""
-    ordered = sorted(made.times_ns)
-    p5, p25, p50, p75, p95 = (_percentile(ordered, percent) for percent in (5, 25, 50, 75, 95))
-    return RoundSpread(
-        samples=len(ordered),
-        min_ns=ordered[0],
-        p5_ns=p5,
-        p25_ns=p25,
-        p50_ns=p50,
-        p75_ns=p75,
-        p95_ns=p95,
-        max_ns=ordered[-1],
-    )
-
-
-def _percentile(ordered: Sequence[int], percent: float) -> float:
-    """Between two samples by linear interpolation, as numpy does it."""
-    position = percent / 100 * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def _median_interval_ms(latency: Latency) -> list[float] | None:
