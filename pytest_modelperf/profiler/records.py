@@ -107,10 +107,21 @@ class LayerRow(Struct, frozen=True):
         return "" if self.time is None else self.time.kind.value
 
     @property
+    def layers(self) -> tuple[StaticLayer, ...]:
+        """The layer and those that ran in the same kernel."""
+        return self.fused if self.static is None else (self.static, *self.fused)
+
+    @property
+    def precision(self) -> str | None:
+        """The precision that the layer ran in; if unknown, the model's."""
+        if self.time is not None and self.time.precision is not None:
+            return self.time.precision
+        return None if self.static is None else self.static.precision
+
+    @property
     def gmacs_per_second(self) -> float | None:
         """The rate of the kernel, all of its layers together; None without MACs or a time."""
-        layers = (self.static, *self.fused)
-        macs = sum(layer.macs or 0 for layer in layers if layer is not None)
+        macs = sum(layer.macs or 0 for layer in self.layers)
         return macs / self.ns if macs and self.ns else None
 
 

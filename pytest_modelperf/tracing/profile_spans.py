@@ -141,17 +141,12 @@ def category_of(row: LayerRow) -> Category:
 
 
 def row_facts(row: LayerRow) -> dict[str, Argument]:
-    """The facts of a row for its span; the precision is the kernel's if the engine told it."""
+    """The facts of a row for its span."""
     layer, time = row.static, row.time
-    facts: dict[str, Argument] = {}
+    facts: dict[str, Argument] = {"precision": row.precision}
     if time is not None:
-        facts |= {
-            "kernel": time.kernel or None,
-            "provider": time.provider,
-            "precision": time.precision,
-        }
+        facts |= {"kernel": time.kernel or None, "provider": time.provider}
     if layer is not None:
-        facts["precision"] = facts.get("precision") or layer.precision
         for name, shape in (
             ("input_shape", layer.input_shape),
             ("output_shape", layer.output_shape),

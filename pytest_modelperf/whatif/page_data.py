@@ -17,7 +17,6 @@ from pytest_modelperf.profiler.shown.page_data import (
 )
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.page_layers import fused_entries
-from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 
@@ -108,7 +107,7 @@ def _layer_entry(
         "name": "" if layer is None else layer.name,
         "type": "" if layer is None else layer.qualified_op,
         "weight": None if layer is None else layer.weight,
-        "precision": None if row is None else LAYER_COLUMNS["precision"].read(row),
+        "precision": None if row is None else row.precision,
         "kernel": None if row is None or row.time is None else row.time.kernel,
         "fused": None if row is None else fused_entries(row),
         "runs_in": None if row is None else row.runs_in,

@@ -20,7 +20,7 @@ _PROVIDER = "ExecutionProvider"
 
 def precision_reasons(found: Differences) -> tuple[Reason, ...]:
     """Layers that run in another precision than before."""
-    return _moved_reasons(found, "in", _precision, printable)
+    return _moved_reasons(found, "in", lambda row: row.precision, printable)
 
 
 def provider_reasons(found: Differences) -> tuple[Reason, ...]:
@@ -57,13 +57,6 @@ def _moved_reasons(
         text = f"{printable(op)}: {count} {word} {after}, before {word} {before} (first: {first})"
         reasons.append(reason_about_pairs(found, text, pairs))
     return tuple(reasons)
-
-
-def _precision(row: LayerRow) -> str | None:
-    """The precision that the layer ran in, where it is known; else that of the model."""
-    if row.time is not None and row.time.precision is not None:
-        return row.time.precision
-    return None if row.static is None else row.static.precision
 
 
 def _provider(row: LayerRow) -> str | None:

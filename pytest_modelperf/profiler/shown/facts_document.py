@@ -189,11 +189,10 @@ def layer_type_to_json(kind: LayerType) -> LayerTypeJson:
 def layer_to_json(row: LayerRow) -> LayerJson:
     """A layer with its time; or a time that belongs to none, with null for what a layer has."""
     layer, time = row.static, row.time
-    precision = None if time is None else time.precision
     timed = {
         "kind": RowKind.LAYER if layer is not None or time is None else time.kind,
         "provider": None if time is None else time.provider,
-        "precision": layer.precision if layer is not None and precision is None else precision,
+        "precision": row.precision,
         "ms": ms(row.ns),
         "interval_ms": None if time is None else _interval_ms(time),
         "kernel": None if time is None else time.kernel or None,

@@ -67,8 +67,8 @@ def _texts(row: LayerRow, total_ns: float, names: Mapping[str, str]) -> Iterator
         yield "runs_in", names.get(row.runs_in, row.runs_in)
     if layer is None:
         return
-    precision = layer.precision if row.time is None else row.time.precision or layer.precision
-    for key, value in (("macs", layer.macs), ("params", layer.params), ("precision", precision)):
+    figures = (("macs", layer.macs), ("params", layer.params), ("precision", row.precision))
+    for key, value in figures:
         if value is not None:
             yield key, str(value)
 

@@ -81,6 +81,6 @@ def kernel_ms(kernel: GraphKernel | None) -> float | None:
 
 
 def _macs_of(row: LayerRow | None) -> float | None:
-    layers = () if row is None or row.static is None else (row.static, *row.fused)
+    layers = () if row is None else row.layers
     known = [layer.macs for layer in layers if layer.macs is not None]
     return float(sum(known)) if known else None

@@ -34,7 +34,7 @@ def profile_types(case: CaseProfile) -> list[Entry]:
     """Every operator of the model, and each kind of time that belongs to no layer."""
     rows = case.layers
     alone = [row for row in rows if row.time is None and row.runs_in is None]
-    precisions = precisions_of(rows, (layer for row in alone for layer in _layers_of(row)))
+    precisions = precisions_of(rows, (layer for row in alone for layer in row.layers))
     return [
         type_entry(op, (kind,), (precisions,), NO_CHANGE) for op, kind in case.layer_types.items()
     ]
@@ -65,10 +65,7 @@ def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> 
     """How many layers of each operator ran in which precision, by their kernels."""
     found: dict[str, Counter[str]] = {}
     placed = (
-        (layer, row.time.precision)
-        for row in rows
-        if row.time is not None
-        for layer in _layers_of(row)
+        (layer, row.time.precision) for row in rows if row.time is not None for layer in row.layers
     )
     for layer, ran in (*placed, *((layer, None) for layer in unplaced)):
         precision = ran or layer.precision
@@ -103,16 +100,14 @@ class SideLayers(Struct, frozen=True):
 
     @classmethod
     def of(cls, rows: Sequence[LayerRow], absent: str) -> SideLayers:
-        layers = [layer for row in rows for layer in _layers_of(row)]
+        layers = [layer for row in rows for layer in row.layers]
         numbers = {
             layer.id: number
             for row in rows
             if row.time is not None and row.time.layer is not None
-            for layer, number in zip(
-                _layers_of(row), (row.time.layer, *row.time.fused), strict=False
-            )
+            for layer, number in zip(row.layers, (row.time.layer, *row.time.fused), strict=False)
         }
-        ran = (layer.id for row in rows if row.time is not None for layer in _layers_of(row))
+        ran = (layer.id for row in rows if row.time is not None for layer in row.layers)
         names = {layer.id: layer.name or layer.id for layer in layers}
         return cls(names, numbers, frozenset(ran), absent)
 
@@ -128,19 +123,15 @@ class SideLayers(Struct, frozen=True):
         return "in another kernel" if is_within or row.runs_in is not None else self.absent
 
 
-def _layers_of(row: LayerRow) -> tuple[StaticLayer, ...]:
-    return row.fused if row.static is None else (row.static, *row.fused)
-
-
 def layer_entry(
     rows: Sequence[LayerRow | None], sides: Sequence[SideLayers], depth: int, change: Entry
 ) -> Entry:
     known = [row for row in rows if row is not None]
     layers = [None if row is None else row.static for row in rows]
     times = [None if row is None else row.time for row in rows]
-    read = {name: LAYER_COLUMNS[name].read for name in ("name", "type", "precision")}
+    read_name = LAYER_COLUMNS["name"].read
     return {
-        "type": read["type"](known[-1]),
+        "type": known[-1].qualified_op,
         "is_layer": any(layer is not None for layer in layers),
         "depth": depth,
         # The position in the graph of its side, which is the same on every page.
@@ -148,13 +139,13 @@ def layer_entry(
             None if layer is None else side.numbers.get(layer.id)
             for layer, side in zip(layers, sides, strict=True)
         ],
-        "names": [None if row is None else read["name"](row) for row in rows],
+        "names": [None if row is None else read_name(row) for row in rows],
         "ids": [None if layer is None else layer.id for layer in layers],
         "states": [side.state(row) for row, side in zip(rows, sides, strict=True)],
         "ms": [None if row is None else row.ms for row in rows],
         # Half the interval of each time, relative to it.
         "half_widths": [None if row is None else row.half_width for row in rows],
-        "precisions": [None if row is None else read["precision"](row) for row in rows],
+        "precisions": [None if row is None else row.precision for row in rows],
         "providers": [
             None if ran is None or ran.provider is None else ran.provider.removesuffix(_PROVIDER)
             for ran in times

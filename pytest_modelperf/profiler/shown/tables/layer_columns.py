@@ -174,13 +174,6 @@ def _name(row: LayerRow) -> Cell:
     return row.time.kernel
 
 
-def _precision(row: LayerRow) -> Cell:
-    """The precision that the layer ran in; if unknown, the model's."""
-    if row.time is not None and row.time.precision is not None:
-        return row.time.precision
-    return None if row.static is None else row.static.precision
-
-
 _macs = _all(lambda p: p.macs)
 _flops = _all(lambda p: p.flops)
 _params = _all(lambda p: p.params)
@@ -193,7 +186,7 @@ LAYER_COLUMNS: Mapping[str, LayerColumn] = {
     "id": LayerColumn("layer id", _of(lambda x: x.id), _text, is_text=True, is_name=True),
     "type": LayerColumn("type", lambda row: row.qualified_op, _text, is_text=True, is_name=True),
     "weight": LayerColumn("weight", _of(lambda x: x.weight), _text, is_text=True, is_name=True),
-    "precision": LayerColumn("precision", _precision, _text, is_text=True),
+    "precision": LayerColumn("precision", lambda row: row.precision, _text, is_text=True),
     "macs": LayerColumn("MACs", _of(lambda x: x.macs), _count, _macs),
     "macs%": LayerColumn("MACs %", _of(lambda x: x.macs), _share_of(_macs), _macs),
     "elementwise": LayerColumn(
