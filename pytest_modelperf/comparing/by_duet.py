@@ -321,7 +321,7 @@ def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation |
     if run.changed is not None and judged.parts is not None and parts and p50.ratio is not None:
         return explain_by_parts(run, run.changed, parts, comparison, judged.parts.calm_ns)
     before, after = run.before.profile, run.after.profile
-    if before.measured is None or before.measured.layer_times is None:
+    if not before.has_layer_times:
         return None
     if p50.before is not None and p50.after is not None:
         before, after = summing_to(before, p50.before * 1e6), summing_to(after, p50.after * 1e6)

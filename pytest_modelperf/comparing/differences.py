@@ -51,10 +51,6 @@ class CaseLayers(Struct, frozen=True):
         )
 
     @property
-    def has_times(self) -> bool:
-        return self.profile.measured is not None and self.profile.measured.layer_times is not None
-
-    @property
     def groups(self) -> dict[int, tuple[int, ...]]:
         """The layers of each kernel, in graph order, by the layer that its time is shown at."""
         groups: dict[int, list[int]] = {}
@@ -103,7 +99,7 @@ class Differences(Struct, frozen=True, dict=True):
     ) -> Differences:
         old, new = CaseLayers.of(before), CaseLayers.of(after)
         total = None
-        if old.has_times and new.has_times:
+        if old.profile.has_layer_times and new.profile.has_layer_times:
             total = _difference(old.all_times(), new.all_times(), None, doubts)
             if _is_real(total, before.measured, after.measured, ratio_interval):
                 total = replace(total, share=1.0)

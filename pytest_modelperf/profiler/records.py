@@ -226,6 +226,10 @@ class CaseProfile(Struct, frozen=True):
         return self._measured().peak_rss_bytes
 
     @property
+    def has_layer_times(self) -> bool:
+        return self.measured is not None and self.measured.layer_times is not None
+
+    @property
     def layers(self) -> tuple[LayerRow, ...]:
         """The layers in graph order, then the times that belong to none of them."""
         layers = () if self.counted is None else self.counted.layers
@@ -252,7 +256,7 @@ class CaseProfile(Struct, frozen=True):
     def layer_types(self) -> Mapping[str, LayerType]:
         """The layers grouped by operator, with their time where it was taken."""
         counted = {} if self.counted is None else dict(self.counted.layer_types)
-        if self.measured is None or self.measured.layer_times is None:
+        if not self.has_layer_times:
             return counted
         ns: dict[str, float] = {}
         for row in self.layers:

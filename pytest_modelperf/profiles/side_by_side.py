@@ -87,7 +87,9 @@ def _try_beside(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
 
 def put_beside_work(kept: NamedProfile) -> WorkAndTime:
     """The counts of each case beside its times."""
-    cases = [case for case in kept.profile.cases if case.counted is not None and _has_times(case)]
+    cases = [
+        case for case in kept.profile.cases if case.counted is not None and case.has_layer_times
+    ]
     if not cases:
         raise UsageError(
             f"{kept.name} has no times of layers to hold against MACs: its engine told none, or "
@@ -99,10 +101,6 @@ def put_beside_work(kept: NamedProfile) -> WorkAndTime:
 
 def _measured(named: NamedProfile) -> dict[str, CaseProfile]:
     return {case.case.id: case for case in named.profile.cases if case.measured is not None}
-
-
-def _has_times(case: CaseProfile) -> bool:
-    return case.measured is not None and case.measured.layer_times is not None
 
 
 def _ids(named: NamedProfile) -> str:

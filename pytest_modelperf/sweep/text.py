@@ -206,7 +206,7 @@ def _write_layers(page: Page, sweep: Sweep) -> None:
             _write_comparison(page, case, sweep.comparison)
     if sweep.profile is not None:
         for profiled in sweep.profile.cases:
-            if profiled.measured is not None and profiled.measured.layer_times is not None:
+            if profiled.has_layer_times:
                 page.line("")
                 page.line(f"at {printable(profiled.case.id)}", "bold")
                 page.table(layer_type_time_table(profiled))

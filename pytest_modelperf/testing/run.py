@@ -266,8 +266,7 @@ class Run(Struct):
             # The test says why.
             return
         profile = checked.profile
-        measured = None if profile is None else profile.measured
-        has_layers = measured is not None and measured.layer_times is not None
+        has_layers = profile is not None and profile.has_layer_times
         if profile is None or not has_layers:
             profile = self.checker.measure(check)
         others = {}

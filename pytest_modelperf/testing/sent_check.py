@@ -125,8 +125,8 @@ def check_sent_case(request: str, context: JobContext) -> str:
 
 def _has_layers(checked: Checked) -> bool:
     """Whether its layers were timed; a case that failed needs none."""
-    measured = None if checked.profile is None else checked.profile.measured
-    return checked.outcome.has_failed or (measured is not None and measured.layer_times is not None)
+    profile = checked.profile
+    return checked.outcome.has_failed or (profile is not None and profile.has_layer_times)
 
 
 def _pack(stored: Baseline, case_id: str) -> bytes:

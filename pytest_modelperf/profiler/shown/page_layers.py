@@ -79,8 +79,7 @@ def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> 
 
 def profile_layers(case: CaseProfile) -> list[Entry]:
     """The layers in graph order, then the times that belong to none of them."""
-    has_times = case.measured is not None and case.measured.layer_times is not None
-    side = SideLayers.of(case.layers, "not there" if has_times else "ran")
+    side = SideLayers.of(case.layers, "not there" if case.has_layer_times else "ran")
     layers = () if case.counted is None else case.counted.layers
     side = replace(side, numbers={layer.id: number for number, layer in enumerate(layers)})
     return [layer_entry((row,), (side,), depth, NO_CHANGE) for depth, row in enumerate(case.layers)]

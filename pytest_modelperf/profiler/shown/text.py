@@ -82,18 +82,14 @@ def _worth_showing(cases: Sequence[CaseProfile], insets: Mapping[str, Inset]) ->
 
     These are the cases with layer times or an inset, and one case of each other graph.
     """
-    known = {id(case.counted) for case in cases if _has_layer_times(case)}
+    known = {id(case.counted) for case in cases if case.has_layer_times}
     shown: list[CaseProfile] = []
     for case in cases:
         is_new = case.counted is not None and id(case.counted) not in known
-        if is_new or _has_layer_times(case) or case.case.id in insets:
+        if is_new or case.has_layer_times or case.case.id in insets:
             shown.append(case)
             known.add(id(case.counted))
     return shown
-
-
-def _has_layer_times(case: CaseProfile) -> bool:
-    return case.measured is not None and case.measured.layer_times is not None
 
 
 def _write_case(
@@ -107,11 +103,11 @@ def _write_case(
         uncounted = uncounted_table(case.counted)
         if uncounted is not None:
             page.table(uncounted, style="yellow")
-    if _has_layer_times(case):
+    if case.has_layer_times:
         page.table(layer_type_time_table(case))
     elif case.counted is not None and not is_counted:
         page.table(layer_type_table(case.counted))
     if inset is not None:
         inset(page)
-    if _has_layer_times(case) or not is_counted:
+    if case.has_layer_times or not is_counted:
         page.table(layer_table(case, view))

@@ -35,7 +35,7 @@ class LayerView(Struct, frozen=True):
 
 def layer_table(case: CaseProfile, view: LayerView) -> Table:
     """A row per layer: in graph order, or sorted, or the `top` ones of the sorted."""
-    has_times = case.measured is not None and case.measured.layer_times is not None
+    has_times = case.has_layer_times
     chosen = find_columns(_column_names(case, view, has_times=has_times))
     context = LayerContext.of(case)
     layers: Sequence[LayerRow] = case.layers
