@@ -8,6 +8,7 @@ from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.tables.measured import format_percentile
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (
@@ -19,7 +20,7 @@ from pytest_modelperf.sweep.records import (
     SweepSide,
 )
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_ms, format_rate, percent
+from pytest_modelperf.text.units import UNKNOWN, format_rate, percent
 
 # The model before and the model now, wherever there are two.
 LABELS = ("A", "B")
@@ -174,18 +175,16 @@ def _side_cells(point: SweepPoint | None, side: SweepSide, *, has_tail: bool) ->
         return (*(_NOTHING,) * (3 if has_tail else 2), "")
     median, tail = point.latency.percentile(50.0), point.latency.percentile(95.0)
     return (
-        _time(median, has_interval=True),
-        *((_time(tail),) if has_tail else ()),
+        _with_interval(median),
+        *((format_percentile(tail),) if has_tail else ()),
         UNKNOWN if point.throughput is None else _rate(point.throughput),
         _MARKS[side.spot.role(point.id)],
     )
 
 
-def _time(percentile: Percentile, *, has_interval: bool = False) -> str:
-    if percentile.value_ns is None:
-        return f"({percentile.needed})"
-    text = format_ms(percentile.value_ns)
-    return f"{text} ± {_share(percentile.half_width)}" if has_interval else text
+def _with_interval(percentile: Percentile) -> str:
+    text = format_percentile(percentile)
+    return text if percentile.value_ns is None else f"{text} ± {_share(percentile.half_width)}"
 
 
 def _rate(rate: Ratio) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from pytest_modelperf.profiler.shown.tables.measured import format_percentile
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile
@@ -83,7 +84,7 @@ def _inference_row(group: InferenceTimes) -> tuple[str, ...]:
         format_ms(latency.min_ns),
         format_ms(latency.mean_ns),
         format_ms(group.median_ns),
-        *map(_percentile, _tails(group)),
+        *map(format_percentile, _tails(group)),
         format_ms(latency.max_ns),
     )
 
@@ -91,12 +92,6 @@ def _inference_row(group: InferenceTimes) -> tuple[str, ...]:
 def _tails(group: InferenceTimes) -> list[Percentile]:
     """The percentiles beyond the median."""
     return [each for each in group.latency.percentiles if each.percent > _MEDIAN]
-
-
-def _percentile(percentile: Percentile) -> str:
-    if percentile.value_ns is None:
-        return f"({percentile.needed})"
-    return format_ms(percentile.value_ns)
 
 
 def operator_table(summary: TraceSummary, view: TraceView) -> Table:

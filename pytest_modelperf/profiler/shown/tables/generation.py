@@ -11,16 +11,15 @@ from pytest_modelperf.profiler.generation import (
     whole_generations,
 )
 from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
+from pytest_modelperf.profiler.shown.tables.measured import CASE_COLUMN, format_percentile
 from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile, Slope
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
+from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_rate
 
 _TITLE = "generation"
 # For a phase that was not asked for, or that the model lacks.
 _ABSENT = "-"
-# The end of an id has the lengths, so little of it may be cut.
-_CASE = Column("case", is_text=True, is_name=True, least=24)
 
 
 def generation_tables(cases: Sequence[CaseProfile]) -> tuple[Table, ...]:
@@ -60,7 +59,7 @@ def _measured(found: Sequence[WholeGeneration]) -> Table:
     confidence = [m.step.growth.confidence for m in found if m.step and m.step.growth]
     if confidence:
         caption += f", ± its {100 * confidence[0]:.4g} % interval"
-    return Table(_TITLE, (_CASE, *map(Column, titles)), rows, None, caption)
+    return Table(_TITLE, (CASE_COLUMN, *map(Column, titles)), rows, None, caption)
 
 
 def _counted(found: Sequence[WholeGeneration]) -> Table:
@@ -74,7 +73,7 @@ def _counted(found: Sequence[WholeGeneration]) -> Table:
         )
         for made in found
     )
-    return Table(_TITLE, (_CASE, *map(Column, titles)), rows)
+    return Table(_TITLE, (CASE_COLUMN, *map(Column, titles)), rows)
 
 
 def _step_cells(step: GenerationFigures) -> tuple[str, str, str, str]:
@@ -92,11 +91,7 @@ def _cache(made: WholeGeneration) -> str:
 
 
 def _ms(percentile: Percentile | None) -> str:
-    if percentile is None:
-        return UNKNOWN
-    if percentile.value_ns is None:
-        return f"({percentile.needed})"
-    return format_ms(percentile.value_ns)
+    return UNKNOWN if percentile is None else format_percentile(percentile)
 
 
 def _growth(slope: Slope | None) -> str:

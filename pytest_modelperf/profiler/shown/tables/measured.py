@@ -24,15 +24,14 @@ from pytest_modelperf.text.units import (
 )
 
 # The end of an id has the dimensions of the case, so little of it may be cut.
-_LEAST_ID = 24
-_CASE = Column("case", is_text=True, is_name=True, least=_LEAST_ID)
+CASE_COLUMN = Column("case", is_text=True, is_name=True, least=24)
 _NS_PER_MS = 1e6
 
 
 def performance_table(cases: Sequence[CaseProfile]) -> Table:
     """A row for each measured case: the median with its interval, throughput, start, memory."""
     columns = (
-        _CASE,
+        CASE_COLUMN,
         Column("batch"),
         Column("cores"),
         Column("ms per batch"),
@@ -46,7 +45,7 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
     confidence = _confidence(measured)
     if confidence is not None:
         caption = f"ms per batch: the median ± its {confidence} interval\n{caption}"
-    show = _without_interval if confidence is None else _with_interval
+    show = format_percentile if confidence is None else _with_interval
     rows = tuple(_performance_row(case, show) for case in measured)
     return Table("performance", columns, rows, None, caption)
 
@@ -89,11 +88,11 @@ def latency_tables(cases: Sequence[CaseProfile]) -> tuple[Table, ...]:
 def _latency_table(cases: Sequence[CaseProfile], *, has_intervals: bool) -> Table:
     percents = [p.name for p in cases[0].latency.percentiles] if cases else []
     columns = (
-        _CASE,
+        CASE_COLUMN,
         Column("samples"),
         *(Column(name) for name in (*percents, "min", "max", "mean")),
     )
-    show = _with_interval if has_intervals else _without_interval
+    show = _with_interval if has_intervals else format_percentile
     rows = tuple(
         (
             printable(case.case.id),
@@ -113,13 +112,14 @@ def _latency_table(cases: Sequence[CaseProfile], *, has_intervals: bool) -> Tabl
 
 
 def _with_interval(percentile: Percentile) -> str:
+    text, width = format_percentile(percentile), percentile.half_width
     if percentile.value_ns is None:
-        return _without_interval(percentile)
-    width = percentile.half_width
-    return f"{format_ms(percentile.value_ns)} ± {UNKNOWN if width is None else percent(width)}"
+        return text
+    return f"{text} ± {UNKNOWN if width is None else percent(width)}"
 
 
-def _without_interval(percentile: Percentile) -> str:
+def format_percentile(percentile: Percentile) -> str:
+    """Its ms; with too few samples, the number that it needs in parentheses."""
     if percentile.value_ns is None:
         return f"({percentile.needed})"
     return format_ms(percentile.value_ns)
