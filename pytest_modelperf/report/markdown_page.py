@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.report.markdown import escape_markdown, markdown_table
-from pytest_modelperf.report.page import NO_BREAK, UNLIMITED_WIDTH, Page, TextStyle
+from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
 from pytest_modelperf.report.tables import Table
 
 
@@ -46,10 +46,6 @@ class MarkdownPage(Page):
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
         self.line(text, style)
-
-    @property
-    def width(self) -> int:
-        return UNLIMITED_WIDTH
 
     def table(
         self,

@@ -11,7 +11,7 @@ from html import escape
 
 from msgspec import Struct
 
-from pytest_modelperf.report.page import NO_BREAK, UNLIMITED_WIDTH, Page, TextStyle
+from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 
 _LEFT, _RIGHT = (f"text-align: {side}; padding: 0 0.5em" for side in ("left", "right"))
@@ -50,10 +50,6 @@ class MarkupPage(Page):
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
         self.line(text, style)
-
-    @property
-    def width(self) -> int:
-        return UNLIMITED_WIDTH
 
     def table(
         self,

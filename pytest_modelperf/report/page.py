@@ -67,9 +67,7 @@ class Page:
         """A line; one that is too long goes on in the next, which is not indented."""
         text = text.rstrip(" ")
         parts = [text] if display_width(text) <= self.width else wrap(text, self.width)
-        self._lines += [
-            self._colored(part.replace(NO_BREAK, " ").rstrip(), style) for part in parts
-        ]
+        self._lines += [self._colored(part, style) for part in parts]
 
     def _colored(self, text: str, style: str) -> str:
         text = text.replace(NO_BREAK, " ").rstrip()
