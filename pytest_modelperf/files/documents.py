@@ -135,7 +135,8 @@ class DocumentFile(Struct, frozen=True):
         try:
             return msgspec.convert(value, type=kind)
         except msgspec.ValidationError as error:
-            self._refuse(str(error), place)
+            found = describe_misfit(str(error))
+            raise self.error(found.problem, _joined(place, found.place)) from None
         except UnicodeEncodeError as error:
             # An unknown key that is half of a character.
             raise self.error(f"unknown key {ascii(error.object)[:_SHOWN]}", place) from None
@@ -173,11 +174,6 @@ class DocumentFile(Struct, frozen=True):
         else:
             found = f"no valid JSON, column {error.colno}: {error.msg}"
         return self.error(found, f"line {error.lineno}")
-
-    def _refuse(self, told: str, outer: str) -> NoReturn:
-        """Raise msgspec's complaint with our place and advice."""
-        found = describe_misfit(told)
-        raise self.error(found.problem, _joined(outer, found.place))
 
 
 def describe_misfit(told: str) -> Misfit:

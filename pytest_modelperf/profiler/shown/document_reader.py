@@ -46,7 +46,6 @@ from pytest_modelperf.profiler.shown.facts_document import (
     EngineJson,
     LatencyJson,
     LayerJson,
-    MachineJson,
 )
 from pytest_modelperf.report.document import copy_fields
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
@@ -63,15 +62,8 @@ def read_profile(document: ProfileJson) -> Profile:
     if not document.cases:
         raise ContradictionError("cases", "expected at least one case, found an empty list")
     cases = [_case(case, f"cases[{index}]") for index, case in enumerate(document.cases)]
-    return Profile(
-        document.model,
-        _sharing(cases),
-        None if document.machine is None else _machine(document.machine),
-    )
-
-
-def _machine(machine: MachineJson) -> MachineFacts:
-    return copy_fields(MachineFacts, machine)
+    machine = None if document.machine is None else copy_fields(MachineFacts, document.machine)
+    return Profile(document.model, _sharing(cases), machine)
 
 
 def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
