@@ -10,7 +10,7 @@ from msgspec import Struct
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.shown.conditions import describe_machine_line
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, select_columns
 from pytest_modelperf.text.version import __version__
 
 _SHORT_HASH = 12
@@ -83,10 +83,4 @@ def without_empty_columns(table: Table) -> Table:
         for index in range(len(table.columns))
         if index < 2 or any(row[index] for row in table.rows)
     ]
-    return Table(
-        table.title,
-        tuple(table.columns[index] for index in kept),
-        tuple(tuple(row[index] for index in kept) for row in table.rows),
-        None,
-        table.caption,
-    )
+    return select_columns(table, kept)

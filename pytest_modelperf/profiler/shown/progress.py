@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.text.cutting import CUT
+from pytest_modelperf.text.cutting import cut_end
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import display_width
@@ -20,7 +20,7 @@ def progress_line(progress: Progress, width: int) -> str:
         line = "  ".join(part for part in (start, *parts[left_out:]) if part)
         if display_width(line) <= width:
             return line
-    return _cut(start, width)
+    return cut_end(start, width) if width > 0 else ""
 
 
 def _step(progress: Progress) -> str:
@@ -43,9 +43,3 @@ def _time_left(progress: Progress) -> str:
         return ""
     minutes, seconds = divmod(max(0, round(progress.seconds_left)), 60)
     return f"at most {f'{minutes} min ' if minutes else ''}{seconds} s left"
-
-
-def _cut(text: str, width: int) -> str:
-    while text and display_width(text) > width - 1:
-        text = text[:-1]
-    return f"{text}{CUT}" if width > 0 else ""
