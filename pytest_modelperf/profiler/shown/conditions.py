@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -91,10 +91,9 @@ def engine_lines(cases: Sequence[CaseProfile]) -> list[str]:
 
 def describe_engine(engine: EngineFacts) -> str:
     """Its version, where it ran, and the options that were given."""
-    name = engine.name if engine.version is None else f"{engine.name} {engine.version}"
     options = [f"{key}={value}" for key, value in engine.options.items()]
     facts = ", ".join([*engine.providers, *options])
-    return printable(f"engine {name}: {facts}" if facts else f"engine {name}")
+    return printable(f"engine {engine.label}: {facts}" if facts else f"engine {engine.label}")
 
 
 def unmeasured_lines(cases: Sequence[CaseProfile]) -> list[str]:
@@ -208,20 +207,20 @@ def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
     found: dict[str, str] = {}
     if not wall_ns:
         return found
-    stolen = _sum(noise.stolen_ns for noise in noises)
+    stolen = sum(noise.stolen_ns or 0 for noise in noises)
     if stolen > max(MAX_STOLEN * wall_ns * processors, 2 * _TICK_NS):
         share = percent(stolen / (wall_ns * processors))
         found[f"the hypervisor took {share} of its processors"] = "use a machine that is not shared"
-    throttled = _sum(noise.throttled_ns for noise in noises)
+    throttled = sum(noise.throttled_ns or 0 for noise in noises)
     if throttled > MAX_THROTTLED * wall_ns:
         found[f"its CPU quota halted it for {percent(throttled / wall_ns)} of the time"] = (
             "give the container more CPU, or measure on fewer cores"
         )
-    others = _sum(noise.others_ns for noise in noises)
+    others = sum(noise.others_ns or 0 for noise in noises)
     if others > max(MAX_OTHERS * wall_ns, 2 * _TICK_NS) * processors:
         share = percent(others / (wall_ns * processors))
         found[f"other processes took {share} of its processors"] = "stop what else runs here"
-    switches = _sum(noise.involuntary_switches for noise in noises)
+    switches = sum(noise.involuntary_switches or 0 for noise in noises)
     if switches > max(MAX_SWITCHES_PER_SECOND * wall_ns / 1e9, MIN_SWITCHES):
         rate = format_count(round(switches * 1e9 / wall_ns))
         found[f"it was interrupted {rate} times a second"] = "stop what else runs here"
@@ -242,7 +241,3 @@ def _notes(cases: Sequence[_Measured]) -> list[str]:
 
 def _ids(ids: Sequence[str]) -> str:
     return printable(", ".join(ids))
-
-
-def _sum(values: Iterable[int | None]) -> int:
-    return sum(value for value in values if value is not None)
