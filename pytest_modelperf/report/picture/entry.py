@@ -40,7 +40,7 @@ def picture_entry(picture: Picture) -> dict[str, object]:
         "rows": layout.rows,
         "lane": layout.lanes,
         "way": layout.ways,
-        "folds": [[each.first, each.last] for each in fold(picture, layout)],
+        "folds": [[rows[0], rows[-1]] for rows in fold(picture, layout)],
         "parts": [
             {"text": part.text, "change_ms": part.change_ms, "interval_ms": part.interval_ms}
             for part in picture.parts

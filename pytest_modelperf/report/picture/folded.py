@@ -30,8 +30,7 @@ def seen_boxes(picture: Picture) -> tuple[SeenBox, ...]:
     if not boxes:
         return ()
     layout = lay_out([box.inputs for box in boxes])
-    folds = fold(picture, layout)
-    fold_of = {row: each for each in folds for row in range(each.first, each.last + 1)}
+    fold_of = {row: rows for rows in fold(picture, layout) for row in rows}
     groups: dict[object, list[int]] = {}
     for at, row in enumerate(layout.rows):
         groups.setdefault(fold_of.get(row, at), []).append(at)
@@ -48,11 +47,10 @@ def _seen(own: list[Box], inputs: set[int]) -> SeenBox:
     if len(own) > 1:
         return SeenBox(op_type="", name="", kernels=len(own), inputs=tuple(sorted(inputs)))
     (box,) = own
-    is_still = box.is_same and box.part is None and not box.is_clear
     return SeenBox(
         op_type=box.op_type,
         name=box.name,
-        change_ms=None if is_still else box.change,
+        change_ms=None if box.is_still else box.change,
         state=box.state,
         inputs=tuple(sorted(inputs)),
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from pytest_modelperf.report.picture.layout import Layout
 from pytest_modelperf.report.picture.records import Picture
 
@@ -18,15 +16,8 @@ _KEPT = 60
 _LEAST = 3
 
 
-class Stretch(Struct, frozen=True):
-    """The rows from `first` to `last`, which are shown as one box."""
-
-    first: int
-    last: int
-
-
-def fold(picture: Picture, layout: Layout) -> tuple[Stretch, ...]:
-    """The stretches that are folded at first, from the top down."""
+def fold(picture: Picture, layout: Layout) -> tuple[range, ...]:
+    """The rows of each stretch that is folded at first, from the top down."""
     boxes: dict[int, list[int]] = defaultdict(list)
     for box, row in enumerate(layout.rows):
         boxes[row].append(box)
@@ -40,7 +31,7 @@ def fold(picture: Picture, layout: Layout) -> tuple[Stretch, ...]:
         if row < len(boxes) and row not in kept:
             continue
         if row - first > 1 and sum(len(boxes[each]) for each in range(first, row)) >= _LEAST:
-            found.append(Stretch(first, row - 1))
+            found.append(range(first, row))
         first = row + 1
     return tuple(found)
 
@@ -49,11 +40,7 @@ def _kept(picture: Picture) -> Sequence[int]:
     """The boxes that are not folded."""
     boxes = picture.boxes
     if picture.is_pair:
-        return [
-            at
-            for at, box in enumerate(boxes)
-            if not box.is_same or box.part is not None or box.is_clear
-        ]
+        return [at for at, box in enumerate(boxes) if not box.is_still]
     if len(boxes) <= _FEW:
         return range(len(boxes))
     return sorted(range(len(boxes)), key=lambda at: -(boxes[at].values[0] or 0.0))[:_KEPT]

@@ -43,8 +43,9 @@ class Box(Struct, frozen=True, kw_only=True):
     part: int | None = None
 
     @property
-    def is_same(self) -> bool:
-        return self.state is BoxState.SAME
+    def is_still(self) -> bool:
+        """Whether both sides have it alike, and its difference may be chance."""
+        return self.state is BoxState.SAME and self.part is None and not self.is_clear
 
     @property
     def change(self) -> float | None:

@@ -12,7 +12,7 @@ from math import sqrt
 
 from msgspec import Struct
 
-from pytest_modelperf.report.picture.folding import Stretch, fold
+from pytest_modelperf.report.picture.folding import fold
 from pytest_modelperf.report.picture.layout import Layout, lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.text.escaping import printable
@@ -164,7 +164,7 @@ class _Drawing:
             return self._fold(item)
         box = self._picture.boxes[item.boxes[0]]
         value = _figure(box)
-        is_shown = value is not None and not (self._picture.is_pair and _is_still(box))
+        is_shown = value is not None and not (self._picture.is_pair and box.is_still)
         shown = value or 0.0
         figure = ""
         if is_shown:
@@ -261,13 +261,13 @@ class _Drawing:
         return f"{text} ({low} … {high})"
 
 
-def _items(layout: Layout, folds: Sequence[Stretch]) -> list[_Item]:
+def _items(layout: Layout, folds: Sequence[range]) -> list[_Item]:
     """The item that shows each box."""
-    fold_of = {row: each for each in folds for row in range(each.first, each.last + 1)}
+    fold_of = {row: rows for rows in folds for row in rows}
     lines: dict[int, int] = {}
     for row in range(max(layout.rows) + 1):
         above = lines.get(row - 1, -1)
-        is_inside = row in fold_of and row > fold_of[row].first
+        is_inside = row in fold_of and row > fold_of[row].start
         lines[row] = above if is_inside else above + 1
     hidden: dict[int, list[int]] = {}
     for box, row in enumerate(layout.rows):
@@ -289,11 +289,6 @@ def _items(layout: Layout, folds: Sequence[Stretch]) -> list[_Item]:
 
 def _figure(box: Box) -> float | None:
     return box.values[0] if len(box.values) == 1 else box.change
-
-
-def _is_still(box: Box) -> bool:
-    """Whether both sides have it alike, and its difference may be chance."""
-    return box.is_same and box.part is None and not box.is_clear
 
 
 def _tone(part: ChangedPart) -> str:

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_modelperf.report.picture.folding import Stretch, fold
+from pytest_modelperf.report.picture.folding import fold
 from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
@@ -27,7 +27,7 @@ def chain(*boxes: Box, sides: tuple[str, ...] = ("A", "B")) -> Picture:
     return Picture(tuple(linked), sides=sides)
 
 
-def folds(picture: Picture) -> tuple[Stretch, ...]:
+def folds(picture: Picture) -> tuple[range, ...]:
     return fold(picture, lay_out([box.inputs for box in picture.boxes]))
 
 
@@ -37,11 +37,11 @@ def box(state: BoxState = BoxState.SAME, ms: float = 1.0) -> Box:
 
 def test_a_change_keeps_one_kernel_on_each_side_in_sight() -> None:
     picture = chain(*[box()] * 6, box(BoxState.CHANGED), *[box()] * 6)
-    assert folds(picture) == (Stretch(0, 4), Stretch(8, 12))
+    assert folds(picture) == (range(5), range(8, 13))
 
 
 def test_a_pair_without_a_change_is_one_stretch() -> None:
-    assert folds(chain(*[box()] * 9)) == (Stretch(0, 8),)
+    assert folds(chain(*[box()] * 9)) == (range(9),)
 
 
 def test_fewer_than_three_kernels_are_not_folded() -> None:
@@ -56,7 +56,7 @@ def test_a_small_model_alone_is_shown_whole() -> None:
 @given(st.lists(st.floats(0, 10), min_size=151, max_size=400, unique=True))
 def test_of_a_large_model_the_largest_kernels_stay_in_sight(times: list[float]) -> None:
     picture = chain(*(box(ms=ms) for ms in times), sides=("",))
-    hidden = {row for each in folds(picture) for row in range(each.first, each.last + 1)}
+    hidden = {row for each in folds(picture) for row in each}
     largest = sorted(range(len(times)), key=lambda row: -times[row])[:60]
     assert hidden.isdisjoint(largest)
 
@@ -64,6 +64,6 @@ def test_of_a_large_model_the_largest_kernels_stay_in_sight(times: list[float]) 
 @given(st.lists(st.sampled_from(BoxState), max_size=60))
 def test_no_stretch_has_a_change_or_touches_another(states: list[BoxState]) -> None:
     found = folds(chain(*map(box, states)))
-    rows = [row for each in found for row in range(each.first, each.last + 1)]
+    rows = [row for each in found for row in each]
     assert all(states[row] is BoxState.SAME for row in rows)
-    assert all(one.last + 1 < other.first for one, other in pairwise(found))
+    assert all(one.stop < other.start for one, other in pairwise(found))
