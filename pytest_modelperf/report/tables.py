@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.text.cutting import cut_end, cut_names
-from pytest_modelperf.text.words import display_width
+from pytest_modelperf.text.words import count_of, display_width
 
 Cell: TypeAlias = "str | int | float | None"
 
@@ -117,7 +117,7 @@ def fit_table(table: Table, width: int) -> Table:
     hidden = len(table.columns) - count
     if not hidden:
         return fitted
-    note = f"{hidden} column{'s' if hidden > 1 else ''} left out: a wider terminal shows all"
+    note = f"{count_of(hidden, 'column')} left out: a wider terminal shows all"
     return replace(fitted, caption="\n".join(part for part in (table.caption, note) if part))
 
 

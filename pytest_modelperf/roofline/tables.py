@@ -14,6 +14,7 @@ from pytest_modelperf.text.units import (
     format_rate,
     format_share,
 )
+from pytest_modelperf.text.words import count_of
 
 _GIGA = 1e9
 # As in the table of layers beside it.
@@ -27,7 +28,7 @@ _LEAST_NAME, _LEAST_TYPE = 12, 8
 
 def peak_lines(peaks: Peaks) -> tuple[str, str]:
     """`peaks on 2 cores, onnxruntime 1.31.1: float32 95.1 GMAC/s`, and a line on memory."""
-    cores = f"{peaks.cores} core{'s' if peaks.cores > 1 else ''}"
+    cores = count_of(peaks.cores, "core")
     engine = f"{peaks.engine} {peaks.version}" if peaks.version else peaks.engine
     products = ", ".join(
         f"{name} {_giga(rate)} GMAC/s" for name, rate in peaks.macs_per_second.items()
@@ -153,19 +154,18 @@ def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
     lines = ["; ".join(_WORDS)]
     beyond = [roof for roof in roofline.layers if roof.is_beyond]
     if beyond:
-        noun = "layer" if len(beyond) == 1 else "layers"
         lines.append(
-            f">100 %: {len(beyond)} {noun} faster than these peaks; the true peaks are at "
-            f"least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them anew"
+            f">100 %: {count_of(len(beyond), 'layer')} faster than these peaks; the true peaks are "
+            f"at least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them anew"
         )
     return [*lines, *_left_out(roofline, hidden)]
 
 
 def _left_out(roofline: Roofline, hidden: int) -> Iterator[str]:
     for reason, count in roofline.unplaced.items():
-        yield f"{count} layer{'s' if count > 1 else ''} left out: {printable(reason)}"
+        yield f"{count_of(count, 'layer')} left out: {printable(reason)}"
     if hidden:
-        yield f"{hidden} more layer{'s' if hidden > 1 else ''}: --top 0 shows all"
+        yield f"{count_of(hidden, 'more layer')}: --top 0 shows all"
 
 
 def _best_of(beyond: Sequence[LayerRoof]) -> str:

@@ -12,6 +12,7 @@ from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noi
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, percent
+from pytest_modelperf.text.words import count_of
 
 # The precision that the median should reach.
 WANTED_HALF_WIDTH = 0.01
@@ -60,7 +61,7 @@ def _cores(machine: MachineFacts) -> str:
     known = physical or logical or usable
     if known is None:
         return ""
-    parts = [f"{known} core{'s' if known > 1 else ''}"]
+    parts = [count_of(known, "core")]
     if logical is not None and logical != known:
         parts.append(f"{logical} processors")
     if machine.quota_cores is not None:
@@ -178,10 +179,9 @@ def _unsteady(cases: Sequence[_Measured]) -> list[str]:
         # One or two such rounds may be chance.
         if 2 * len(unsteady) > len(rounds):
             runs = max(r.warmup_runs for r in unsteady)
-            noun = "inferences" if runs != 1 else "inference"
             lines.append(
                 f"unsteady: {printable(case.id)}: in {len(unsteady)} of {len(rounds)} rounds times "
-                f"still changed after a warm-up of {runs} {noun}"
+                f"still changed after a warm-up of {count_of(runs, 'inference')}"
             )
     return lines
 
