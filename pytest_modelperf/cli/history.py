@@ -189,10 +189,10 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
 
 
 def _index() -> HistoryIndex:
+    from pytest_modelperf.files.caches import user_cache_folder
     from pytest_modelperf.history.index import HistoryIndex
-    from pytest_modelperf.roofline.store import cache_folder
 
-    return HistoryIndex(cache_folder().with_name("history"))
+    return HistoryIndex(user_cache_folder() / "history")
 
 
 def _put_page(found: History, target: str, commit_url: str | None, allowed: float | None) -> None:

@@ -5,9 +5,6 @@ It is a cache: peaks that cannot be read are measured anew, and a note says so.
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -43,9 +40,9 @@ class _NewerError(Exception):
     """The file was written by a later version, and is left as it is."""
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> Path:
+def cache_folder() -> Path:
     """The folder of peaks among the caches of this user."""
-    return user_cache_folder(environment, system) / "peaks"
+    return user_cache_folder() / "peaks"
 
 
 def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -13,16 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
-from pytest_modelperf.roofline.store import (
-    KeptPeaks,
-    cache_folder,
-    find_peaks,
-    keep_peaks,
-)
+from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 
 KEY = "linux-x86_64-zen4-2c"
 PEAKS = Peaks(
@@ -184,25 +176,3 @@ def test_a_folder_that_cannot_be_made_or_read_is_a_note(tmp_path: Path) -> None:
     note = keep_peaks(tmp_path, PEAKS)
     assert note is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"{KEY}.json"]
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder({}, "linux") == tmp_path / ".cache" / "modelperf" / "peaks"
-    assert cache_folder({}, "darwin") == tmp_path / "Library" / "Caches" / "modelperf" / "peaks"
-    local = {"LOCALAPPDATA": "/users/a/local"}
-    assert cache_folder(local, "win32") == Path("/users/a/local/modelperf/peaks")
-    assert cache_folder(local, "linux") == cache_folder({}, "linux")
-    named = {"XDG_CACHE_HOME": "/var/c"}
-    assert cache_folder(named, "linux") == Path("/var/c/modelperf/peaks")
-    assert cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == cache_folder({}, "linux")
-    assert cache_folder({**named, FOLDER_VARIABLE: "/own"}, "darwin") == Path("/own/peaks")
-    assert cache_folder(dict(os.environ), "linux").name == "peaks"
-
-
-def test_a_user_without_a_home_folder_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    with pytest.raises(UsageError, match=FOLDER_VARIABLE):
-        cache_folder({}, "linux")
-    assert cache_folder({FOLDER_VARIABLE: "/own"}, "linux") == Path("/own/peaks")
