@@ -77,7 +77,9 @@ def _cut_after(most: int) -> _Cut:
 
     def cut(text: str, kept: int) -> str:
         head = min(most, kept)
-        return text[:head] + CUT + text[len(text) - (kept - head) :]
+        # There can be fewer characters than columns.
+        tail = min(kept - head, len(text))
+        return text[:head] + CUT + text[len(text) - tail :]
 
     return cut
 

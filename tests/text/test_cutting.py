@@ -48,6 +48,12 @@ def test_names_that_differ_between_their_ends_are_shown_around_the_difference() 
     assert list(cut_names(BLOCKS[:2], 16).values()) == ["…ention.0.self.…", "…ention.1.self.…"]
 
 
+def test_names_of_wide_characters_keep_both_ends() -> None:
+    names = ["日本語日本語甲日本語", "日本語日本語乙日本語"]
+
+    assert list(cut_names(names, 14).values()) == ["日本…甲日本語", "日本…乙日本語"]
+
+
 def test_one_name_in_two_rows_is_no_double() -> None:
     assert cut_names(["a_long_name", "a_long_name"], 7) == {"a_long_name": "a_l…ame"}
 
