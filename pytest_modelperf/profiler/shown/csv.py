@@ -19,7 +19,7 @@ def render_csv(profile: Profile, columns: Sequence[str]) -> str:
     with those by which the kernel of a layer is found.
     """
     if tuple(columns[: len(MEASURED_COLUMNS)]) == MEASURED_COLUMNS:
-        columns = (*columns, *_FINDS_FUSED)
+        columns = (*columns, *(name for name in _FINDS_FUSED if name not in columns))
     chosen = find_columns([name for name in columns if not name.endswith("%")])
     rows = (
         (case.case.id, *(column.read(layer) for _, column in chosen))

@@ -450,6 +450,8 @@ def test_the_usual_csv_says_in_which_kernel_a_layer_runs() -> None:
     conv, relu, *_ = rows
     assert (conv["id"], conv["fused"], conv["runs-in"]) == ("c", "r", "")
     assert (relu["id"], relu["ms"], relu["runs-in"]) == ("r", "", "c")
+    (title, *_) = render_csv(measured_classifier(), (*MEASURED_COLUMNS, "id")).splitlines()
+    assert title.split(",").count("id") == 1
 
 
 def test_csv_names_layers_by_their_ids() -> None:
