@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MeasureError, Remedy, TooFewCoresError, UsageError
+from pytest_modelperf.errors import MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import make_arguments
@@ -116,13 +116,9 @@ def measure_case(
                 known, measured = _time_layers(model, rig, measured, place)
             else:
                 known = see_shapes_if_told(model, rig)
-    except TooFewCoresError as error:
-        profile = CaseProfile(
-            case, model.static, None, Outcome.SKIPPED, error.worded(setup.wording)
-        )
-        return MeasuredCase(profile, model)
     except MeasureError as error:
-        profile = CaseProfile(case, model.static, None, Outcome.FAILED, error.worded(setup.wording))
+        reason = error.worded(setup.wording)
+        profile = CaseProfile(case, model.static, None, Outcome.of(error), reason)
         return MeasuredCase(profile, model)
     return MeasuredCase(CaseProfile(case, known.static, measured), known)
 
@@ -230,10 +226,8 @@ def _measure_function_case(
                 place.tell("loading")
                 rig = set_up(worker, setup, case.cores, workload)
                 measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
-    except TooFewCoresError as error:
-        return CaseProfile(case, None, None, Outcome.SKIPPED, error.worded(setup.wording))
     except MeasureError as error:
-        return CaseProfile(case, None, None, Outcome.FAILED, error.worded(setup.wording))
+        return CaseProfile(case, None, None, Outcome.of(error), error.worded(setup.wording))
     if not is_importable:
         measured = replace(measured, notes=(*measured.notes, _NOT_IMPORTABLE))
     return CaseProfile(case, None, measured)

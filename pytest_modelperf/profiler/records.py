@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.files.documents import Count, Digest
 from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.counting.records import (
@@ -178,6 +178,11 @@ class Outcome(enum.Enum):
     STATIC = "not measured"
     SKIPPED = "skipped"
     FAILED = "failed"
+
+    @classmethod
+    def of(cls, error: ModelPerfError) -> Outcome:
+        """The outcome of a case that met this error."""
+        return cls.SKIPPED if isinstance(error, TooFewCoresError) else cls.FAILED
 
 
 class CaseProfile(Struct, frozen=True):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import TooFewCoresError
 from pytest_modelperf.profiler.measurements import Round
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.stats.estimates import (
@@ -72,10 +71,8 @@ def _point(side: BoundSide, configuration: Configuration, found: PassResults) ->
     rounds = found.rounds.get(key, ())
     if not rounds:
         error = found.refused[key]
-        is_skipped = isinstance(error, TooFewCoresError)
-        outcome = Outcome.SKIPPED if is_skipped else Outcome.FAILED
         reason = error.worded(side.setup.wording)
-        return SweepPoint(configuration=configuration, outcome=outcome, reason=reason)
+        return SweepPoint(configuration=configuration, outcome=Outcome.of(error), reason=reason)
     size, confidence = configuration.case.batch_size, side.setup.policy.confidence
     return SweepPoint(
         configuration=configuration,
