@@ -61,18 +61,16 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     graph: Graph,
     layers: Sequence[StaticLayer],
     latency_ns: float,
-    names: Mapping[str, Node] | None = None,
+    names: Mapping[str, Node],
     *,
     waits: bool = False,
 ) -> Attributed:
     """The times of the layers, which the kernels of a profiled session give.
 
     `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
-    the engine knows them by; without it, by their own. `waits` says that other processes disturbed
-    the inferences of the latency: what it is longer than undisturbed ones is a row of its own.
+    the engine knows them by. `waits` says that other processes disturbed the inferences of the
+    latency: what it is longer than undisturbed ones is a row of its own.
     """
-    if names is None:
-        names = {node.name: node for node in graph.walk() if node.name}
     places = KernelPlaces(graph, names)
     if plan is not None:
         places.add_plan(plan, graph)
