@@ -15,9 +15,8 @@ from pytest_modelperf.profiler.shown.page_data import (
     side_entry,
     whole_page,
 )
-from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.profiler.shown.page_latency import Entry, ratio_entry
 from pytest_modelperf.profiler.shown.page_layers import fused_entries
-from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
@@ -36,13 +35,9 @@ def _level_entry(level: Level) -> Entry:
         "title": level.title,
         "is_estimate": level.is_estimate,
         "ms": level.ms,
-        "speedup": None if level.speedup is None else _ratio_entry(level.speedup),
+        "speedup": None if level.speedup is None else ratio_entry(level.speedup),
         "failure": level.failure,
     }
-
-
-def _ratio_entry(ratio: Ratio) -> list[float | None]:
-    return [ratio.value, ratio.low, ratio.high]
 
 
 # -- layer types

@@ -21,10 +21,10 @@ from pytest_modelperf.files.documents import (
 )
 from pytest_modelperf.profiler.counting.records import LayerType, Sparsity
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.report.document import copy_fields, ms
-from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
+from pytest_modelperf.stats.records import PERCENTS, Latency
 
 S = TypeVar("S", bound=Struct)
 T = TypeVar("T")
@@ -169,13 +169,13 @@ def latency_to_json(latency: Latency | None) -> LatencyJson:
     return copy_fields(
         LatencyJson,
         latency,
-        intervals_ms=IntervalsJson(*map(_interval, ordered)),
+        intervals_ms=IntervalsJson(*(_interval_ms(each.low_ns, each.high_ns) for each in ordered)),
         needed=NeededSamplesJson(*(percentile.needed for percentile in ordered)),
     )
 
 
-def _interval(percentile: Percentile) -> tuple[float, float] | None:
-    low, high = ms(percentile.low_ns), ms(percentile.high_ns)
+def _interval_ms(low_ns: float | None, high_ns: float | None) -> tuple[float, float] | None:
+    low, high = ms(low_ns), ms(high_ns)
     return None if low is None or high is None else (low, high)
 
 
@@ -189,12 +189,15 @@ def layer_type_to_json(kind: LayerType) -> LayerTypeJson:
 def layer_to_json(row: LayerRow) -> LayerJson:
     """A layer with its time; or a time that belongs to none, with null for what a layer has."""
     layer, time = row.static, row.time
+    interval_ms = None
+    if time is not None and time.half_width_ns is not None:
+        interval_ms = _interval_ms(time.ns - time.half_width_ns, time.ns + time.half_width_ns)
     timed = {
         "kind": RowKind.LAYER if layer is not None or time is None else time.kind,
         "provider": None if time is None else time.provider,
         "precision": row.precision,
         "ms": ms(row.ns),
-        "interval_ms": None if time is None else _interval_ms(time),
+        "interval_ms": interval_ms,
         "kernel": None if time is None else time.kernel or None,
         "fused": tuple(other.id for other in row.fused),
         "runs_in": row.runs_in,
@@ -204,10 +207,3 @@ def layer_to_json(row: LayerRow) -> LayerJson:
     zeros = layer.sparsity
     sparsity = None if zeros is None else copy_fields(SparsityJson, zeros)
     return copy_fields(LayerJson, layer, sparsity=sparsity, **timed)
-
-
-def _interval_ms(time: LayerTime) -> tuple[float, float] | None:
-    if time.half_width_ns is None:
-        return None
-    low, high = ms(time.ns - time.half_width_ns), ms(time.ns + time.half_width_ns)
-    return None if low is None or high is None else (low, high)

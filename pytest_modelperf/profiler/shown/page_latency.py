@@ -8,6 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.document import ms
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
 Entry: TypeAlias = dict[str, object]
@@ -60,9 +61,9 @@ def change_entry(
     quotient of the two figures is another number.
     """
     return {
-        "latency": _ratio_entry(latency),
-        "p95": None if p95 is None else _ratio_entry(p95),
-        "throughput": _ratio_entry(throughput or _inverted(latency)),
+        "latency": ratio_entry(latency),
+        "p95": None if p95 is None else ratio_entry(p95),
+        "throughput": ratio_entry(throughput or _inverted(latency)),
     }
 
 
@@ -79,7 +80,7 @@ def latency_entry(told: RanFigures | None) -> Entry | None:
     latency = told.latency
     return {
         "percentiles": [
-            {"name": p.name, "ms": _ms(p.value_ns), "low": _ms(p.low_ns), "high": _ms(p.high_ns)}
+            {"name": p.name, "ms": ms(p.value_ns), "low": ms(p.low_ns), "high": ms(p.high_ns)}
             for p in latency.percentiles
         ],
         "items_per_second": latency.items_per_second,
@@ -130,7 +131,7 @@ def _inverted(ratio: Ratio) -> Ratio:
     return Ratio(1 / ratio.value if ratio.value else math.nan, low, high)
 
 
-def _ratio_entry(ratio: Ratio) -> list[float | None]:
+def ratio_entry(ratio: Ratio) -> list[float | None]:
     return [ratio.value, ratio.low, ratio.high]
 
 
@@ -138,7 +139,3 @@ def _bounds(ratio: Ratio | None) -> list[float] | None:
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return [ratio.low, ratio.high]
-
-
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else ns / _NS_PER_MS
