@@ -58,10 +58,7 @@ def baseline_side(
             twin = read_twin(stored)
             files = open_model(stored), open_model(now.source)
             own, _ = request_of_each(request, files)
-            models = [
-                Model.bind(files[0], each, own, extensions) for each in own.bindings_of(files[0])
-            ]
-            require_recorded_twin(baseline, twin, models)
+            require_recorded_twin(baseline, twin, Model.of_request(files[0], own, extensions))
             recorded_bytes = baseline.model.model.size_bytes
             source = rebuild(twin, folder / "twin.onnx", recorded_bytes=recorded_bytes)
         yield Side(source, now.setup, baseline.model, machine)

@@ -66,9 +66,7 @@ def measure_model(
     """
     extensions = extensions or Extensions()
     file = open_model(source)
-    models = [
-        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
-    ]
+    models = Model.of_request(file, request, extensions)
     total = len(models) * len(request.cores)
     facts = read_facts(models[0], total, watch)
     cases: list[CaseProfile] = []

@@ -55,6 +55,14 @@ class Model(Struct, frozen=True, dict=True):
         return Model.bind(file, request.bindings_of(file)[0], request, extensions)
 
     @classmethod
+    def of_request(
+        cls, file: ModelFile, request: ProfileRequest, extensions: Extensions
+    ) -> tuple[Model, ...]:
+        """The model at each set of dimensions of a request."""
+        bindings = request.bindings_of(file)
+        return tuple(Model.bind(file, binding, request, extensions) for binding in bindings)
+
+    @classmethod
     def bind(
         cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
     ) -> Model:

@@ -38,10 +38,7 @@ class BoundSide(Struct, frozen=True):
         extensions: Extensions,
     ) -> BoundSide:
         facts = model_facts(file, reads_all=True)
-        models = tuple(
-            Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
-        )
-        return cls(index, file, facts, setup, models)
+        return cls(index, file, facts, setup, Model.of_request(file, request, extensions))
 
     def model_at(self, case: Case) -> Model:
         sizes = case.batch_size, case.dims, case.phase

@@ -114,9 +114,7 @@ def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
     sets = {cores: asked.sets(setup, cores) for cores in request.cores}
     file = open_model(source)
     extensions = extensions or Extensions()
-    models = [
-        Model.bind(file, binding, request, extensions) for binding in request.bindings_of(file)
-    ]
+    models = Model.of_request(file, request, extensions)
     total = len(models) * len(request.cores)
     facts = read_facts(models[0], total, watch)
     cases: list[TunedCase] = []

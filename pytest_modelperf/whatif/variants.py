@@ -90,7 +90,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
     extensions = extensions or Extensions()
     begun = time.monotonic()
     file = open_model(source)
-    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    models = Model.of_request(file, request, extensions)
     total = len(models) * len(request.cores) * len(variants)
     facts = read_facts(models[0], total, watch)
     gate = Gate(
