@@ -18,7 +18,7 @@ _WINDOWS_VARIABLE = "LOCALAPPDATA"
 def user_cache_folder(
     environment: Mapping[str, str] = os.environ, system: str = sys.platform
 ) -> Path:
-    """The folder that holds all our caches; UsageError for a user without a home folder."""
+    """The folder of all caches of this package; UsageError for a user without a home folder."""
     own = environment.get(FOLDER_VARIABLE)
     if own:
         return Path(own)

@@ -177,7 +177,7 @@ class DocumentFile(Struct, frozen=True):
 
 
 def describe_misfit(told: str) -> Misfit:
-    """Msgspec's message about a value that does not fit its type, in our words."""
+    """The message of msgspec about a value that does not fit its type, reworded."""
     place = _PLACE.search(told)
     problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
     return Misfit(

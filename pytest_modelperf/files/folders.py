@@ -20,7 +20,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def check_folder(target: str, *, may_replace: bool) -> None:
-    """Raises an error if the folder or archive cannot be written, before there is anything to."""
+    """Raises an error if the folder or archive cannot be written, before its files are made."""
     path, shown = Path(target), printable(target)
     if os.path.lexists(path) and not may_replace:
         raise UsageError(

@@ -56,7 +56,7 @@ def written_text(target: Target) -> Iterator[TextIO]:
 
 @contextmanager
 def written_bytes(target: Target) -> Iterator[BinaryIO]:
-    """The same for bytes."""
+    """A stream for new bytes, of which half replaces no file."""
     with _naming(target):
         if is_stdout(target):
             yield _open_stdout().buffer

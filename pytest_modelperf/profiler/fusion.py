@@ -1,4 +1,4 @@
-"""Which nodes of the model each kernel of an engine stands for, through fusion and layout changes.
+"""Finds the nodes that each kernel of an engine stands for, through fusion and layout changes.
 
 An engine keeps the names of tensors that it still computes, so most kernels are identified by their
 outputs. A tensor whose layout was changed has a new name. Then the kernel's own name helps, which
@@ -23,11 +23,11 @@ _MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})
 _CONVERSIONS = frozenset({"Cast", "Convert", "Identity", "MemcpyFromHost", "MemcpyToHost"})
 # To an engine all of these only give the same values another shape; it inserts them as well.
 _VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-# How ONNX Runtime names the same tensor in another type.
+# ONNX Runtime begins the name of a copy of a tensor in another type with one of these.
 _COPIES = ("InsertedPrecisionFreeCast_", "InsertedCast_")
 # It names a kernel of its blocked layout after the output of the node that it replaces.
 _BLOCKED = re.compile(r"(?P<output>.*?)(?P<part>_bn|_mul)?_nchwc(_token_\d+)?")
-# The prefix of a kernel that it moved to channels-last.
+# The end of the name of a kernel that it moved to channels-last.
 _TOKEN = re.compile(r"_token_\d+$")
 _UNNAMED = re.compile(r"\w+_\d+")
 # Prefixes of an operator's name if it is fused or quantized.
@@ -35,7 +35,7 @@ _PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
 
 
 class KernelPlace(Struct, frozen=True):
-    """Where a kernel belongs: the nodes that it stands for, or what kind of insertion it is."""
+    """The place of a kernel: the nodes that it stands for, or the kind of its insertion."""
 
     kind: RowKind
     nodes: tuple[Node, ...] = ()
@@ -62,7 +62,7 @@ def is_same_operator(planned: str, op_type: str) -> bool:
 
 
 class KernelPlaces:
-    """Where each kernel of a plan belongs, and each name of the model."""
+    """The places of the kernels of plans, by the names of the model."""
 
     def __init__(self, graph: Graph, names: Mapping[str, Node]) -> None:
         self.order = {node: index for index, node in enumerate(graph.walk())}
@@ -170,9 +170,9 @@ def _without_copy(name: str) -> str:
 class _Scope(Struct):
     """One graph of the model and what the engine made of it.
 
-    `visible` are the tensors of the model that can be named here. `meaning` grows to say which
-    of them a tensor of the plan is that has another name. `anchors` are tensors of the model that
-    a step computes, on the way to its outputs at least.
+    `visible` are the tensors of the model that can be named here. `meaning` has the one that a
+    tensor of the plan with another name stands for, and grows. `anchors` are tensors of the model
+    that a step surely computes: its outputs, or others on the way to them.
     """
 
     plan: PlanGraph
@@ -184,7 +184,7 @@ class _Scope(Struct):
     anchored: set[Tensor] = field(default_factory=set)
 
     def match(self) -> dict[PlanNode, set[Node]]:
-        """The nodes that each step stands for; none for one that was put in."""
+        """The nodes that each step stands for; none for an inserted step."""
         steps = self.plan.nodes
         self.find_copies()
         inserted = {step for step in steps if self.is_inserted(step)}

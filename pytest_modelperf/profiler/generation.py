@@ -74,7 +74,7 @@ def whole_generations(named: Iterable[NamedFigures]) -> tuple[WholeGeneration, .
     """The generations that the cases are phases of, each with the prefill of its prompt."""
     prefills: dict[str, GenerationFigures] = {}
     made: list[WholeGeneration] = []
-    # A test run may end with any of them.
+    # The cases come in any order, and a step needs the prefill of its prompt.
     for each in sorted(named, key=lambda each: each.phase.phase is not Phase.PREFILL):
         phase = each.phase
         prompt = each.name.replace(phase.id, f"prompt{phase.prompt}")

@@ -1,6 +1,6 @@
 """The contracts for extensions, and the plugin manager that holds them.
 
-The manager is our own, not pytest's, so that the command line has the same extensions: from the
+The manager is not the one of pytest, so that the command line has the same extensions: from the
 entry point group `modelperf`, from modules named with `--plugin`, and, under pytest, from every
 conftest. Hooks register things once; nothing is dispatched per node.
 """
@@ -46,7 +46,7 @@ class Operators(Struct):
         """Register the cost of `domain::Op`, and the types of its outputs.
 
         `count` maps a node to its `Cost`; `shapes` maps a node to one `OutputType` per output. A
-        standard operator (plain `Op`) may be registered too; the rule replaces ours.
+        standard operator (plain `Op`) may be registered too: its rule replaces the built-in one.
         """
         for what, function in (("count", count), ("shapes", shapes)):
             if function is not None and not callable(function):

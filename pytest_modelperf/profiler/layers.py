@@ -68,8 +68,8 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     """The times of the layers, which the kernels of a profiled session give.
 
     `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
-    the engine knows them by. `waits` says that other processes disturbed the inferences of the
-    latency: what it is longer than undisturbed ones is a row of its own.
+    the engine knows them by. `waits` says that other processes disturbed the measured latency:
+    its excess over undisturbed inferences is a row of its own.
     """
     places = KernelPlaces(graph, names)
     if plan is not None:

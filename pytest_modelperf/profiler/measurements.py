@@ -156,7 +156,7 @@ class RowKind(enum.Enum):
 
     @property
     def is_outside_kernels(self) -> bool:
-        """Whether such a time is that of no kernel."""
+        """Whether no kernel takes such a time."""
         return self in {RowKind.OVERHEAD, RowKind.WAITING}
 
 
@@ -277,7 +277,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
         return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
 
 
-# How the name of a step begins in which a measurement waits for another one.
+# The name of a step begins with this where a measurement waits for another one.
 WAITING = "waiting for"
 # Work that takes less looks like no hang.
 LONG_SECONDS = 10.0

@@ -165,8 +165,8 @@ def add_layer_times(
 ) -> Measurement:
     """The measurement with the layer times that the kernels of profiled sessions give.
 
-    With `undisturbed`, they are those without other processes even if these disturbed what was
-    measured: what the latency waited for a processor is a row of its own then.
+    With `undisturbed`, they are the times without other processes. Where these disturbed the
+    measurement, the time that it waited for a processor is a row of its own.
     """
     waits = undisturbed and bool(noise_of(measured))
     plan = None if run.plan is None else read_plan(run.plan)

@@ -35,14 +35,14 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for each line of a text."""
+    """The lines of a text, each made printable."""
     return "\n".join(map(printable, text.splitlines()))
 
 
 def encodable(text: str, encoding: str) -> str:
     """The text without what a stream of that encoding cannot take, as one of ASCII.
 
-    Our own signs become plain ones; the characters of names are escaped.
+    The signs of a report become plain ones; the characters of names are escaped.
     """
     try:
         text.encode(encoding)

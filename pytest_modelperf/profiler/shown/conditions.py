@@ -1,4 +1,4 @@
-"""Under which conditions a profile was measured, and what they did to it, in lines of text."""
+"""The conditions of a measurement, and what they did to it, in lines of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether reports about models can be written where they shall be, and overwrite none of them."""
+"""Checks that reports about models can be written, and overwrite no model."""
 
 from __future__ import annotations
 

@@ -70,10 +70,10 @@ class CaseSection(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """All of these parts, of which `summary`, `cases` and `tables` are tables in this order.
+    """The parts of a page that need no JavaScript.
 
-    `tones` and `choices` have one for each row of `cases`. Of `tiles`, those of the chosen case are
-    shown, and the first without JavaScript.
+    The tables stand in the order `summary`, `cases`, `tables`. `tones` and `choices` have one for
+    each row of `cases`. A page shows the tiles of the chosen case; without JavaScript, the first.
 
     The texts are not escaped: the template does that.
     """

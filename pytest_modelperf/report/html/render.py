@@ -38,7 +38,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
     from markupsafe import Markup
 
     def made_printable(value: object) -> object:
-        # Subclasses of str are our own markup.
+        # A subclass of str is markup of this package.
         return printable(value) if isinstance(value, str) and value.__class__ is str else value
 
     environment = Environment(
@@ -55,7 +55,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
         overview=overview,
         parts=drawings.parts,
         version=__version__,
-        # Our own text, which needs no escaping.
+        # Text of this package, which needs no escaping.
         styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
         scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly() if drawings.needs_plotly else None,

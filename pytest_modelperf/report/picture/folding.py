@@ -1,4 +1,4 @@
-"""Which stretches of a picture are folded to one box: those without a change or much time."""
+"""Finds the stretches of a picture that become one box: those without a change or much time."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Box(Struct, frozen=True, kw_only=True):
 
     @property
     def is_still(self) -> bool:
-        """Whether both sides have it alike, and its difference may be chance."""
+        """Whether both sides have the kernel alike, and its difference may be chance."""
         return self.state is BoxState.SAME and self.part is None and not self.is_clear
 
     @property
