@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-from msgspec import Struct
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
@@ -117,46 +115,33 @@ def _reason(case: CaseProfile) -> list[str]:
 
 def doubt_lines(cases: Sequence[CaseProfile]) -> list[str]:
     """Why the figures of some cases are less sure than they were meant to be."""
-    measured = [_Measured(case.case.id, case.measured) for case in cases if case.measured]
+    measured = {case.case.id: case.measured for case in cases if case.measured}
     return [
         *_wide_intervals(measured),
         *_unsteady(measured),
-        *(line for case in measured if (line := _noise_line(case)) is not None),
+        *_noise_lines(measured),
         *_notes(measured),
     ]
 
 
-class _Measured(Struct, frozen=True):
-    """A case that ran."""
-
-    id: str
-    measurement: Measurement
-
-    @property
-    def half_width(self) -> float | None:
-        return self.measurement.latency.percentile(50.0).half_width
-
-
-def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
-    widths = {case.id: case.half_width for case in cases}
+def _wide_intervals(cases: Mapping[str, Measurement]) -> list[str]:
+    widths = {name: run.latency.percentile(50.0).half_width for name, run in cases.items()}
     wide = {name: w for name, w in widths.items() if w is not None and w > WANTED_HALF_WIDTH}
     lines = []
     if wide:
         listed = ", ".join(f"{printable(name)} ± {percent(w)}" for name, w in wide.items())
         # An interval shrinks with the square root of the number of rounds.
         seconds = max(
-            case.measurement.seconds * (wide[case.id] / WANTED_HALF_WIDTH) ** 2
-            for case in cases
-            if case.id in wide
+            cases[name].seconds * (w / WANTED_HALF_WIDTH) ** 2 for name, w in wide.items()
         )
-        spent = max(case.measurement.seconds for case in cases if case.id in wide)
+        spent = max(cases[name].seconds for name in wide)
         remedy = (
             f"max-seconds {rounded_up(seconds)} may narrow it"
             if seconds < min(MAX_LONGER * spent, MAX_ADVISED_S)
             else "measure when less else runs here"
         )
         lines.append(f"interval: {listed}, wider than {100 * WANTED_HALF_WIDTH:g} %; {remedy}")
-    single = [case.id for case in cases if case.half_width is None]
+    single = [name for name, width in widths.items() if width is None]
     if single:
         lines.append(
             f"interval: none for {_ids(single)}, too few rounds; "
@@ -171,28 +156,25 @@ def rounded_up(seconds: float) -> int:
     return math.ceil(seconds / unit) * unit
 
 
-def _unsteady(cases: Sequence[_Measured]) -> list[str]:
-    lines = []
-    for case in cases:
-        rounds = case.measurement.rounds
-        unsteady = [r for r in rounds if not r.is_steady]
+def _unsteady(cases: Mapping[str, Measurement]) -> Iterator[str]:
+    for name, run in cases.items():
+        unsteady = [made for made in run.rounds if not made.is_steady]
         # One or two such rounds may be chance.
-        if 2 * len(unsteady) > len(rounds):
-            runs = max(r.warmup_runs for r in unsteady)
-            lines.append(
-                f"unsteady: {printable(case.id)}: in {len(unsteady)} of {len(rounds)} rounds times "
-                f"still changed after a warm-up of {count_of(runs, 'inference')}"
+        if 2 * len(unsteady) > len(run.rounds):
+            runs = max(made.warmup_runs for made in unsteady)
+            yield (
+                f"unsteady: {printable(name)}: in {len(unsteady)} of {len(run.rounds)} rounds "
+                f"times still changed after a warm-up of {count_of(runs, 'inference')}"
             )
-    return lines
 
 
-def _noise_line(case: _Measured) -> str | None:
-    """The disturbances of a case that matter, and what to do about them."""
-    found = noise_of(case.measurement)
-    if not found:
-        return None
-    remedies = ", ".join(dict.fromkeys(found.values()))
-    return f"noise: {printable(case.id)}: {', '.join(found)}; {remedies}"
+def _noise_lines(cases: Mapping[str, Measurement]) -> Iterator[str]:
+    """The disturbances of each case that matter, and what to do about them."""
+    for name, run in cases.items():
+        found = noise_of(run)
+        if found:
+            remedies = ", ".join(dict.fromkeys(found.values()))
+            yield f"noise: {printable(name)}: {', '.join(found)}; {remedies}"
 
 
 def noise_of(measured: Measurement) -> dict[str, str]:
@@ -227,12 +209,12 @@ def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
     return found
 
 
-def _notes(cases: Sequence[_Measured]) -> list[str]:
+def _notes(cases: Mapping[str, Measurement]) -> list[str]:
     """The notes of the measurements, each once; with its cases, unless it applies to all."""
     about: dict[str, list[str]] = {}
-    for case in cases:
-        for note in case.measurement.notes:
-            about.setdefault(note, []).append(case.id)
+    for name, run in cases.items():
+        for note in run.notes:
+            about.setdefault(note, []).append(name)
     return [
         f"note: {'' if len(ids) == len(cases) else f'{_ids(ids)}: '}{printable(note)}"
         for note, ids in about.items()
