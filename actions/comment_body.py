@@ -192,7 +192,7 @@ def _curves(ranked: Sequence[ReadCase], curves: Sequence[Curve]) -> tuple[str, l
         (
             model_name(curve.model),
             curve.case,
-            sparkline([point.level for point in curve.points], LAST_POINTS),
+            sparkline([point.level for point in curve.points[-LAST_POINTS:]]),
             f"{curve.points[-LAST_POINTS:][0].date.date()}",
             f"{curve.points[-1].date.date()}",
             format_shift(shift_between(curve.points[0], curve.points[-1])),

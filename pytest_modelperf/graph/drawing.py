@@ -138,9 +138,9 @@ class Drawer:
         low, high = max(note.lowest, number.lowest), min(note.highest, number.highest)
         mean, width = note.mean, note.deviation
         room = max(0.0, min(mean - low, high - mean))
-        pool = _normal_pool(self.seed)
+        pool = normal_pool(self.seed)
         if room < NORMAL_RANGE * width:
-            pool, width = _uniform_pool(self.seed), min(math.sqrt(3) * width, room)
+            pool, width = uniform_pool(self.seed), min(math.sqrt(3) * width, room)
 
         def draw(size: int, random: np.random.RandomState) -> Numbers:
             drawn = _take(pool, random.randint(pool.size), size).astype(precision)
@@ -157,14 +157,14 @@ def _random(seed: int, name: str) -> np.random.RandomState:
 
 # Cached for all models: making a pool takes longer than drawing a small model.
 @lru_cache(maxsize=1)
-def _normal_pool(seed: int) -> Pool:
+def normal_pool(seed: int) -> Pool:
     """Numbers of mean 0 and deviation 1."""
     pool = _random(seed, "normal").standard_normal(_POOL)
     return _read_only((pool - pool.mean()) / pool.std())
 
 
 @lru_cache(maxsize=1)
-def _uniform_pool(seed: int) -> Pool:
+def uniform_pool(seed: int) -> Pool:
     """Numbers between -1 and 1, of mean 0."""
     return _read_only(2 * _random(seed, "uniform").random_sample(_POOL) - 1)
 

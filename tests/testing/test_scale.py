@@ -33,7 +33,7 @@ from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.graph.drawing import Drawer
+from pytest_modelperf.graph.drawing import normal_pool, uniform_pool
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.counting.records import StaticLayer
@@ -260,10 +260,10 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
 
 
 def test_the_pools_that_weights_are_drawn_from_are_made_once_for_all_models() -> None:
-    assert Drawer(3).normal is Drawer(3).normal
-    assert Drawer(3).uniform is Drawer(3).uniform
-    assert not Drawer(3).normal.flags.writeable
-    assert Drawer(4).normal[0] != Drawer(3).normal[0]
+    assert normal_pool(3) is normal_pool(3)
+    assert uniform_pool(3) is uniform_pool(3)
+    assert not normal_pool(3).flags.writeable
+    assert normal_pool(4)[0] != normal_pool(3)[0]
 
 
 def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:
