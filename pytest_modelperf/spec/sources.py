@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec import run_definitions as run
@@ -51,6 +53,9 @@ def read_settings(
     )
     settings = with_one_engine_before(settings)
     check_together(settings)
+    if settings.update is run.UpdateMode.ALL:
+        # The other revision of a file is ignored where it was typed that all cases are recorded.
+        settings = replace(settings, against=None)
     settings.check_seconds(lambda setting: setting.key)
     settings.check_gateways(f"{place}.{MODELS}")
     return settings

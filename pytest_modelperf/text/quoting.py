@@ -22,8 +22,11 @@ def shell_path(path: str) -> str:
 
 
 def quoted_text(text: str) -> str:
-    """A text as Python and TOML write it, which here is as JSON does."""
-    return json.dumps(text, ensure_ascii=False)
+    """A text as Python and TOML write it, which here is as JSON does.
+
+    TOML refuses a delete character that is not escaped.
+    """
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def toml_key(name: str) -> str:

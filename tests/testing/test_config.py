@@ -380,6 +380,11 @@ def test_engine_options_of_a_file_are_left_out_where_another_engine_is_typed() -
     ).engine_options == {"a": "1"}
 
 
+def test_the_revision_of_a_file_is_left_out_where_all_cases_are_typed_to_be_recorded() -> None:
+    assert _settings({"update_baseline": "new"}, {}, {"against": "main"}).against == "main"
+    assert _settings({"update_baseline": "all"}, {}, {"against": "main"}).against is None
+
+
 # What is typed, what stands in a table, and what the error begins with; None where there is none.
 _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     (
