@@ -177,4 +177,7 @@ def _distance(metric: Metric) -> float | None:
     if metric.limit is None:
         ratio = metric.ratio
         return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
-    return None if not metric.after else abs(math.log(metric.after / metric.limit))
+    # Memory can shrink, and its growth is below zero then.
+    if metric.after is None or metric.after <= 0:
+        return None
+    return abs(math.log(metric.after / metric.limit))

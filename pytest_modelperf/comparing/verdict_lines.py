@@ -264,7 +264,7 @@ def rank_case(word: str, case: CaseComparison) -> Rank:
         abs(math.log(part))
         for metric in case.metrics
         if metric.decides and metric.verdict is case.verdict
-        if (part := _part(metric.after, metric.limit) or metric.ratio)
+        if (part := _part(metric.after, metric.limit) or metric.ratio) and part > 0
     ]
     return Rank(SEVERITY.index(word), -max(excess, default=0.0))
 

@@ -317,6 +317,19 @@ how: 9 rounds, 4.6 s
 """)
 
 
+@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.PASSED])
+def test_memory_that_shrinks_is_reported(verdict: Verdict) -> None:
+    """A growth below zero has no logarithm."""
+    growth = Metric(
+        "growth_bytes_per_inference", None, -50.0, verdict, limit=1000.0,
+        after_interval=(-2100.0, 2000.0),
+    )  # fmt: skip
+    case = replace(NEAR, metrics=(growth,))
+    assert "-0.05 KB" in failure(case)
+    table = run_overview(run(outcome(case), outcome(OPEN))).cases
+    assert any("-0.05 KB" in cell for row in table.rows for cell in row)
+
+
 def test_a_new_case_says_how_to_record_it() -> None:
     assert failure(FRESH) == snapshot("""\
 new: there is no baseline of b2-c2
