@@ -94,8 +94,10 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
         count = int(np.count_nonzero(~(finite | same)))
         finite_once = f"{count} of {old.size} are finite on one side"
         return OutputChange(name=name, difference=finite_once, is_other=True)
+    is_other = (before != after)[finite]
     old, new = old[finite], new[finite]
-    distance = np.abs(new - old)
+    # A float does not tell large whole numbers apart.
+    distance = np.where(is_other & (old == new), 1.0, np.abs(new - old))
     scale = np.maximum(np.abs(old), np.abs(new))
     relative = np.divide(distance, scale, out=np.zeros_like(distance), where=scale > 0)
     norms = float(np.linalg.norm(old) * np.linalg.norm(new))

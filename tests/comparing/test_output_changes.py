@@ -48,6 +48,12 @@ def test_whole_numbers_do_not_wrap_around() -> None:
     assert change.max_absolute == 255.0
 
 
+def test_whole_numbers_that_no_float_tells_apart_differ() -> None:
+    before, after = (sent([2**53, number], np.int64) for number in (2**53, 2**53 + 1))
+    (change,) = compare_outputs({"y": before}, {"y": after})
+    assert change.max_absolute == 1.0
+
+
 def test_the_same_infinity_is_no_difference_and_another_one_is_told() -> None:
     before = sent([np.inf, np.nan, 1])
     (same,) = compare_outputs({"y": before}, {"y": before})
