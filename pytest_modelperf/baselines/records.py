@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from itertools import chain
 from statistics import median
 from typing import Annotated, TypeAlias
 
@@ -20,6 +21,7 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
+from pytest_modelperf.stats.spread import percentile_of
 from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None
@@ -345,7 +347,7 @@ class StoredProcess(Stored, frozen=True, kw_only=True):
 
     def percentile_ns(self, percent: float) -> float:
         """A percentile of all stored samples together, by linear interpolation."""
-        return _percentile([time for times in self.times_ns for time in times], percent)
+        return percentile_of(sorted(chain.from_iterable(self.times_ns)), percent)
 
 
 class StoredLatency(Stored, frozen=True, kw_only=True):
@@ -459,12 +461,3 @@ class UpdatePlan(Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         return self.before == self.after
-
-
-def _percentile(values: Iterable[int], percent: float) -> float:
-    """A percentile, by linear interpolation between two samples as in numpy."""
-    ordered: Sequence[int] = sorted(values)
-    position = percent / 100 * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

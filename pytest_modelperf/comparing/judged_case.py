@@ -12,7 +12,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric
 from pytest_modelperf.profiler.measurements import Measurement, SideRun
 from pytest_modelperf.profiler.prepare import Pair
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.stats.records import Percentile, RoundSpread
+from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.stats.spread import spread_of_round
 
 
 class JudgedCase(Struct, frozen=True):
@@ -48,7 +49,7 @@ def side_run(
     return SideRun(
         engine=measured.engine,
         latency=replace(measured.latency, percentiles=tuple(percentiles)),
-        rounds=tuple(RoundSpread.of(made.times_ns) for made in measured.rounds),
+        rounds=tuple(spread_of_round(made.times_ns) for made in measured.rounds),
         load_ms=measured.load_ms,
         first_inference_ms=measured.first_inference_ms,
     )

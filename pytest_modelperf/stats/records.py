@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -156,7 +154,7 @@ class Latency(Struct, frozen=True, kw_only=True):
         return None if value is None else value / _NS_PER_MS
 
 
-class RoundSpread(Struct, frozen=True, kw_only=True):
+class RoundSpread(Struct, frozen=True):
     """The spread of the times of one round: extremes, 5th and 95th percentile, quartiles."""
 
     samples: int
@@ -167,30 +165,6 @@ class RoundSpread(Struct, frozen=True, kw_only=True):
     p75_ns: float
     p95_ns: float
     max_ns: float
-
-    @classmethod
-    def of(cls, times_ns: Sequence[int]) -> RoundSpread:
-        """The spread of these times."""
-        ordered = sorted(times_ns)
-        p5, p25, p50, p75, p95 = (_quantile(ordered, at) for at in (0.05, 0.25, 0.5, 0.75, 0.95))
-        return cls(
-            samples=len(ordered),
-            min_ns=float(ordered[0]),
-            p5_ns=p5,
-            p25_ns=p25,
-            p50_ns=p50,
-            p75_ns=p75,
-            p95_ns=p95,
-            max_ns=float(ordered[-1]),
-        )
-
-
-def _quantile(ordered: Sequence[int], share: float) -> float:
-    """Between two samples by linear interpolation, as numpy does it."""
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 class Ratio(Struct, frozen=True):

@@ -10,12 +10,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Round
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.stats.estimates import (
-    rate_of_rounds,
-    ratio_of_rounds,
-    summarize,
-)
-from pytest_modelperf.stats.records import Ratio, RoundSpread
+from pytest_modelperf.stats.estimates import rate_of_rounds, ratio_of_rounds, summarize
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.stats.spread import spread_of_round
 from pytest_modelperf.sweep.passes import PassResults, SideConfiguration
 from pytest_modelperf.sweep.records import (
     BATCH,
@@ -78,7 +75,7 @@ def _point(side: BoundSide, configuration: Configuration, found: PassResults) ->
         configuration=configuration,
         latency=summarize([made.times_ns for made in rounds], size, confidence),
         throughput=rate_of_rounds(_rates(key, rounds), confidence),
-        rounds=tuple(RoundSpread.of(made.times_ns) for made in rounds),
+        rounds=tuple(spread_of_round(made.times_ns) for made in rounds),
     )
 
 

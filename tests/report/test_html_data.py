@@ -51,7 +51,8 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.html.render import dump_data, pack
-from pytest_modelperf.stats.records import Percentile, Ratio, RoundSpread
+from pytest_modelperf.stats.records import Percentile, Ratio
+from pytest_modelperf.stats.spread import spread_of_round
 from pytest_modelperf.sweep.page import render_sweep_page
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
@@ -113,7 +114,7 @@ def side_run(median_ms: float) -> SideRun:
     return SideRun(
         engine=ENGINE,
         latency=make_latency(rounds),
-        rounds=tuple(RoundSpread.of(made.times_ns) for made in rounds),
+        rounds=tuple(spread_of_round(made.times_ns) for made in rounds),
         load_ms=21.3,
         first_inference_ms=9.4,
     )

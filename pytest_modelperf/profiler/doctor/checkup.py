@@ -31,7 +31,7 @@ from pytest_modelperf.stats.estimates import (
     summarize,
 )
 from pytest_modelperf.stats.looks import LOOKS
-from pytest_modelperf.stats.records import RoundSpread
+from pytest_modelperf.stats.spread import spread_of_round
 
 # The levels of one gated comparison.
 LEVEL = 0.01
@@ -83,7 +83,7 @@ def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> C
     sessions = tuple(
         SessionTimes(
             latency=summarize(times, place.case.batch_size),
-            rounds=tuple(map(RoundSpread.of, times)),
+            rounds=tuple(map(spread_of_round, times)),
         )
         for times in (first, second)
     )

@@ -24,7 +24,7 @@ from pytest_modelperf.profiler.shown.page_layers import (
 )
 from pytest_modelperf.report.picture.entry import picture_entry
 from pytest_modelperf.report.picture.records import Picture
-from pytest_modelperf.stats.records import RoundSpread
+from pytest_modelperf.stats.spread import spread_of_round
 
 LABELS = ("A", "B")
 
@@ -128,7 +128,7 @@ def case_entry(  # noqa: PLR0913  # one for each thing that there is to know of 
 def figures_alone(measured: Measurement | None) -> RanFigures | None:
     if measured is None:
         return None
-    rounds = tuple(RoundSpread.of(made.times_ns) for made in measured.rounds)
+    rounds = tuple(spread_of_round(made.times_ns) for made in measured.rounds)
     return RanFigures(latency=measured.latency, rounds=rounds)
 
 

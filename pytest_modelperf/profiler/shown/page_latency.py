@@ -6,6 +6,7 @@ import math
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.document import ms
@@ -90,22 +91,9 @@ def latency_entry(told: RanFigures | None) -> Entry | None:
 
 
 def round_entries(told: RanFigures | None) -> list[list[float]]:
-    """For each round: extremes, 5th and 95th percentile, quartiles and median."""
-    return [
-        [
-            ns / _NS_PER_MS
-            for ns in (
-                spread.min_ns,
-                spread.p5_ns,
-                spread.p25_ns,
-                spread.p50_ns,
-                spread.p75_ns,
-                spread.p95_ns,
-                spread.max_ns,
-            )
-        ]
-        for spread in (() if told is None else told.rounds)
-    ]
+    """The times of each round that its spread names, the shortest first."""
+    rounds = () if told is None else told.rounds
+    return [[ns / _NS_PER_MS for ns in astuple(spread)[1:]] for spread in rounds]
 
 
 def _median_interval_ms(latency: Latency) -> list[float] | None:

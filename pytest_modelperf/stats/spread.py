@@ -1,0 +1,25 @@
+"""How a list of times spreads, in plain Python: a stored profile is shown without numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pytest_modelperf.stats.records import RoundSpread
+
+# Those that a chart of many rounds shows: the extremes, the quartiles, and two between.
+_PERCENTS = (0, 5, 25, 50, 75, 95, 100)
+
+
+def percentile_of(ordered: Sequence[int], percent: float) -> float:
+    """A percentile of sorted times, by linear interpolation between two of them as in numpy."""
+    place = percent / 100 * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def spread_of_round(times: Sequence[int]) -> RoundSpread:
+    """The spread of one round."""
+    ordered = sorted(times)
+    return RoundSpread(len(ordered), *(percentile_of(ordered, each) for each in _PERCENTS))
