@@ -339,6 +339,4 @@ def _is_real(
     if ratio_interval is not None:
         low, high = ratio_interval
         return not low <= 1.0 <= high
-    if total.low_ns is None or total.high_ns is None:
-        return False
-    return not total.low_ns <= 0.0 <= total.high_ns
+    return total.interval_ms is not None and not total.is_within_noise

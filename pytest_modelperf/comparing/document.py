@@ -237,13 +237,7 @@ def _tensor(found: TensorDifference) -> TensorJson:
 
 
 def _elsewhere(time: TimeChange) -> ElsewhereJson:
-    return ElsewhereJson(change_ms=ms(time.ns), interval_ms=_interval_ms(time))
-
-
-def _interval_ms(time: TimeChange) -> Interval:
-    if time.low_ns is None or time.high_ns is None:
-        return None
-    return ms(time.low_ns), ms(time.high_ns)
+    return ElsewhereJson(change_ms=ms(time.ns), interval_ms=time.interval_ms)
 
 
 def _part(part: PartChange) -> PartJson:
@@ -252,7 +246,7 @@ def _part(part: PartChange) -> PartJson:
         before_ms=ms(part.before_ns),
         after_ms=ms(part.after_ns),
         change_ms=ms(part.time.ns),
-        interval_ms=_interval_ms(part.time),
+        interval_ms=part.time.interval_ms,
         reasons=part.reasons,
     )
 
@@ -281,7 +275,7 @@ def _time_change(time: TimeChange | None) -> dict[str, Any]:
     """The keys about time that a layer and a layer type share."""
     return {
         "change_ms": None if time is None else ms(time.ns),
-        "change_interval_ms": None if time is None else _interval_ms(time),
+        "change_interval_ms": None if time is None else time.interval_ms,
         "explains": None if time is None else time.share,
     }
 

@@ -14,7 +14,6 @@ from pytest_modelperf.comparing.records import (
     How,
     KernelChange,
     LayerChange,
-    TimeChange,
 )
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, rank_case, verdict_word
 from pytest_modelperf.profiler.fusion import is_layout
@@ -61,7 +60,7 @@ def comparison_picture(case: CaseComparison) -> Picture:
         at = next(reversed([row for row in found if row is not None]), None)
         boxes.append(_box(kernel, at, layers))
     parts = tuple(
-        ChangedPart("; ".join(part.reasons), part.time.ns / _NS_PER_MS, _interval(part.time))
+        ChangedPart("; ".join(part.reasons), part.time.ns / _NS_PER_MS, part.time.interval_ms)
         for part in case.parts
     )
     return Picture(tuple(boxes), sides=LABELS, parts=parts)
@@ -90,12 +89,6 @@ def _box(kernel: KernelChange, at: int | None, layers: Sequence[LayerChange]) ->
         row=at,
         state=kernel.state,
         is_layout=shown is not None and is_layout(op_type, shown.kind),
-        is_clear=time is not None and time.low_ns is not None and not time.is_within_noise,
+        is_clear=time is not None and time.interval_ms is not None and not time.is_within_noise,
         part=kernel.part,
     )
-
-
-def _interval(time: TimeChange) -> tuple[float, float] | None:
-    if time.low_ns is None or time.high_ns is None:
-        return None
-    return time.low_ns / _NS_PER_MS, time.high_ns / _NS_PER_MS

@@ -17,6 +17,7 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.page_layers import (
+    NO_CHANGE,
     SideLayers,
     layer_entry,
     precisions_of,
@@ -65,13 +66,12 @@ def comparison_layers(case: CaseComparison) -> list[Entry]:
 
 
 def _change_entry(time: TimeChange | None) -> Entry:
-    interval = None
-    if time is not None and time.low_ns is not None and time.high_ns is not None:
-        interval = [time.low_ns / _NS_PER_MS, time.high_ns / _NS_PER_MS]
+    if time is None:
+        return NO_CHANGE
     return {
-        "change_ms": None if time is None else time.ns / _NS_PER_MS,
-        "change_interval_ms": interval,
-        "explains": None if time is None else time.share,
+        "change_ms": time.ns / _NS_PER_MS,
+        "change_interval_ms": time.interval_ms,
+        "explains": time.share,
     }
 
 

@@ -126,11 +126,16 @@ class TimeChange(Struct, frozen=True, kw_only=True):
     share: float | None = None
 
     @property
+    def interval_ms(self) -> tuple[float, float] | None:
+        if self.low_ns is None or self.high_ns is None:
+            return None
+        return self.low_ns / 1e6, self.high_ns / 1e6
+
+    @property
     def is_within_noise(self) -> bool:
         """Whether the interval holds 0; False without an interval."""
-        if self.low_ns is None or self.high_ns is None:
-            return False
-        return self.low_ns <= 0.0 <= self.high_ns
+        found = self.interval_ms
+        return found is not None and found[0] <= 0.0 <= found[1]
 
     def explains(self, least: float) -> bool:
         """Whether it is at least this share of the difference and more than noise."""
