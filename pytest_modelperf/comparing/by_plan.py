@@ -30,6 +30,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.text.words import count_of
 
 _NS_PER_MS = 1e6
 
@@ -150,5 +151,5 @@ def _metric(percentile: Percentile, gate: Gate) -> Metric:
 
 def describe_same_plan(kernels: int) -> str:
     """The reason why no duet ran."""
-    runs = "1 kernel" if kernels == 1 else f"{kernels:,} kernels"
+    runs = count_of(kernels, "kernel")
     return f"same plan: the engine runs the same {runs} on the same shapes"

@@ -63,9 +63,13 @@ def metric_title(name: str) -> str:
     if name.startswith(LATENCY):
         return printable(f"{name.removeprefix(LATENCY)} latency")
     if name.startswith(LAYERS_ON):
-        provider = name.removeprefix(LAYERS_ON).removesuffix("ExecutionProvider")
-        return printable(f"layers on {provider}")
+        return f"layers on {provider_name(name.removeprefix(LAYERS_ON))}"
     return printable(_TITLES.get(name, name))
+
+
+def provider_name(provider: str) -> str:
+    """`CPU` for `CPUExecutionProvider`."""
+    return printable(provider.removesuffix("ExecutionProvider"))
 
 
 def is_time(name: str) -> bool:
@@ -204,12 +208,13 @@ def describe_outputs(metric: Metric) -> str:
 
 def describe_change(time: TimeChange) -> str:
     """`+0.024 ms (+0.010 … +0.029 ms)`: microseconds."""
-    text = f"{_signed_ms(time.ns)} ms"
+    text = f"{format_signed_ms(time.ns)} ms"
     if time.low_ns is None or time.high_ns is None:
         return text
-    return f"{text} ({_signed_ms(time.low_ns)} … {_signed_ms(time.high_ns)} ms)"
+    return f"{text} ({format_signed_ms(time.low_ns)} … {format_signed_ms(time.high_ns)} ms)"
 
 
-def _signed_ms(ns: float) -> str:
-    text = f"{ns / 1e6:+.3f}"
+def format_signed_ms(ns: float, decimals: int = 3) -> str:
+    """`+0.024`; `0.000` without a sign."""
+    text = f"{ns / 1e6:+.{decimals}f}"
     return text if float(text) else text[1:]

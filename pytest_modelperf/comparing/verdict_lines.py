@@ -32,6 +32,7 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 FAILED = "failed"
 # Cases with these verdicts need no more than a line in the summary.
@@ -90,7 +91,7 @@ def describe_verdict(
 def _changed_kernels(case: CaseComparison) -> str:
     """`7 kernels`: of each part those of the side that has more."""
     count = sum(max(part.kernels.before, part.kernels.after) for part in case.parts)
-    return "1 kernel" if count == 1 else f"{count:,} kernels"
+    return count_of(count, "kernel")
 
 
 def titles(metrics: Sequence[Metric]) -> str:
@@ -188,7 +189,7 @@ def describe_method(case: CaseComparison) -> str | None:
     """`9 rounds as a duet, 2.1 s`; None where nothing ran."""
     if case.rounds is None:
         return None
-    rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''}"
+    rounds = count_of(case.rounds, "round")
     if case.how is How.PARTS:
         rounds += " as a duet of the parts that changed"
     elif case.how is How.PLAN:

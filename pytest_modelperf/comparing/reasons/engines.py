@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.reasons.placement import provider_name
+from pytest_modelperf.comparing.figures import provider_name
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.text.escaping import printable

@@ -11,6 +11,7 @@ from pytest_modelperf.comparing.reasons.inserted_kernels import KernelPlan
 from pytest_modelperf.comparing.reasons.reason import LayerPair, Reason, layer_name
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 # Layers that tell shapes, and the types in which others go on with these.
 _OF_SHAPES = frozenset({"Shape", "Size"})
@@ -96,14 +97,13 @@ def _describe(pattern: str, kernels: list[_SplitKernel], side: CaseLayers, word:
     """`2 Conv+Relu fusions lost (first: conv1)`; without a pattern they were folded."""
     if not pattern:
         members = [m for kernel in kernels for m in kernel.members if m != kernel.head]
-        count = f"{len(members)} layer{'s' if len(members) > 1 else ''}"
+        count = count_of(len(members), "layer")
         first = layer_name(side.layers[members[0]])
         if word == "lost":
             return f"{count} of shapes, computed once before, run each time now (first: {first})"
         return f"{count} of shapes, run each time before, computed once now (first: {first})"
-    fusions = f"{pattern} fusion{'s' if len(kernels) > 1 else ''}"
     first = layer_name(side.layers[kernels[0].head])
-    return f"{len(kernels)} {fusions} {word} (first: {first})"
+    return f"{count_of(len(kernels), f'{pattern} fusion')} {word} (first: {first})"
 
 
 def _heads(kernels: list[_SplitKernel]) -> set[int]:

@@ -11,6 +11,7 @@ from pytest_modelperf.comparing.reasons.reason import Reason, layer_name
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 # What ONNX Runtime adds to the names of nodes when it changes the layout of their inputs.
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
@@ -87,7 +88,7 @@ def _count(steps: Mapping[str, Sequence[PlanStep]] | None, op: str, *, has_run: 
 def _describe(op: str, before: int | None, after: int | None) -> str | None:
     """None where the number is the same, or unknown on both sides."""
     if before == 0:
-        count = f"{after} {op} kernel{'s' if after != 1 else ''}" if after else f"{op} kernels"
+        count = count_of(after, f"{op} kernel") if after else f"{op} kernels"
         return f"{count} put in by the engine, none before" if after != 0 else None
     if after == 0:
         there = f", {before} before" if before else ""

@@ -10,6 +10,7 @@ from pytest_modelperf.graph.structure import Graph, Tensor
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.words import count_of
 
 # Counts of params that differ by less are alike.
 _ALIKE = 0.01
@@ -36,8 +37,7 @@ def _compare_names(what: str, old: list[str], new: list[str]) -> Iterator[Reason
         return
     for names, word in ((added, "added"), (removed, "removed")):
         if names:
-            some = f"{len(names)} {what}{'s' if len(names) > 1 else ''}"
-            text = f"{some} {word} (first: {printable(names[0])})"
+            text = f"{count_of(len(names), what)} {word} (first: {printable(names[0])})"
             yield Reason(text, outputs=frozenset(names if what == "output" else ()))
 
 

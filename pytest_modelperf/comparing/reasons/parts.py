@@ -13,6 +13,7 @@ from pytest_modelperf.comparing.differences import Differences, Doubt, row_times
 from pytest_modelperf.comparing.merged_kernels import NO_PLANS, KnownPlans
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.profiler.measurements import RowKind
+from pytest_modelperf.text.words import count_of
 
 # So many facts of the graphs are told of a part.
 _MOST_FACTS = 3
@@ -83,5 +84,5 @@ def _describe(texts: Sequence[str], facts: Sequence[Reason]) -> str:
     told += [fact.text for fact in facts[:_MOST_FACTS]]
     more = len(facts) - _MOST_FACTS
     if more > 0:
-        told.append(f"{more} more change{'s' if more > 1 else ''}")
+        told.append(count_of(more, "more change"))
     return "; ".join(told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.figures import provider_name
 from pytest_modelperf.comparing.reasons.reason import (
     LayerPair,
     Reason,
@@ -14,8 +15,7 @@ from pytest_modelperf.comparing.reasons.reason import (
 )
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.text.escaping import printable
-
-_PROVIDER = "ExecutionProvider"
+from pytest_modelperf.text.words import count_of
 
 
 def precision_reasons(found: Differences) -> tuple[Reason, ...]:
@@ -26,11 +26,6 @@ def precision_reasons(found: Differences) -> tuple[Reason, ...]:
 def provider_reasons(found: Differences) -> tuple[Reason, ...]:
     """Layers that run on another provider than before."""
     return _moved_reasons(found, "on", _provider, provider_name)
-
-
-def provider_name(provider: str) -> str:
-    """`CPU` for `CPUExecutionProvider`."""
-    return printable(provider.removesuffix(_PROVIDER))
 
 
 def _moved_reasons(
@@ -52,7 +47,7 @@ def _moved_reasons(
             moved.setdefault((row.qualified_op, before, after), []).append((old, new))
     reasons = []
     for (op, before, after), pairs in moved.items():
-        count = f"{len(pairs)} layer{'s' if len(pairs) > 1 else ''}"
+        count = count_of(len(pairs), "layer")
         first = layer_name(found.after.layers[pairs[0][1]])
         text = f"{printable(op)}: {count} {word} {after}, before {word} {before} (first: {first})"
         reasons.append(reason_about_pairs(found, text, pairs))

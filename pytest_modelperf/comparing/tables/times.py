@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from pytest_modelperf.comparing.figures import format_signed_ms
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     LayerChange,
@@ -24,6 +25,7 @@ from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, ms_decimals
+from pytest_modelperf.text.words import count_of
 
 # A row that explains at least this share of the difference is marked.
 _MARKED = 0.1
@@ -123,7 +125,7 @@ def _layer_count(change: LayerTypeChange) -> str:
 def _sum_cells(changes: Sequence[LayerTypeChange], decimals: int) -> tuple[str, ...]:
     """Before, now, change, and no interval."""
     before, after = _total(c.before for c in changes), _total(c.after for c in changes)
-    change = _signed_number(after - before, decimals)
+    change = format_signed_ms(after - before, decimals)
     return (format_ms(before, decimals), format_ms(after, decimals), change, "")
 
 
@@ -154,7 +156,7 @@ def _layer_times(case: CaseComparison, wording: Wording) -> Table:
         for change in shown[:_MAX_LAYERS]
     )
     more = len(shown) - len(rows)
-    caption = f"{more} more layer{'s' if more > 1 else ''}: {wording.names['json']} has them"
+    caption = f"{count_of(more, 'more layer')}: {wording.names['json']} has them"
     return Table(
         "layers that explain most, in ms",
         (
@@ -204,7 +206,7 @@ def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[s
     return (
         _ms(change.before, decimals),
         _ms(change.after, decimals),
-        "" if change.time is None else _signed_number(change.time.ns, decimals),
+        "" if change.time is None else format_signed_ms(change.time.ns, decimals),
         _interval(change.time, decimals),
     )
 
@@ -219,12 +221,8 @@ def _interval(time: TimeChange | None, decimals: int) -> str:
     if time.low_ns == time.high_ns == 0.0:
         # It has not changed.
         return ""
-    return f"{_signed_number(time.low_ns, decimals)} … {_signed_number(time.high_ns, decimals)}"
-
-
-def _signed_number(ns: float, decimals: int) -> str:
-    text = f"{ns / 1e6:+.{decimals}f}"
-    return text if float(text) else text[1:]
+    low, high = (format_signed_ms(bound, decimals) for bound in (time.low_ns, time.high_ns))
+    return f"{low} … {high}"
 
 
 def _share(time: TimeChange | None) -> str:
