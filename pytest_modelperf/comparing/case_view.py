@@ -28,7 +28,6 @@ from pytest_modelperf.comparing.tables import (
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     SEVERITY,
-    Rank,
     describe_facts,
     describe_metric,
     failure_lines,
@@ -87,7 +86,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
         return TONES[self.word]
 
     @property
-    def rank(self) -> Rank:
+    def rank(self) -> tuple[int, float]:
         return rank_case(self.word, self.compared)
 
     def section(
@@ -123,7 +122,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
         )
 
     def row(self) -> tuple[str, ...]:
-        median = self._metric(f"{LATENCY}p50")
+        median = self.compared.metric(f"{LATENCY}p50")
         latency = self.compared.after.latency if self.compared.after else self.latency
         return (
             self.name,
@@ -139,11 +138,6 @@ class CaseView(Struct, frozen=True, kw_only=True):
             "; ".join(_budget(m) for m in self.compared.metrics if m.limit is not None),
         )
 
-    def _metric(self, name: str) -> Metric | None:
-        """The metric that compares with the side before."""
-        found = (m for m in self.compared.metrics if m.name == name and m.limit is None)
-        return next(found, None)
-
     def _now(self, name: str, measured_ms: float | None) -> str:
         """The judged value, by a limit as well; otherwise the measured one."""
         known = (m.after for m in self.compared.metrics if m.name == name and m.after is not None)
@@ -151,7 +145,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
 
     def _count(self, name: str, counted: int | None) -> str:
         """`4.089 G`, or `4.089 G → 4.112 G` if it changed."""
-        metric = self._metric(name)
+        metric = self.compared.metric(name)
         if metric is None or metric.after is None:
             return "" if counted is None else format_count(counted)
         after = format_figure(name, metric.after)
@@ -186,8 +180,7 @@ def describe_views(views: Sequence[CaseView]) -> str:
 
 def _deciding(case: CaseComparison) -> str:
     """`+11.8 %` of the median; another figure has its name. Empty for a case that failed."""
-    metrics = (m for m in case.metrics if m.decides and m.verdict is case.verdict)
-    metric = None if case.has_failed else next(metrics, None)
+    metric = None if case.has_failed else next(iter(case.deciding), None)
     if metric is None:
         return ""
     if metric.name == f"{LATENCY}p50" and metric.limit is None and metric.ratio is not None:

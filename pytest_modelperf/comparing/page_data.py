@@ -30,8 +30,6 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.stats.records import Ratio
 
 _P50 = f"{LATENCY}p50"
-
-
 _P95 = f"{LATENCY}p95"
 
 
@@ -87,8 +85,7 @@ class ShownComparison(Struct, frozen=True):
         return None if median is None else change_entry(median, p95=p95)
 
     def _ratio(self, name: str) -> Ratio | None:
-        found = (m for m in self.compared.metrics if m.name == name and m.limit is None)
-        metric = next(found, None)
+        metric = self.compared.metric(name)
         if metric is None or metric.ratio is None:
             return None
         return Ratio(metric.ratio, *(metric.interval or (None, None)))

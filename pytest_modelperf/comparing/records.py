@@ -324,6 +324,15 @@ class CaseComparison(Struct, frozen=True):
             return worst([self.outcome, *(v for v in kept if v is not Verdict.PASSED)])
         return worst(metric.verdict for metric in self.metrics if metric.decides)
 
+    def metric(self, name: str) -> Metric | None:
+        """The metric of this name that compares both sides, rather than one with a limit."""
+        return next((m for m in self.metrics if m.name == name and m.limit is None), None)
+
+    @property
+    def deciding(self) -> tuple[Metric, ...]:
+        """The metrics that lead to the verdict."""
+        return tuple(m for m in self.metrics if m.decides and m.verdict is self.verdict)
+
     @property
     def regressed(self) -> tuple[Metric, ...]:
         """The judged metrics that are worse than before by more than is allowed."""

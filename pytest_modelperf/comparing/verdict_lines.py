@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import (
     LATENCY,
@@ -69,10 +67,9 @@ def describe_verdict(
     word = verdict_word(case)
     if case.has_failed:
         return word
-    deciding = [m for m in case.metrics if m.decides and m.verdict is case.verdict]
-    if not deciding:
+    if not case.deciding:
         return word
-    first, *others = deciding
+    first, *others = case.deciding
     if len(case.engines) > 1:
         word += f", {' → '.join(map(printable, case.engines))}"
     text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
@@ -252,22 +249,14 @@ SEVERITY = (
 )
 
 
-class Rank(Struct, frozen=True, order=True):
-    """The rank of a case by how bad it is; the smallest rank is the worst case."""
-
-    severity: int
-    benefit: float
-
-
-def rank_case(word: str, case: CaseComparison) -> Rank:
-    """The rank by the verdict, then by how much worse the figures are."""
+def rank_case(word: str, case: CaseComparison) -> tuple[int, float]:
+    """A sort key by the verdict, then by how much worse the figures are; the worst is smallest."""
     excess = [
         abs(math.log(part))
-        for metric in case.metrics
-        if metric.decides and metric.verdict is case.verdict
+        for metric in case.deciding
         if (part := _part(metric.after, metric.limit) or metric.ratio) and part > 0
     ]
-    return Rank(SEVERITY.index(word), -max(excess, default=0.0))
+    return SEVERITY.index(word), -max(excess, default=0.0)
 
 
 def _part(value: float | None, limit: float | None) -> float | None:

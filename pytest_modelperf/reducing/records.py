@@ -104,8 +104,7 @@ class Reduction(Struct, frozen=True, kw_only=True):
     @property
     def whole(self) -> Metric | None:
         """The median latency of both whole models; None where they are the same."""
-        found = (m for m in self.comparison.metrics if m.name == "latency_p50")
-        return next(found, None)
+        return self.comparison.metric("latency_p50")
 
     @property
     def verdict(self) -> Verdict:

@@ -215,7 +215,7 @@ def _write_layers(page: Page, sweep: Sweep) -> None:
 def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) -> None:
     page.line("")
     text = describe_verdict(case, comparison.confidence)
-    p50 = next((m for m in case.metrics if m.name == f"{LATENCY}p50" and m.limit is None), None)
+    p50 = case.metric(f"{LATENCY}p50")
     if p50 is not None and metric_title(p50.name) not in text:
         text = f"{text}; {describe_metric(p50, comparison.confidence)}"
     page.sentence(f"at {printable(case.id)} {text}", style=f"bold {verdict_style(case)}")

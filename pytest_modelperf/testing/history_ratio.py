@@ -19,7 +19,7 @@ def ratio_to_baseline(
     """
     if compared.how is How.PLAN:
         return _SAME
-    metric = next((m for m in compared.metrics if m.name == name and m.limit is None), None)
+    metric = compared.metric(name)
     if metric is None:
         is_same = compared.outcome is Verdict.UNCHANGED and not is_static
         return _SAME if is_same else None

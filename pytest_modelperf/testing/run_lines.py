@@ -14,7 +14,6 @@ from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     SEVERITY,
-    Rank,
     describe_verdict,
     failure_lines,
     hidden_tails,
@@ -37,7 +36,7 @@ _SLOW_FACTOR = 1.25
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 
 
-def rank_outcome(outcome: CaseOutcome) -> Rank:
+def rank_outcome(outcome: CaseOutcome) -> tuple[int, float]:
     return rank_case(outcome.word, outcome.comparison)
 
 

@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.figures import (
     format_interval,
     metric_title,
 )
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.units import format_count
@@ -80,7 +80,7 @@ def _first_columns(table: Table, count: int) -> Table:
 
 
 def _row(outcome: CaseOutcome, name: str, verdict: str) -> tuple[str, ...]:
-    median = _metric(outcome, _P50)
+    median = outcome.comparison.metric(_P50)
     latency, static = outcome.latency, outcome.static
     return (
         name,
@@ -94,12 +94,6 @@ def _row(outcome: CaseOutcome, name: str, verdict: str) -> tuple[str, ...]:
     )
 
 
-def _metric(outcome: CaseOutcome, name: str) -> Metric | None:
-    """The metric that was compared with the baseline."""
-    found = (m for m in outcome.comparison.metrics if m.name == name and m.limit is None)
-    return next(found, None)
-
-
 def _latency(outcome: CaseOutcome, name: str, measured_ms: float | None) -> str:
     known = [m.after for m in outcome.comparison.metrics if m.name == name]
     value = next((ms for ms in (*known, measured_ms) if ms is not None), None)
@@ -110,7 +104,7 @@ def _verdict(outcome: CaseOutcome) -> str:
     case = outcome.comparison
     if case.has_failed or case.verdict in _NOT_TOLD:
         return outcome.word
-    deciding = [m for m in case.metrics if m.decides and m.verdict is case.verdict]
+    deciding = case.deciding
     if not deciding or any(m.name == _P50 for m in deciding):
         return outcome.word
     return f"{outcome.word} ({metric_title(deciding[0].name).removesuffix(' latency')})"

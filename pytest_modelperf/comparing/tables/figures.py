@@ -48,8 +48,7 @@ def case_table(comparison: Comparison) -> Table:
 
 def _case_row(case: CaseComparison) -> tuple[str, ...]:
     named = {metric.name: metric for metric in case.metrics}
-    deciding = (m for m in case.metrics if m.decides and m.verdict is case.verdict)
-    metric = named.get(f"{LATENCY}p50") or next(deciding, None) or named.get("macs")
+    metric = named.get(f"{LATENCY}p50") or next(iter(case.deciding), None) or named.get("macs")
     head = (printable(case.id), verdict_word(case))
     if metric is None:
         return (*head, "", "", "", "", "")
