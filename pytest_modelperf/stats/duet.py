@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.estimates import (
@@ -147,11 +148,10 @@ def judge_duet(
         return _count_units(pairs, differences, percent, rounds)
 
     schedule = _schedule(len(pairs), units_after, rule, is_last=is_last)
-    if not schedule.in_order():
-        return _undecided(pairs, differences, rule, percent)
-    least = resolution(pairs)
-    ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin, least)
-    return describe_sequence(ended, schedule, rule)
+    if schedule.in_order():
+        return judge_differences(differences.values, schedule, rule, resolution(pairs))
+    found = _undecided(differences.values, len(pairs), rule)
+    return found if percent == MEDIAN else _with_needs(found, pairs, percent)
 
 
 def judge_once_a_round(
@@ -174,24 +174,16 @@ def judge_once_a_round(
 
     schedule = _schedule(rounds, units_after, rule, is_last=is_last)
     if not schedule.in_order():
-        return Decision(
-            answer=RatioAnswer.OPEN,
-            confidence=rule.confidence,
-            rounds=rounds,
-            ratio=bounded_exp(float(values.mean())) if values.size else None,
-            rounds_needed=next((look for look in rule.pass_looks if look > rounds), None),
-        )
+        return _undecided(values, rounds, rule)
     least = log_of_tick(tick_ns, min(map(min, pairs), default=0.0))
-    ended = judge_sequence(values[np.newaxis], schedule, rule.margin, least)
-    return describe_sequence(ended, schedule, rule)
+    return judge_differences(values, schedule, rule, least)
 
 
 def once_a_round_looks_worse(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> bool:
     """Whether such a figure would be called worse at the error level of passes."""
     if len(pairs) < 2:
         return False
-    bounds = find_bounds(differences_of_logs(pairs)[np.newaxis], rule.pass_level)
-    return bool(bounds.low[0] > rule.margin)
+    return bool(find_bounds(differences_of_logs(pairs), rule.pass_level).low > rule.margin)
 
 
 def differences_of_logs(pairs: Sequence[tuple[float, float]]) -> Floats:
@@ -205,8 +197,7 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
     differences = _differences(pairs, percent, rule.tolerance)
     if _count_units(pairs, differences, percent, len(pairs)) < 2:
         return False
-    bounds = find_bounds(differences.values[np.newaxis], rule.pass_level)
-    return bool(bounds.low[0] > rule.margin)
+    return bool(find_bounds(differences.values, rule.pass_level).low > rule.margin)
 
 
 def judge_sequence(
@@ -267,8 +258,8 @@ def _widened(bounds: Bounds, least: float) -> Bounds:
 def find_bounds(differences: Floats, level: float) -> Bounds:
     """The centre of each row, and bounds that are each wrong with the chance `level`.
 
-    The bounds are those of Wilcoxon's signed rank test, which is robust against a few disturbed
-    rounds, or of the t test if there are too few rounds for ranks.
+    A single row gives single numbers. The bounds are those of Wilcoxon's signed rank test, which is
+    robust against a few disturbed rounds, or of the t test if there are too few rounds for ranks.
     """
     if 2.0 ** -differences.shape[-1] <= level:
         return _rank_bounds(differences, level)
@@ -417,37 +408,34 @@ def _count_units(
 
 
 def _fewest_samples(pairs: Sequence[PairedTurns]) -> int:
-    return min(_samples(pairs, 0), _samples(pairs, 1))
+    return min(sum(len(pair[side].times_ns) for pair in pairs) for side in (0, 1))
 
 
-def _samples(pairs: Sequence[PairedTurns], side: int) -> int:
-    return sum(len(pair[side].times_ns) for pair in pairs)
-
-
-def _undecided(
-    pairs: Sequence[PairedTurns], differences: _Differences, rule: DuetRule, percent: float
-) -> Decision:
+def _undecided(values: Floats, rounds: int, rule: DuetRule) -> Decision:
     """The decision before the first look."""
-    values = differences.values
-    needed = rounds_needed = None
-    samples = _fewest_samples(pairs)
-    if percent != MEDIAN and samples < needed_samples(percent):
-        needed = needed_samples(percent)
-        rounds_needed = math.ceil(len(pairs) * needed / samples) if samples else None
-    else:
-        rounds_needed = next((look for look in rule.pass_looks if look > len(pairs)), None)
     return Decision(
         answer=RatioAnswer.OPEN,
         confidence=rule.confidence,
-        rounds=len(pairs),
-        ratio=bounded_exp(float(values.mean())) if values.size and not needed else None,
-        rounds_needed=rounds_needed,
-        samples_needed=needed,
+        rounds=rounds,
+        ratio=bounded_exp(float(values.mean())) if values.size else None,
+        rounds_needed=next((look for look in rule.pass_looks if look > rounds), None),
     )
 
 
-def describe_sequence(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
-    """The decision for the only row, with its interval and what it could have shown."""
+def _with_needs(found: Decision, pairs: Sequence[PairedTurns], percent: float) -> Decision:
+    """The decision before the first look at a tail, with the samples that it lacks."""
+    samples, needed = _fewest_samples(pairs), needed_samples(percent)
+    if samples >= needed:
+        return found
+    rounds_needed = math.ceil(len(pairs) * needed / samples) if samples else None
+    return replace(found, ratio=None, rounds_needed=rounds_needed, samples_needed=needed)
+
+
+def judge_differences(
+    differences: Floats, schedule: Schedule, rule: DuetRule, least: float = 0.0
+) -> Decision:
+    """The decision of one comparison, with its interval and what it could have shown."""
+    ended = judge_sequence(differences[np.newaxis], schedule, rule.margin, least)
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
     centre, low, high = (

@@ -168,11 +168,11 @@ def _find_contradiction(
     """The ratio of the whole if its interval excludes that of its parts; None if it does not."""
     if len(pairs) < _FEWEST_TO_CONTRADICT or parts.ratio is None:
         return None
-    found = find_bounds(median_differences(pairs, rule.tolerance)[np.newaxis], rule.level)
-    low, high = (bounded_exp(float(each[0])) for each in (found.low, found.high))
+    found = find_bounds(median_differences(pairs, rule.tolerance), rule.level)
+    low, high = (bounded_exp(float(each)) for each in (found.low, found.high))
     if low - _SLACK <= parts.ratio <= high + _SLACK:
         return None
-    return bounded_exp(float(found.centre[0]))
+    return bounded_exp(float(found.centre))
 
 
 def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure, ...]:
@@ -181,7 +181,7 @@ def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure,
     for index in range(len(rounds[0].before)):
         pairs = [(each.before[index], each.after[index]) for each in rounds]
         shifts = np.array([_shifts(old, new) for old, new in pairs]).T
-        bounds = [find_bounds(each[np.newaxis], level) for each in shifts]
+        bounds = find_bounds(shifts, level)
         before, after = (
             float(np.median([np.median(_own(pair[side].in_place)) for pair in pairs]))
             for side in (0, 1)
@@ -190,9 +190,9 @@ def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure,
             PartFigure(
                 before,
                 after,
-                float(bounds[-1].centre[0]),
-                min(float(each.low[0]) for each in bounds),
-                max(float(each.high[0]) for each in bounds),
+                float(bounds.centre[-1]),
+                float(bounds.low.min()),
+                float(bounds.high.max()),
             )
         )
     return tuple(found)
@@ -232,11 +232,11 @@ def _beyond(
     rounds: Sequence[PartRound], figures: Sequence[PartFigure], before_ns: float, rule: DuetRule
 ) -> Beyond:
     pairs = [each.whole for each in rounds]
-    found = find_bounds(median_differences(pairs, rule.tolerance)[np.newaxis], rule.level)
+    found = find_bounds(median_differences(pairs, rule.tolerance), rule.level)
     parts = sum(each.shift_ns for each in figures)
     doubt = sum(max(each.high_ns - each.shift_ns, each.shift_ns - each.low_ns) for each in figures)
     whole, low, high = (
-        before_ns * (bounded_exp(float(each[0])) - 1.0)
+        before_ns * (bounded_exp(float(each)) - 1.0)
         for each in (found.centre, found.low, found.high)
     )
     return Beyond(whole - parts, low - parts - doubt, high - parts + doubt)

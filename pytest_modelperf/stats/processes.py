@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (
     DuetRule,
     Schedule,
-    describe_sequence,
     differences_of_logs,
-    judge_sequence,
+    judge_differences,
 )
 from pytest_modelperf.stats.looks import Look, spend_level
 
@@ -50,8 +48,7 @@ def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Dec
     It is asked after each pair until it has an answer.
     """
     schedule = plan_processes(rule, len(pairs))
-    ended = judge_sequence(differences_of_logs(pairs)[np.newaxis], schedule, rule.margin)
-    found = describe_sequence(ended, schedule, rule)
+    found = judge_differences(differences_of_logs(pairs), schedule, rule)
     return (found.is_open and _large_growth(pairs, rule, found)) or found
 
 
