@@ -50,7 +50,7 @@ def judge_percentile(
     low_ns, high_ns, needed = found.low_ns, found.high_ns, None
     if percent == MEDIAN and len(rounds) > 1:
         low_ns, high_ns = _bounds_of_median(rounds, found.value_ns, confidence)
-    answer = _compare(low_ns, high_ns, limit_ns)
+    answer = compare_with_limit(low_ns, high_ns, limit_ns)
     if answer is BudgetAnswer.WITHIN and percent != MEDIAN and not is_far:
         needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
         if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:
@@ -84,7 +84,7 @@ def judge_typical(values: Sequence[float], limit: float, level: float) -> Budget
     low, high = typical_interval(values, confidence)
     low, high = min(low, value), max(high, value)
     return BudgetDecision(
-        answer=_compare(low, high, limit),
+        answer=compare_with_limit(low, high, limit),
         limit=limit,
         confidence=confidence,
         value=value,
@@ -146,7 +146,8 @@ def _is_far_below(rounds: Sequence[Times], share: float, limit_ns: float, level:
     return limit_ns > _FAR * slowest_ns and share ** sum(map(len, rounds)) <= level
 
 
-def _compare(low: float | None, high: float | None, limit: float) -> BudgetAnswer:
+def compare_with_limit(low: float | None, high: float | None, limit: float) -> BudgetAnswer:
+    """Whether an interval shows that a figure keeps to its limit."""
     if low is None or high is None or math.isnan(limit):
         return BudgetAnswer.OPEN
     if low > limit:

@@ -7,6 +7,7 @@ were found to hold.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -55,6 +56,8 @@ _SHORTEST_NS = 0.5
 _LARGEST_LOG = 700.0
 # Where a run would see only larger changes than this, nobody needs to know how large.
 _LARGEST_CHANGE = 10.0
+# The counts of samples that a percentile can need.
+_COUNTS = range(2, 1 << 20)
 
 
 @cache
@@ -67,18 +70,11 @@ def needed_samples(percent: float, confidence: float = 0.99) -> int:
     above the reported latency, with its tolerance d = 0.
     """
     above = 1.0 - percent / 100.0
-    count = 2
-    while not _has_two_above(count, above, confidence):
-        count *= 2
-    fewest = count // 2
-    # The probability falls with each further sample, so the bound can be bisected.
-    while count - fewest > 1:
-        middle = (fewest + count) // 2
-        if _has_two_above(middle, above, confidence):
-            count = middle
-        else:
-            fewest = middle
-    return count
+    # The chance falls with each further sample.
+    fewest = bisect.bisect_left(
+        _COUNTS, 1, key=lambda count: binomial_chance(1, count, above) <= 1.0 - confidence
+    )
+    return _COUNTS[fewest]
 
 
 def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95) -> Latency:
@@ -233,7 +229,7 @@ def paired_difference(pair: PairedTurns) -> float:
     both_alone = old_alone & new_alone
     if np.mean(both_alone) >= _UNDISTURBED_SHARE:
         return float(np.median(differences[both_alone]))
-    if knows_running(pair):
+    if before.running_ns is not None and after.running_ns is not None:
         return _difference_of_calm(pair)
     fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
     if fewest < _FEWEST_UNDISTURBED:
@@ -267,11 +263,6 @@ def difference_of_medians(pair: PairedTurns) -> float:
     """The log of the ratio of the medians of one round, second side over first."""
     old, new = _own_logs(pair)
     return float(np.median(new) - np.median(old))
-
-
-def knows_running(pair: PairedTurns) -> bool:
-    """Whether both sides know how long each turn waited for a processor."""
-    return all(side.running_ns is not None for side in pair)
 
 
 def _own_logs(pair: PairedTurns) -> tuple[Floats, Floats]:
@@ -320,10 +311,6 @@ def _typical(seen: Floats, confidence: float, least: float = 0.0) -> Ratio:
         return Ratio(math.exp(centre), None, None)
     half = max(_t_half_width(seen, confidence), least)
     return Ratio(math.exp(centre), bounded_exp(centre - half), bounded_exp(centre + half))
-
-
-def _has_two_above(count: int, above: float, confidence: float) -> bool:
-    return binomial_chance(1, count, above) <= 1.0 - confidence
 
 
 def _pool(rounds: Sequence[Times]) -> Floats:

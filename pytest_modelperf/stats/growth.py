@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_modelperf.stats.decisions import BudgetAnswer
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 from pytest_modelperf.stats.records import Growth
 
@@ -35,10 +34,3 @@ def growth_of(sizes: Sequence[int], block: int, level: float) -> Growth:
         high=centre + half,
         confidence=1.0 - 2.0 * level,
     )
-
-
-def judge_growth(growth: Growth, limit: float) -> BudgetAnswer:
-    """Whether a growth keeps to a limit in bytes an inference."""
-    if growth.low > limit:
-        return BudgetAnswer.OVER
-    return BudgetAnswer.WITHIN if growth.high < limit else BudgetAnswer.OPEN

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
@@ -69,12 +70,7 @@ class RaceRule(Struct, frozen=True, kw_only=True):
     @property
     def of_confirmation(self) -> DuetRule:
         """The rule for fresh rounds of a winner: any gain counts that is shown."""
-        return DuetRule(
-            tolerance=0.0,
-            level=share_level(MOST_CONFIRMED, self.level / _STAGES),
-            pass_level=share_level(MOST_CONFIRMED, self.pass_level / _STAGES),
-            looks=plan_looks(self.rounds),
-        )
+        return replace(self.of_stage(MOST_CONFIRMED), tolerance=0.0)
 
 
 def standing_of(decision: Decision) -> Standing:

@@ -15,9 +15,8 @@ from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
+from pytest_modelperf.stats.budgets import compare_with_limit, judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
-from pytest_modelperf.stats.growth import judge_growth
 from pytest_modelperf.stats.records import Growth
 
 _VERDICTS = {
@@ -172,7 +171,7 @@ def _of_growth(budget: Budget, growth: Growth | None) -> Metric:
         GROWTH,
         None,
         growth.bytes_per_inference,
-        _VERDICTS[judge_growth(growth, budget.limit)],
+        _VERDICTS[compare_with_limit(growth.low, growth.high, budget.limit)],
         limit=budget.limit,
         after_interval=(growth.low, growth.high),
     )

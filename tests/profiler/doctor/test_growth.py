@@ -24,8 +24,9 @@ from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.stats.budgets import compare_with_limit
 from pytest_modelperf.stats.decisions import BudgetAnswer
-from pytest_modelperf.stats.growth import growth_of, judge_growth
+from pytest_modelperf.stats.growth import growth_of
 from pytest_modelperf.stats.records import Growth
 from tests.profiler.doctor.test_document import CHECKUP
 from tests.support.profiles import MACHINE
@@ -111,7 +112,7 @@ def test_a_growth_lies_in_its_interval_and_keeps_to_a_limit_above_it(
 ) -> None:
     growth = growth_of(sizes, 10, LEVEL)
     assert growth.low <= growth.bytes_per_inference <= growth.high
-    answer = judge_growth(growth, limit)
+    answer = compare_with_limit(growth.low, growth.high, limit)
     assert (answer is BudgetAnswer.OVER) == (growth.low > limit)
     assert (answer is BudgetAnswer.WITHIN) == (growth.high < limit)
 
