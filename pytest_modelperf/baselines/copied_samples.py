@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TypeAlias
 
-from msgspec import Struct
-
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.files.documents import ContradictionError, shortened
 
@@ -18,40 +16,28 @@ _FEWEST_VALUES = 12
 _Samples: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-class _Stored(Struct, frozen=True):
-    """The samples of some rounds, and where they stand in the file."""
-
-    place: str
-    times_ns: _Samples
-
-    @property
-    def are_unique(self) -> bool:
-        """Whether no other run can have these times in this order."""
-        return len(set(chain.from_iterable(self.times_ns))) >= _FEWEST_VALUES
-
-
 def require_own_samples(cases: Mapping[str, StoredLatency]) -> None:
     """ContradictionError if a process or round of a machine's file repeats another one."""
     places: dict[_Samples, str] = {}
-    for stored in chain(_processes(cases), _rounds(cases)):
-        if not stored.are_unique:
+    for place, times_ns in chain(_processes(cases), _rounds(cases)):
+        if len(set(chain.from_iterable(times_ns))) < _FEWEST_VALUES:
             continue
-        first = places.setdefault(stored.times_ns, stored.place)
-        if first != stored.place and not stored.place.startswith(f"{first}["):
+        first = places.setdefault(times_ns, place)
+        if first != place and not place.startswith(f"{first}["):
             raise ContradictionError(
-                stored.place,
-                f"the samples are those of {first}, which no two runs have: they were copied",
+                place, f"the samples are those of {first}, which no two runs have: they were copied"
             )
 
 
-def _processes(cases: Mapping[str, StoredLatency]) -> Iterator[_Stored]:
+def _processes(cases: Mapping[str, StoredLatency]) -> Iterator[tuple[str, _Samples]]:
+    """The places in the file of the processes, and their samples."""
     for case_id, case in sorted(cases.items()):
         for number, process in enumerate(case.processes):
             place = f'cases["{shortened(case_id)}"].processes[{number}].times_ns'
-            yield _Stored(place, process.times_ns)
+            yield place, process.times_ns
 
 
-def _rounds(cases: Mapping[str, StoredLatency]) -> Iterator[_Stored]:
-    for process in _processes(cases):
-        for number, times_ns in enumerate(process.times_ns):
-            yield _Stored(f"{process.place}[{number}]", (times_ns,))
+def _rounds(cases: Mapping[str, StoredLatency]) -> Iterator[tuple[str, _Samples]]:
+    for place, rounds in _processes(cases):
+        for number, times_ns in enumerate(rounds):
+            yield f"{place}[{number}]", (times_ns,)
