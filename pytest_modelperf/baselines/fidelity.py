@@ -18,22 +18,15 @@ _FIDELITY_CONFIDENCE = 0.95
 
 
 class FidelityGate(Struct, frozen=True):
-    """When a twin that is in doubt is trusted: it must be shown to run like its model."""
+    """When a twin that is in doubt is trusted: it must be shown to run like its model.
 
-    @property
-    def rounds(self) -> int:
-        """The most rounds: as many as any duet."""
-        return DUET_POLICY.max_rounds
+    It gets as many rounds as any duet, and no more samples a side than these bring anyway. It has
+    no limits: it is held against its model alone.
+    """
 
-    @property
-    def samples_needed(self) -> tuple[int, ...]:
-        """Samples a side: no more than the rounds bring anyway."""
-        return (DUET_POLICY.min_samples,)
-
-    @property
-    def has_limits(self) -> bool:
-        """A twin is held against its model alone."""
-        return False
+    rounds: int = DUET_POLICY.max_rounds
+    samples_needed: tuple[int, ...] = (DUET_POLICY.min_samples,)
+    has_limits: bool = False
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether the twin is shown to be near or far."""
