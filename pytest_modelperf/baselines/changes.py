@@ -13,7 +13,6 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     Value,
 )
-from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.records import ModelFacts
 
 _FIGURES = (
@@ -80,12 +79,11 @@ def _latency_changes(
     machine: str, case_id: str, old: StoredLatency | None, new: StoredLatency | None
 ) -> Iterator[BaselineChange]:
     before, after = _latency_figures(old), _latency_figures(new)
-    # The median of new samples has a line even if it did not change.
-    always = {"latency_p50_ns"}
     for name in {**before, **after}:
         known, now = before.get(name), after.get(name)
         is_shown = name in _MAIN_FIGURES if old is None or new is None else known != now
-        if is_shown or name in always:
+        # The median of new samples has a line even if it did not change.
+        if is_shown or name == "latency_p50_ns":
             yield BaselineChange(case=case_id, machine=machine, name=name, before=known, after=now)
 
 
@@ -116,17 +114,11 @@ def _fidelity_figures(case: StoredCase) -> dict[str, Value]:
     }
 
 
-def _static_figures(static: StoredStatic | None) -> dict[str, Value]:
-    if static is None:
-        return {}
+def _static_figures(static: StoredStatic) -> dict[str, Value]:
     figures: dict[str, Value] = {name: getattr(static, name) for name in _FIGURES}
     for op, kind in static.layer_types.items():
-        figures |= _kind_figures(op, kind)
+        figures |= {f"{op} layers": kind.count, f"{op} MACs": kind.macs or None}
     return figures | {f"{op} uncounted": count for op, count in static.uncounted_ops.items()}
-
-
-def _kind_figures(op: str, kind: LayerType) -> dict[str, Value]:
-    return {f"{op} layers": kind.count, f"{op} MACs": kind.macs or None}
 
 
 def _latency_figures(case: StoredLatency | None) -> dict[str, Value]:

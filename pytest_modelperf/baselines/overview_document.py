@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -16,10 +15,8 @@ from pytest_modelperf.baselines.overview import (
     ReviewedBaseline,
     ReviewStatus,
 )
-from pytest_modelperf.baselines.records import Baseline, StoredCase
+from pytest_modelperf.baselines.records import Baseline, StoredCase, Value
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
-
-FigureJson: TypeAlias = int | float | str | None
 
 
 class ListedBaselineCaseJson(Struct, frozen=True, kw_only=True):
@@ -66,8 +63,8 @@ class ChangedFigureJson(Struct, frozen=True, kw_only=True):
     case: str | None
     machine: str | None
     name: str
-    before: FigureJson
-    after: FigureJson
+    before: Value
+    after: Value
     ratio: float | None
 
 
@@ -142,9 +139,7 @@ def _listed_case(case: StoredCase) -> ListedBaselineCaseJson:
 
 def _changed(each: ReviewedBaseline) -> ChangedBaselineJson:
     changes = tuple(copy_fields(ChangedFigureJson, change) for change in each.changes)
-    return copy_fields(
-        ChangedBaselineJson, each, contradictions=tuple(each.contradictions), changes=changes
-    )
+    return copy_fields(ChangedBaselineJson, each, changes=changes)
 
 
 def _broken(broken: Sequence[BrokenBaseline]) -> tuple[BrokenBaselineJson, ...]:

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -111,7 +111,8 @@ class BaselineStore(Struct, frozen=True):
         if plan.is_empty and not _has_leftovers(self.root, folder):
             return plan
         try:
-            with self._alone():
+            self.root.mkdir(parents=True, exist_ok=True)
+            with locked(self.root):
                 return self._apply(plan, folder)
         except OSError as error:
             where = printable(str(error.filename or folder))
@@ -164,12 +165,6 @@ class BaselineStore(Struct, frozen=True):
                     _take_back(folder)
                 raise
         return now
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        self.root.mkdir(parents=True, exist_ok=True)
-        with locked(self.root):
-            yield
 
     def _folder(self, name: str) -> Path:
         if not is_safe_name(name):
@@ -308,7 +303,7 @@ def _settle(folder: Path) -> None:
             (folder / _NEXT_TWIN).unlink()
         FILES.sync_folder(folder)
     elif model is not None and model.twin is None:
-        _unlink_if_there(folder / TWIN_FILE)
+        (folder / TWIN_FILE).unlink(missing_ok=True)
 
 
 def _take_back(folder: Path) -> None:
@@ -334,7 +329,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
         if after.twin is not None:
             (folder / _NEXT_TWIN).replace(folder / TWIN_FILE)
         else:
-            _unlink_if_there(folder / TWIN_FILE)
+            (folder / TWIN_FILE).unlink(missing_ok=True)
         FILES.sync_folder(folder)
     for path, content in contents.items():
         if path.name != MODEL_FILE:
@@ -368,7 +363,3 @@ def _check_again(is_equal: bool, path: Path) -> None:  # noqa: FBT001  # what it
             f"{printable(str(path))} would not be read as it was written, so it was not written. "
             "Report this with the plan that was shown."
         )
-
-
-def _unlink_if_there(path: Path) -> None:
-    path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
 )
 from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, StoredInputs
 from pytest_modelperf.report.document import copy_fields
@@ -75,7 +75,10 @@ def store_static(static: StaticProfile) -> StoredStatic:
     return copy_fields(
         StoredStatic,
         static,
-        layer_types={op: _untimed(kind) for op, kind in sorted(static.layer_types.items())},
+        layer_types={
+            op: replace(kind, ns=None, share=None)
+            for op, kind in sorted(static.layer_types.items())
+        },
         uncounted_ops=dict(sorted(static.uncounted_ops.items())),
     )
 
@@ -128,7 +131,3 @@ def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -
         samples=tuple(len(made.times_ns) for made in run.rounds),
         times_ns=tuple(thin(made.times_ns, most) for made in run.rounds),
     )
-
-
-def _untimed(kind: LayerType) -> LayerType:
-    return replace(kind, ns=None, share=None)
