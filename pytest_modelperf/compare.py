@@ -40,7 +40,7 @@ def compare_with_recorded(
     source: ModelSource,
     request: ProfileRequest,
     extensions: Extensions,
-    tolerances: Tolerances = EXACT,
+    tolerances: Tolerances,
 ) -> Comparison:
     """Every case of a model against what a baseline has of it."""
     profile = profile_model(source, request, extensions.operators)

@@ -8,7 +8,7 @@ exporters write an epsilon or an exponent where others do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -47,19 +47,9 @@ class SideCounts(Struct, frozen=True):
         return cls(static.from_graph, static.observed)
 
 
-_Reader: TypeAlias = Callable[[CountTotals], "int | None"]
-
 # The figures that are judged, and those that are only shown.
-_GATED: Mapping[str, _Reader] = {
-    "macs": lambda static: static.macs,
-    "params": lambda static: static.params,
-}
-_SHOWN: Mapping[str, _Reader] = {
-    "elementwise_ops": lambda static: static.elementwise_ops,
-    "weight_bytes": lambda static: static.weight_bytes,
-    "activation_bytes": lambda static: static.activation_bytes,
-    "peak_activation_bytes": lambda static: static.peak_activation_bytes,
-}
+_GATED = ("macs", "params")
+_SHOWN = ("elementwise_ops", "weight_bytes", "activation_bytes", "peak_activation_bytes")
 # Sums over layers: these are lower bounds where a layer could not be counted.
 _SUMMED = frozenset({"macs", "elementwise_ops"})
 
@@ -72,25 +62,20 @@ def compare_cases(
 ) -> CaseComparison:
     """One case of two models."""
     counts = SideCounts.of(before.static), SideCounts.of(after.static)
-    metrics = static_metrics(*counts, tolerances)
+    metrics = _static_metrics(*counts, tolerances)
     found = explain(before, after)
     reasons = (*found.reasons, *_doubts(metrics, *counts))
     return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
 
 
-def static_metrics(
-    old: SideCounts, new: SideCounts, tolerances: Tolerances = EXACT
-) -> tuple[Metric, ...]:
+def _static_metrics(old: SideCounts, new: SideCounts, tolerances: Tolerances) -> tuple[Metric, ...]:
     """The figures of the graphs; MACs and parameters are judged, the others are shown."""
     only_scalars_differ = _only_scalars_differ(old, new)
     allowed = {
         name: None if name == "params" and only_scalars_differ else tolerances.of_count(name)
         for name in _GATED
     }
-    return (
-        *(_metric(name, read, old, new, allowed[name]) for name, read in _GATED.items()),
-        *(_metric(name, read, old, new, None) for name, read in _SHOWN.items()),
-    )
+    return tuple(_metric(name, old, new, allowed.get(name)) for name in (*_GATED, *_SHOWN))
 
 
 def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
@@ -104,7 +89,7 @@ def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
 
 
 def compare_with_baseline(
-    before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances = EXACT
+    before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances
 ) -> Comparison:
     """Every case of a profile against its stored case; `given` are the inputs of the profile.
 
@@ -147,7 +132,7 @@ def compare_with_stored(
     before, after = known.graph.layer_types, new.graph.layer_types
     changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
     types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
-    metrics = static_metrics(known, new, tolerances)
+    metrics = _static_metrics(known, new, tolerances)
     reasons = (*reasons_of_counts(types), *_doubts(metrics, known, new))
     if not _are_whole(known.observed, new.observed):
         reasons += lower_bounds(known.graph.uncounted_ops, new.graph.uncounted_ops)
@@ -166,29 +151,22 @@ class _Change(Struct, frozen=True):
     is_same_part: bool
 
 
-def _metric(
-    name: str, read: _Reader, old: SideCounts, new: SideCounts, allowed: float | None
-) -> Metric:
+def _metric(name: str, old: SideCounts, new: SideCounts, allowed: float | None) -> Metric:
     """A figure on both sides; it is only shown where `allowed` is None."""
     share = allowed or 0.0
-    by_graph = _change(name, read, old.graph, new.graph, share)
+    by_graph = _change(name, old.graph, new.graph, share)
     by_run = None
     if old.observed is not None and new.observed is not None:
-        by_run = _change(name, read, old.observed, new.observed, share)
+        by_run = _change(name, old.observed, new.observed, share)
     found = by_graph if by_run is None else _judge(by_graph, by_run)
-    return Metric(
-        name,
-        found.before,
-        found.after,
-        found.verdict,
-        gated=allowed is not None,
-        allowed=allowed,
-    )
+    gated = allowed is not None
+    return Metric(name, found.before, found.after, found.verdict, gated=gated, allowed=allowed)
 
 
-def _change(name: str, read: _Reader, old: CountTotals, new: CountTotals, share: float) -> _Change:
+def _change(name: str, old: CountTotals, new: CountTotals, share: float) -> _Change:
     """How a figure changed by one kind of counts."""
-    before, after = read(old), read(new)
+    before: int | None = getattr(old, name)
+    after: int | None = getattr(new, name)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
     if name == "activation_bytes":
         complete = old.knows_activations and new.knows_activations
