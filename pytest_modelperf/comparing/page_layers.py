@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-
-from msgspec import Struct
 
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -75,14 +74,6 @@ def _change_entry(time: TimeChange | None) -> Entry:
     }
 
 
-class _Place(Struct, frozen=True, order=True):
-    """The position of a layer: at a layer of the graph now, or after it in the order before."""
-
-    now: float
-    is_gone: bool
-    before: float
-
-
 def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
     """The layers in the order of the graph now; a removed one follows its predecessor before."""
     old_heads = _heads(change.before for change in changes)
@@ -92,15 +83,16 @@ def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
     ]
     both = sorted((old, new) for old, new in indexes if old is not None and new is not None)
     known = [old for old, _ in both]
-    places = []
+    # At a layer of the graph now, or after it in the order before.
+    places: list[tuple[float, int]] = []
     for old, new in indexes:
         if new is not None:
-            places.append(_Place(new, is_gone=False, before=0))
+            places.append((new, -1))
         elif old is not None:
             rank = bisect_right(known, old)
-            places.append(_Place(both[rank - 1][1] if rank else -1, is_gone=True, before=old))
+            places.append((both[rank - 1][1] if rank else -1, old))
         else:
-            places.append(_Place(float("inf"), is_gone=False, before=0))
+            places.append((math.inf, -1))
     order = sorted(range(len(changes)), key=places.__getitem__)
     return [changes[index] for index in order]
 
