@@ -8,7 +8,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import CaseComparison, LayerChange
-from pytest_modelperf.comparing.tables import layer_type_time_tables, without_intervals
+from pytest_modelperf.comparing.tables import INTERVAL, layer_type_time_tables, without_column
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
 from pytest_modelperf.profiler.records import CaseProfile
@@ -197,7 +197,7 @@ def _round_spread(run: Measurement | None) -> str:
 def type_pair_table(pair: CasePair) -> Table:
     """The time of each operator in both. The caption on explained changes is left out."""
     whole = CaseComparison(pair.after.case, (), pair.layer_types)
-    table = without_intervals(layer_type_time_tables(whole)[0])
+    table = without_column(layer_type_time_tables(whole)[0], INTERVAL)
     return replace(table, caption="")
 
 

@@ -1,6 +1,6 @@
 """The tables of a comparison."""
 
-from pytest_modelperf.comparing.tables.cells import without_intervals
+from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
 from pytest_modelperf.comparing.tables.figures import (
     case_table,
     is_measured,
@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.tables.times import (
 )
 
 __all__ = [
+    "INTERVAL",
     "case_table",
     "explains_layers",
     "has_output_figures",
@@ -27,5 +28,5 @@ __all__ = [
     "metric_tables",
     "output_table",
     "shows_graphs",
-    "without_intervals",
+    "without_column",
 ]

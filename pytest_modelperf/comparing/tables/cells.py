@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from pytest_modelperf.comparing.records import LayerTypeChange
 from pytest_modelperf.report.tables import Table, select_columns
 
@@ -10,21 +12,14 @@ MARK = "<"
 INTERVAL = "interval"
 
 
-def without_intervals(table: Table) -> Table:
-    """The table for a narrow terminal."""
-    return select_columns(
-        table, [i for i, column in enumerate(table.columns) if column.title != INTERVAL]
-    )
+def without_column(table: Table, title: str) -> Table:
+    columns = enumerate(table.columns)
+    return select_columns(table, [index for index, column in columns if column.title != title])
 
 
 def narrower_tables(table: Table, *titles: str) -> tuple[Table, ...]:
     """The table, without the column of the first of these titles, of the first two, and so on."""
-    found = [table]
-    for title in titles:
-        columns = enumerate(found[-1].columns)
-        kept = [index for index, column in columns if column.title != title]
-        found.append(select_columns(found[-1], kept))
-    return tuple(found)
+    return tuple(accumulate(titles, without_column, initial=table))
 
 
 def layer_counts(change: LayerTypeChange) -> str:

@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.figures import (
     metric_title,
 )
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
-from pytest_modelperf.comparing.tables.cells import INTERVAL, without_intervals
+from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
 from pytest_modelperf.comparing.verdict_lines import verdict_word
 from pytest_modelperf.report.tables import Column, Table, select_columns
 from pytest_modelperf.text.escaping import printable
@@ -83,7 +83,7 @@ def metric_tables(case: CaseComparison) -> tuple[Table, Table, Table]:
     return (
         _metric_table(case, shown, titles, least_title=longest),
         _metric_table(case, shown, short),
-        without_intervals(_metric_table(case, shown, titles)),
+        without_column(_metric_table(case, shown, titles), INTERVAL),
     )
 
 
