@@ -134,11 +134,6 @@ def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
     return tuple(sorted(posixpath.relpath(place, prefix or ".") for place in places))
 
 
-def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
-    """The external data of the model as it was in the commit, which lies at `path`."""
-    return _external_locations(path, f"{printable(str(model))} as of {commit}", commit.option)
-
-
 def find_commit(text: str, folder: Path, option: RefOption) -> Commit:
     """The commit that a text names in the repository of a folder; UsageError if there is none."""
     shown = printable(text)
@@ -349,9 +344,9 @@ def _not_there(commit: Commit, place: str, listed: GitAnswer) -> UsageError:
     ]
     hint = "No .onnx file was in it."
     if models:
-        near = sorted(models, key=lambda other: _likeness(place, other), reverse=True)
+        near = difflib.get_close_matches(place, models, 5, cutoff=0.0)
         hint = (
-            f"There were: {', '.join(map(printable, near[:5]))}. If it had another name, type "
+            f"There were: {', '.join(map(printable, near))}. If it had another name, type "
             f"`git cat-file --filters {_quoted(f'{commit.text}:{near[0]}')} > old.onnx` and "
             f"{commit.option.typed}."
         )
@@ -363,10 +358,6 @@ def _not_there(commit: Commit, place: str, listed: GitAnswer) -> UsageError:
 
 def _unread_commit(commit: Commit, listed: GitAnswer) -> UsageError:
     return UsageError(f"git cannot read the commit {commit}: {listed.reason}.")
-
-
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def _smudge(commit: Commit, place: str, target: Path) -> None:
@@ -407,8 +398,12 @@ def _no_lfs_file(commit: Commit, place: str, answer: GitAnswer) -> UsageError:
     )
 
 
-def _external_locations(path: Path, shown: str, option: RefOption) -> tuple[str, ...]:
-    """Where the model names external data, as places relative to it, each inside its folder."""
+def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
+    """Where the model as of the commit, which lies at `path`, names external data.
+
+    The places are relative to the model, and each is inside its folder.
+    """
+    shown = f"{printable(str(model))} as of {commit}"
     try:
         proto = open_model(path).proto
         tensors = [s.tensor for s in walk_stored(proto) if is_external(s.tensor)]
@@ -425,7 +420,7 @@ def _external_locations(path: Path, shown: str, option: RefOption) -> tuple[str,
             raise ModelError(
                 f"{shown} has weights in {printable(location)!r}, outside of the model's folder. "
                 "External data is read only from the folder of the model. Give the path of an "
-                f"older version that is whole: {option.typed}."
+                f"older version that is whole: {commit.option.typed}."
             )
     places = {posixpath.normpath(location) for location in locations}
     return tuple(sorted(places - {path.name}))
