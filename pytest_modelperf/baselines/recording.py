@@ -25,13 +25,14 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
+from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.run import TwinRun, run_twin
 from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
-from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
-from pytest_modelperf.profiler.request import model_facts, on_this_machine
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.request import model_facts
 from pytest_modelperf.profiler.sampling.policy import coarsened
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -80,7 +81,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     first = _measure(model, shared, place, takes_layers=True)
     model, profiles = first.model, [first.profile]
     measured = first.profile.measured
-    here = _machine(facts)
+    here = _machine()
     machine = here if measured is None or measured.machine is None else measured.machine
     stand_in = twin.bind(model)
     compared = None if stand_in is None else _compare(model, stand_in, setup, place)
@@ -115,7 +116,7 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
     """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
-    provenance = replace(_provenance(date, _machine(facts), profile), machine=None)
+    provenance = replace(_provenance(date, _machine(), profile), machine=None)
     stored = replace(
         store_case(profile, facts, provenance, digest_structure(model.file)),
         dims=dict(sorted(model.binding.dims.items())),
@@ -217,15 +218,13 @@ def _find_doubt(found: TwinRun, by_data: str | None) -> str:
 
 def _stored_plan(compared: _ComparedTwin | None, machine: str) -> StoredPlan | None:
     plan = None if compared is None else compared.plan
-    return (
-        None
-        if plan is None
-        else StoredPlan(digest=plan.value, kernels=plan.kernels, machine=machine)
-    )
+    if plan is None:
+        return None
+    return StoredPlan(digest=plan.value, kernels=plan.kernels, machine=machine)
 
 
-def _machine(facts: ModelFacts) -> MachineFacts:
-    machine = on_this_machine(Profile(facts, ())).machine
+def _machine() -> MachineFacts:
+    machine = describe_machine()
     if machine is None:
         raise MeasureError("this machine cannot be described: record the baseline on another.")
     return machine
