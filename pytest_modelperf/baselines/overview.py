@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,7 @@ def list_baselines(folder: Path) -> BaselineOverview:
     """The baselines in a folder; UsageError if there is no such folder."""
     if not folder.is_dir():
         raise _no_folder(folder)
-    baselines, broken = _split(_read_all(folder, BaselineStore(folder).names()))
+    baselines, broken = _read_all(folder, BaselineStore(folder).names())
     return BaselineOverview(folder, tuple(baselines.values()), broken)
 
 
@@ -153,10 +153,8 @@ def review_baselines(folder: Path, ref: str) -> Review:
         if not folder.is_dir() and not any(taken.iterdir()):
             raise _no_folder(folder, commit)
         names = sorted({*BaselineStore(taken).names(), *BaselineStore(folder).names()})
-        before, broken_before = _split(
-            tuple(_as_of(commit, found, taken, folder) for found in _read_all(taken, names))
-        )
-        after, broken_after = _split(_read_all(folder, names))
+        before, broken_before = _read_all(taken, names, commit, folder)
+        after, broken_after = _read_all(folder, names)
     broken = sorted((*broken_before, *broken_after), key=lambda each: each.name)
     unknown = {each.name for each in broken}
     whole = [
@@ -168,34 +166,26 @@ def review_baselines(folder: Path, ref: str) -> Review:
     return Review(folder, commit, changed, len(whole) - len(changed), tuple(broken))
 
 
-def _read_all(folder: Path, names: Iterable[str]) -> tuple[Baseline | BrokenBaseline, ...]:
-    store = BaselineStore(folder)
-    found = (_read_one(store, name) for name in names)
-    return tuple(each for each in found if each is not None)
-
-
-def _read_one(store: BaselineStore, name: str) -> Baseline | BrokenBaseline | None:
-    try:
-        return store.read(name)
-    except BaselineError as error:
-        return BrokenBaseline(name, str(error))
-
-
-def _split(
-    found: Sequence[Baseline | BrokenBaseline],
+def _read_all(
+    folder: Path, names: Iterable[str], commit: Commit | None = None, told: Path | None = None
 ) -> tuple[dict[str, Baseline], tuple[BrokenBaseline, ...]]:
-    whole = {each.name: each for each in found if isinstance(each, Baseline)}
-    return whole, tuple(each for each in found if isinstance(each, BrokenBaseline))
+    """The baselines of these names, and those that are broken.
 
-
-def _as_of(
-    commit: Commit, found: Baseline | BrokenBaseline, taken: Path, folder: Path
-) -> Baseline | BrokenBaseline:
-    """The baseline as it was in a commit, or its problem, told of the folder that was asked for."""
-    if isinstance(found, Baseline):
-        return found
-    problem = found.problem.replace(printable(str(taken)), printable(str(folder)))
-    return BrokenBaseline(found.name, problem, commit)
+    A problem in a folder that was taken from a commit is told of the folder that was asked for.
+    """
+    store = BaselineStore(folder)
+    whole: dict[str, Baseline] = {}
+    broken: list[BrokenBaseline] = []
+    for name in names:
+        try:
+            found = store.read(name)
+        except BaselineError as error:
+            problem = str(error).replace(printable(str(folder)), printable(str(told or folder)))
+            broken.append(BrokenBaseline(name, problem, commit))
+            continue
+        if found is not None:
+            whole[name] = found
+    return whole, tuple(broken)
 
 
 def _no_folder(folder: Path, commit: Commit | None = None) -> UsageError:
