@@ -131,8 +131,7 @@ class Differences(Struct, frozen=True, dict=True):
         total = 0.0 if self.total is None else self.total.ns
         changes = [
             _difference(row_times(before), row_times(after), None, self.doubts)
-            for before, after in (*self._pairs_of_rows(), *self._pairs_of_others())
-            if row_times(before) or row_times(after)
+            for before, after in self._pairs_of_rows()
         ]
         same = math.fsum(c.ns for c in changes if c.ns * total > 0.0 and not c.is_within_noise)
         return max(total, same) if total > 0.0 else min(total, same)
@@ -185,9 +184,8 @@ class Differences(Struct, frozen=True, dict=True):
             return ()
         old, new = self.before, self.after
         changes = [
-            self._layer_change(*pair)
-            for pair in (*self._pairs_of_rows(), *self._pairs_of_others())
-            if any(row is not None and row.time is not None for row in pair)
+            LayerChange(before, after, self.time(row_times(before), row_times(after)))
+            for before, after in self._pairs_of_rows()
         ]
         positions = {id(row): index for index, row in enumerate((*new.rows, *old.rows))}
         return tuple(
@@ -197,10 +195,8 @@ class Differences(Struct, frozen=True, dict=True):
             )
         )
 
-    def _layer_change(self, before: LayerRow | None, after: LayerRow | None) -> LayerChange:
-        return LayerChange(before, after, self.time(row_times(before), row_times(after)))
-
     def _pairs_of_rows(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
+        """The rows of both sides that have a time on either of them."""
         old, new = self.before, self.after
         groups = {frozenset(members): head for head, members in new.groups.items()}
         found: list[tuple[LayerRow | None, LayerRow | None]] = []
@@ -221,11 +217,9 @@ class Differences(Struct, frozen=True, dict=True):
             found.append((left, right))
         matched = set(self.pairs.values())
         found += [(None, row) for i, row in enumerate(new.rows) if i not in matched]
-        return found
-
-    def _pairs_of_others(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
-        keys = {**self.before.others, **self.after.others}
-        return [(self.before.others.get(key), self.after.others.get(key)) for key in keys]
+        keys = {**old.others, **new.others}
+        found += [(old.others.get(key), new.others.get(key)) for key in keys]
+        return [pair for pair in found if any(map(row_times, pair))]
 
 
 def summing_to(profile: CaseProfile, ns: float) -> CaseProfile:
@@ -234,16 +228,13 @@ def summing_to(profile: CaseProfile, ns: float) -> CaseProfile:
     Other processes disturb the two sides by different amounts, so their own times can tell another
     difference than the one that a duet judged.
     """
-    spent = _spent_ns(profile.measured)
-    if profile.measured is None or not spent:
-        return profile
-    times = tuple(_scaled(time, ns / spent) for time in profile.measured.layer_times or ())
-    return replace(profile, measured=replace(profile.measured, layer_times=times))
-
-
-def _spent_ns(measured: Measurement | None) -> float:
+    measured = profile.measured
     times = () if measured is None else measured.layer_times or ()
-    return math.fsum(time.ns for time in times)
+    spent = math.fsum(time.ns for time in times)
+    if measured is None or not spent:
+        return profile
+    times = tuple(_scaled(time, ns / spent) for time in times)
+    return replace(profile, measured=replace(measured, layer_times=times))
 
 
 def _scaled(time: LayerTime, factor: float) -> LayerTime:
@@ -292,12 +283,7 @@ def _difference(
         new, old = (_sum_of_doubts(side) for side in (after, before))
         half_width = math.hypot(*(b - a for b, a in zip_longest(new, old, fillvalue=0.0)))
         low, high = ns - half_width, ns + half_width
-    return TimeChange(
-        ns=ns,
-        low_ns=low,
-        high_ns=high,
-        share=_share(ns, total_ns),
-    )
+    return TimeChange(ns=ns, low_ns=low, high_ns=high, share=_share(ns, total_ns))
 
 
 def _difference_of_parts(
