@@ -36,15 +36,12 @@ _COLORS = {
     FAILED: "red",
     Verdict.INCONCLUSIVE.value: "yellow",
     Verdict.IMPROVED.value: "green",
-    Verdict.NEW.value: "",
-    Verdict.PASSED.value: "",
-    Verdict.UNCHANGED.value: "",
 }
 
 
 def verdict_style(case: CaseComparison) -> str:
     """The colour of its verdict; empty where none is needed."""
-    return _COLORS[verdict_word(case)]
+    return _COLORS.get(verdict_word(case), "")
 
 
 def write_doubts(page: Page, case: CaseComparison, wording: Wording) -> None:
