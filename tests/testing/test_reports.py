@@ -327,6 +327,7 @@ def test_memory_that_shrinks_is_reported(verdict: Verdict) -> None:
     case = replace(NEAR, metrics=(growth,))
     assert "-0.05 KB" in failure(case)
     table = run_overview(run(outcome(case), outcome(OPEN))).cases
+    assert table is not None
     assert any("-0.05 KB" in cell for row in table.rows for cell in row)
 
 
