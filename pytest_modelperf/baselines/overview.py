@@ -55,7 +55,7 @@ class BaselineOverview(Struct, frozen=True):
 
     folder: Path
     baselines: tuple[Baseline, ...]
-    broken: tuple[BrokenBaseline, ...] = ()
+    broken: tuple[BrokenBaseline, ...]
 
 
 class Contradiction(Struct, frozen=True):
@@ -133,7 +133,7 @@ class Review(Struct, frozen=True):
     commit: Commit
     baselines: tuple[ReviewedBaseline, ...]
     unchanged: int
-    broken: tuple[BrokenBaseline, ...] = ()
+    broken: tuple[BrokenBaseline, ...]
 
 
 def list_baselines(folder: Path) -> BaselineOverview:

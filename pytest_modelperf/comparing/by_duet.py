@@ -158,7 +158,7 @@ class RanCase(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def compare_case(asked: PairedCase, details: Details = Details.ALWAYS) -> JudgedCase:
+def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
     """One case of a model as it is now against the side before: run, judged, and explained.
 
     Where the twin of a baseline cannot run, the model is held against what was recorded.

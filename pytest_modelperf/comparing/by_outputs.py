@@ -31,7 +31,7 @@ class ComparedOutputs(Struct, frozen=True):
 
     outputs: tuple[OutputChange, ...]
     metric: Metric
-    searched: SearchedOutputs = SearchedOutputs()
+    searched: SearchedOutputs
 
 
 def compare_pair_outputs(

@@ -34,9 +34,9 @@ class JudgedRounds(Struct, frozen=True):
     rounds: Sequence[DuetRound]
     metrics: tuple[Metric, ...]
     before: Latency
-    parts: PartsAnswer | None = None
-    typical: float | None = None
-    spread: float | None = None
+    parts: PartsAnswer | None
+    typical: float | None
+    spread: float | None
 
     @property
     def p50(self) -> Metric:

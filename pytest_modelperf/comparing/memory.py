@@ -23,7 +23,7 @@ _NAME = "memory_bytes"
 _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
-def compare_memory(asked: PairedCase, *, goes_on: bool = True) -> Metric:
+def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
     """The memory of both sides, with a verdict, alone on this machine.
 
     Without `goes_on` only the usual processes run, or the fewest ones if these are slow: another
@@ -51,7 +51,7 @@ def judge_memory(
     gate: Gate,
     has_time: Callable[[], bool],
     *,
-    goes_on: bool = True,
+    goes_on: bool,
 ) -> Metric:
     """The metric of as many pairs of processes as it takes; `measure` takes one by its number.
 

@@ -27,7 +27,7 @@ _NS_PER_MS = 1e6
 
 
 def comparison_types(
-    case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None = None
+    case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None
 ) -> list[Entry]:
     """The layer types of the last `sides` sides, what explains most first.
 

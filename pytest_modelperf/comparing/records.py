@@ -233,7 +233,7 @@ class FirstDifference(Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()
     is_fused: bool = False
     readers: tuple[str, ...] = ()
-    runs: int = 0
+    runs: int
 
 
 class KernelCounts(Struct, frozen=True, kw_only=True):
@@ -254,7 +254,7 @@ class PartChange(Struct, frozen=True, kw_only=True):
     before_ns: float
     after_ns: float
     time: TimeChange
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...]
 
 
 class KernelChange(Struct, frozen=True, kw_only=True):

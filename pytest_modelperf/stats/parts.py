@@ -98,7 +98,7 @@ def part_share(rounds: Sequence[PartRound]) -> float:
     return max(shares)
 
 
-def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False) -> Decision:
+def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool) -> Decision:
     """Decides from the parts so far about the median of the model.
 
     An answer must hold in place and alone, and the figure lies between them: see `_shifts`.

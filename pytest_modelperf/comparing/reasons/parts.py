@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences, Doubt, row_times
-from pytest_modelperf.comparing.merged_kernels import NO_PLANS, KnownPlans
+from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.words import count_of
@@ -30,7 +30,7 @@ class MeasuredParts(Struct, frozen=True):
     outputs: tuple[frozenset[str], ...]
     shifts_ns: tuple[float, ...]
     doubts: tuple[Doubt, ...]
-    plans: KnownPlans = NO_PLANS
+    plans: KnownPlans
 
 
 def find_parts_of(fact: Reason, parts: MeasuredParts) -> Reason:
