@@ -8,15 +8,12 @@ from pytest_modelperf.comparing.reasons.collecting import (
     reasons_of_graphs,
 )
 from pytest_modelperf.comparing.reasons.counts import lower_bounds, reasons_of_counts
-from pytest_modelperf.comparing.reasons.inserted_kernels import KernelPlan, PlanStep
 from pytest_modelperf.comparing.reasons.parts import MeasuredParts
 
 __all__ = [
     "NO_GRAPHS",
     "Graphs",
-    "KernelPlan",
     "MeasuredParts",
-    "PlanStep",
     "find_reasons",
     "find_reasons_of_parts",
     "lower_bounds",

@@ -13,10 +13,7 @@ from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.engines import engine_reasons
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
 from pytest_modelperf.comparing.reasons.graphs import form_reasons, operator_reasons, size_reasons
-from pytest_modelperf.comparing.reasons.inserted_kernels import (
-    KernelPlan,
-    inserted_kernel_reasons,
-)
+from pytest_modelperf.comparing.reasons.inserted_kernels import inserted_kernel_reasons
 from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sharing_reasons
 from pytest_modelperf.comparing.reasons.parts import (
     MeasuredParts,
@@ -27,14 +24,14 @@ from pytest_modelperf.comparing.reasons.parts import (
 from pytest_modelperf.comparing.reasons.placement import precision_reasons, provider_reasons
 from pytest_modelperf.comparing.reasons.reason import LEAST_SHOWN, Reason
 from pytest_modelperf.comparing.reasons.unexplained import proportional_reason, slower_reasons
-from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.graph.structure import Graph, PlanGraph
 
 
 class Graphs(Struct, frozen=True):
     """The graphs of both models, and the plans that the engine made of them, as far as known."""
 
     models: tuple[Graph, Graph] | None = None
-    plans: tuple[KernelPlan | None, KernelPlan | None] = (None, None)
+    plans: tuple[PlanGraph | None, PlanGraph | None] = (None, None)
 
 
 NO_GRAPHS = Graphs()

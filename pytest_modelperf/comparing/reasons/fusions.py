@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
-from pytest_modelperf.comparing.reasons.inserted_kernels import KernelPlan
 from pytest_modelperf.comparing.reasons.reason import LayerPair, Reason, layer_name
+from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
@@ -32,7 +32,7 @@ class _SplitKernel(Struct, frozen=True):
 
 
 def fusion_reasons(
-    found: Differences, before_plan: KernelPlan | None, after_plan: KernelPlan | None
+    found: Differences, before_plan: PlanGraph | None, after_plan: PlanGraph | None
 ) -> tuple[Reason, ...]:
     """One reason for each pattern of operators that is fused on one side only."""
     if not (_knows_fusions(found.before, before_plan) and _knows_fusions(found.after, after_plan)):
@@ -61,7 +61,7 @@ def _reason(
     return Reason(text, time, pairs=pairs, parts=parts)
 
 
-def _knows_fusions(side: CaseLayers, plan: KernelPlan | None) -> bool:
+def _knows_fusions(side: CaseLayers, plan: PlanGraph | None) -> bool:
     return plan is not None or any(row.fused for row in side.rows)
 
 

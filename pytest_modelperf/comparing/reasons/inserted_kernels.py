@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences, row_times
 from pytest_modelperf.comparing.reasons.reason import Reason, layer_name
+from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.escaping import printable
@@ -17,28 +17,8 @@ from pytest_modelperf.text.words import count_of
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 
 
-class PlanStep(Protocol):
-    """A step of an engine's plan, as far as reasons need it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def op_type(self) -> str: ...
-    @property
-    def inputs(self) -> Sequence[str]: ...
-    @property
-    def outputs(self) -> Sequence[str]: ...
-
-
-class KernelPlan(Protocol):
-    """The graph that an engine made of a model."""
-
-    @property
-    def nodes(self) -> Sequence[PlanStep]: ...
-
-
 def inserted_kernel_reasons(
-    found: Differences, before_plan: KernelPlan | None, after_plan: KernelPlan | None
+    found: Differences, before_plan: PlanGraph | None, after_plan: PlanGraph | None
 ) -> tuple[Reason, ...]:
     """One reason for each operator whose inserted kernels differ in number."""
     old_rows, new_rows = found.before.others, found.after.others
@@ -64,21 +44,21 @@ def inserted_kernel_reasons(
 
 
 def _inserted_steps(
-    plan: KernelPlan | None, side: CaseLayers
-) -> Mapping[str, Sequence[PlanStep]] | None:
+    plan: PlanGraph | None, side: CaseLayers
+) -> Mapping[str, Sequence[PlanNode]] | None:
     """The steps that are no layer of the model, by their operator; None without a plan."""
     if plan is None:
         return None
     ids = {layer.id for layer in side.layers}
     names = {layer.name for layer in side.layers if layer.name}
-    found: dict[str, list[PlanStep]] = {}
+    found: dict[str, list[PlanNode]] = {}
     for step in plan.nodes:
         if step.name not in names and ids.isdisjoint(step.outputs):
             found.setdefault(step.op_type, []).append(step)
     return found
 
 
-def _count(steps: Mapping[str, Sequence[PlanStep]] | None, op: str, *, has_run: bool) -> int | None:
+def _count(steps: Mapping[str, Sequence[PlanNode]] | None, op: str, *, has_run: bool) -> int | None:
     """The number of inserted kernels of an operator; None if some ran but there is no plan."""
     if steps is not None:
         return len(steps.get(op, ()))
@@ -98,10 +78,10 @@ def _describe(op: str, before: int | None, after: int | None) -> str | None:
     return f"{op} kernels put in by the engine: {before} before, {after} now"
 
 
-def _find_place(step: PlanStep, plan: KernelPlan, side: CaseLayers) -> str | None:
+def _find_place(step: PlanNode, plan: PlanGraph, side: CaseLayers) -> str | None:
     """`before conv1`: the nearest layer that uses what the step computes."""
     layers = {x.id: x for x in side.layers} | {x.name: x for x in side.layers if x.name}
-    users: dict[str, list[PlanStep]] = {}
+    users: dict[str, list[PlanNode]] = {}
     for node in plan.nodes:
         for name in node.inputs:
             users.setdefault(name, []).append(node)
@@ -118,6 +98,6 @@ def _find_place(step: PlanStep, plan: KernelPlan, side: CaseLayers) -> str | Non
     return None
 
 
-def _layer_of(step: PlanStep, layers: Mapping[str, StaticLayer]) -> StaticLayer | None:
+def _layer_of(step: PlanNode, layers: Mapping[str, StaticLayer]) -> StaticLayer | None:
     names = (*step.outputs, step.name, _RENAMED.sub("", step.name))
     return next((layers[name] for name in names if name in layers), None)
