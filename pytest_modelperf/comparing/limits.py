@@ -234,41 +234,33 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     if isinstance(value, str) and "=" in value:
         value = _split_pairs(value, where)
     if not isinstance(value, Mapping):
-        return _with_default_tail({_MEDIAN: read_share(value, where)})
+        return _with_default_tail({_MEDIAN: read_share(value, where)}, {})
     given: dict[float, float] = {}
-    counts: dict[str, float] = {}
-    figures: dict[str, float] = {}
-    phases: dict[str, float] = {}
-    by_word = {
-        **dict.fromkeys(_COUNTS, counts),
-        **dict.fromkeys(_NAMED, figures),
-        **dict.fromkeys(PHASE_WORDS, phases),
-    }
+    others: dict[str, float] = {}
     for name, share in value.items():
-        if name in by_word:
-            by_word[name][name] = read_share(share, f"{where}: {name}")
+        if name in {*_COUNTS, *_NAMED, *PHASE_WORDS}:
+            others[name] = read_share(share, f"{where}: {name}")
             continue
         percent = _read_percent(str(name), where)
         if percent in given:
             raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
         given[percent] = read_share(share, f"{where}: {name}")
-    if not (given or counts or figures or phases):
+    if not (given or others):
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
-    return replace(
-        _with_default_tail(given, counts),
-        figures=tuple(sorted(figures.items())),
-        phases=tuple(sorted(phases.items())),
-    )
+    return _with_default_tail(given, others)
 
 
-def _with_default_tail(
-    given: Mapping[float, float], counts: Mapping[str, float] | None = None
-) -> Tolerances:
+def _with_default_tail(given: Mapping[float, float], others: Mapping[str, float]) -> Tolerances:
+    """The tolerances of percentiles that the user gave, and of others by their words."""
     median = given.get(_MEDIAN, DEFAULT_TOLERANCE)
     tail = max(median, DEFAULT_TAIL_TOLERANCE)
     shares = {_MEDIAN: median, DEFAULT_TAIL: tail, **given}
     named = frozenset(given) - {_MEDIAN}
-    return Tolerances(tuple(sorted(shares.items())), named, tuple(sorted((counts or {}).items())))
+    counts, figures, phases = (
+        tuple(sorted((word, others[word]) for word in words if word in others))
+        for words in (_COUNTS, _NAMED, PHASE_WORDS)
+    )
+    return Tolerances(tuple(sorted(shares.items())), named, counts, figures, phases)
 
 
 def _read_percent(name: str, where: str) -> float:
