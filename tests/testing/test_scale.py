@@ -43,6 +43,7 @@ from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.page_graph import case_picture
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checker
@@ -53,6 +54,7 @@ from pytest_modelperf.whatif.narrowing.dimensions import Dim
 from pytest_modelperf.whatif.narrowing.narrow import select_channels
 from tests.support.comparisons import OPEN, SLOWER
 from tests.support.facts import make_provenance
+from tests.support.profiles import measured_classifier
 from tests.support.project import write_dense, write_table
 from tests.support.run_reports import many, run
 from tests.support.small_models import ones, parse
@@ -329,6 +331,13 @@ def named(count: int) -> list[StaticLayer]:
 
 def unnamed(count: int, ops: Sequence[str] = ("MatMul", "Add", "Relu")) -> list[StaticLayer]:
     return [layer(index, ops[index % len(ops)]) for index in range(count)]
+
+
+def test_the_rows_of_layers_are_made_once_for_the_picture_of_a_case() -> None:
+    case = measured_classifier().cases[0]
+    with counting_calls("layers") as calls:
+        assert len(case_picture(case).boxes) > 2
+    assert calls[0] == 1
 
 
 def test_to_match_a_layer_by_its_name_takes_no_more_where_there_are_more(

@@ -33,16 +33,16 @@ def render_profile_svg(profile: Profile) -> str:
 
 
 def case_picture(case: CaseProfile) -> Picture:
-    kernels = kernels_of_case(case)
+    kernels, layers = kernels_of_case(case), case.layers
     if not kernels:
-        return Picture((), reason=UNKNOWN_EDGES if case.layers else "")
-    rows = row_indexes(case.layers)
+        return Picture((), reason=UNKNOWN_EDGES if layers else "")
+    rows = row_indexes(layers)
     has_times = any(kernel.ns is not None for kernel in kernels)
     boxes = []
     for kernel in kernels:
         # A layer without a time has the row at its own place.
         at = rows.get(row_key(kernel), kernel.layer)
-        row = None if at is None else case.layers[at]
+        row = None if at is None else layers[at]
         boxes.append(
             Box(
                 op_type=kernel.op_type,
