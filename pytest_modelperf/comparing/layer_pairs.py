@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from pytest_modelperf.graph.common_order import MOST_DIFFERENCES, in_common
 from pytest_modelperf.profiler.counting.records import StaticLayer
 
 # A number alone, or after a separator: `534`, `Conv_12`, `onnx::Relu_7`, `input.4`, `Relu__5:0`.
@@ -48,7 +49,7 @@ class AlignmentLimits(Struct, frozen=True):
     """
 
     pairs: int = 1 << 23
-    differences: int = 1000
+    differences: int = MOST_DIFFERENCES
 
 
 LIMITS = AlignmentLimits()
@@ -279,7 +280,7 @@ def _align_between_equals(
     """Pairs layers where there are too many to align: only those between equal ones are aligned."""
     for read in (_likeness, _operator):
         left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
-        equal = _in_common(left.tolist(), right.tolist(), sides.limits.differences)
+        equal = in_common(left.tolist(), right.tolist(), sides.limits.differences)
         if equal is None:
             continue
         ends = [(-1, -1), *equal, (len(old), len(new))]
@@ -288,52 +289,6 @@ def _align_between_equals(
         pairs.update((old[row], new[column]) for row, column in equal)
         return
     _match_in_order(sides.before, sides.after, old, new, pairs, _likeness)
-
-
-def _in_common(
-    old: Sequence[int], new: Sequence[int], most_differences: int
-) -> list[tuple[int, int]] | None:
-    """The longest common subsequence as pairs of places; None if there are too many differences.
-
-    E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): how far
-    along `old` each diagonal leads with this many differences, and the way back from the end.
-    """
-    reached = {1: 0}
-    earlier: list[dict[int, int]] = []
-
-    def step(reached: dict[int, int], diagonal: int, differences: int) -> int:
-        """The diagonal from which this one is reached by leaving out one element of either side."""
-        is_first = diagonal == -differences
-        is_last = diagonal == differences
-        if is_first or (not is_last and reached[diagonal - 1] < reached[diagonal + 1]):
-            return diagonal + 1
-        return diagonal - 1
-
-    def way_back() -> list[tuple[int, int]]:
-        found, row, column = [], len(old), len(new)
-        for differences in reversed(range(len(earlier))):
-            reached = earlier[differences]
-            source = step(reached, row - column, differences)
-            source_row = reached[source]
-            source_column = source_row - source
-            while row > source_row and column > source_column:
-                row, column = row - 1, column - 1
-                found.append((row, column))
-            row, column = source_row, source_column
-        return found[::-1]
-
-    for differences in range(most_differences + 1):
-        earlier.append(dict(reached))
-        for diagonal in range(-differences, differences + 1, 2):
-            source = step(reached, diagonal, differences)
-            row = reached[source] + (source < diagonal)
-            column = row - diagonal
-            while row < len(old) and column < len(new) and old[row] == new[column]:
-                row, column = row + 1, column + 1
-            reached[diagonal] = row
-            if row >= len(old) and column >= len(new):
-                return way_back()
-    return None
 
 
 def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArray[np.float64]:

@@ -33,6 +33,7 @@ from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.graph.common_order import in_common
 from pytest_modelperf.graph.drawing import normal_pool, uniform_pool
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
@@ -410,7 +411,7 @@ SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 def test_what_is_in_common_is_equal_in_order_and_as_long_as_can_be(
     old: list[int], new: list[int]
 ) -> None:
-    found = layer_pairs._in_common(old, new, len(old) + len(new))
+    found = in_common(old, new, len(old) + len(new))
     assert found is not None
     assert all(old[row] == new[column] for row, column in found)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))

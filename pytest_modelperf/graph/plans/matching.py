@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from pytest_modelperf.graph.common_order import in_common
 from pytest_modelperf.graph.plans.plan import EnginePlan
 
 # The types and shapes of the tensors of a plan, by their names.
@@ -103,15 +103,11 @@ def match_plans(
 def _aligned(sides: tuple[_Side, _Side], left: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Pairs of the same work in the same order on both sides.
 
-    Kernels whose work is not known have no like.
+    Kernels whose work is not known have no like. There are no pairs where too much differs.
     """
     here, there = (
         [side.work(index) or object() for index in indexes]
         for side, indexes in zip(sides, left, strict=True)
     )
-    matcher = difflib.SequenceMatcher(None, here, there, autojunk=False)
-    return [
-        (left[0][block.a + k], left[1][block.b + k])
-        for block in matcher.get_matching_blocks()
-        for k in range(block.size)
-    ]
+    equal = in_common(here, there) or ()
+    return [(left[0][one], left[1][other]) for one, other in equal]
