@@ -31,7 +31,8 @@ def read_content(source: ModelSource) -> ModelContent:
         raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
     beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
     graph = SentFile(file.path.name, file.size_bytes)
-    return ModelContent(str(file.path.resolve()), file.sha256(), (graph, *beside))
+    # A link is not resolved: the model's external data lies beside the link.
+    return ModelContent(str(file.path.absolute()), file.sha256(), (graph, *beside))
 
 
 def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import onnx
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cluster.cache import ModelCache
+from pytest_modelperf.cluster.cache import ModelCache, has_content
 from pytest_modelperf.cluster.contents import read_content, read_pieces
 from pytest_modelperf.cluster.records import ModelContent
 from pytest_modelperf.errors import MeasureError
+from tests.graph.twin_models import convolutions
 from tests.support.timed_models import write_timed
 
 
@@ -53,6 +55,20 @@ def test_the_same_model_by_another_name_is_kept_once(tmp_path: Path) -> None:
         assert path.name == "renamed.onnx"
         assert path.read_bytes() == Path(first.path).read_bytes()
     assert [each.name for each in cache.folder.iterdir()] == [first.digest]
+
+
+def test_links_to_a_model_and_its_weights_are_read_where_they_are(tmp_path: Path) -> None:
+    """A folder of Hugging Face links to files that have other names and lie elsewhere."""
+    real, links = tmp_path / "blobs", tmp_path / "snapshot"
+    real.mkdir()
+    links.mkdir()
+    onnx.save(convolutions(), real / "model.onnx", save_as_external_data=True, size_threshold=0)
+    for number, path in enumerate(sorted(real.iterdir())):
+        (links / path.name).symlink_to(path.rename(real / str(number)))
+    cache, content = ModelCache(tmp_path / "cache"), read_content(links / "model.onnx")
+    assert has_content(Path(content.path), content)
+    receive(cache, content)
+    assert is_kept(cache, content)
 
 
 def test_the_least_recently_used_goes_and_what_is_used_stays(tmp_path: Path) -> None:
