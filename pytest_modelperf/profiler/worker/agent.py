@@ -18,7 +18,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -601,9 +600,9 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {
         "kind": error_kind(error),
         "type": type(error).__name__,
-        "message": str(error),
+        # Half of a character, as in the name of a file, could not be sent.
+        "message": str(error).encode("utf-8", "backslashreplace").decode(),
         "name": getattr(error, "name", None),
-        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
     }
 
 

@@ -199,7 +199,7 @@ class ProcessWorker:
         limit_s = self._request.limit_s if limit_s is None else limit_s
         try:
             with self._watched(command, limit_s):
-                self._channel.send({"command": command, **arguments})
+                self._send({"command": command, **arguments})
             answer = None
             while answer is None:
                 # None is a heartbeat: the worker is still busy.
@@ -284,6 +284,15 @@ class ProcessWorker:
         finally:
             # Also if another interrupt comes.
             self._folder.remove()
+
+    def _send(self, request: Mapping[str, object]) -> None:
+        try:
+            self._channel.send(request)
+        except OSError:
+            # The other side closed the channel. Where it said why, this raises it.
+            with suppress(self._channel.TimeoutError):
+                self._channel.receive(GRACE_S)
+            raise
 
     @contextmanager
     def _watched(self, command: str, limit_s: float) -> Iterator[None]:
@@ -390,6 +399,10 @@ class ProcessWorker:
 
     def _describe_start(self, error: Exception) -> ModelPerfError:
         shown = printable(self._request.spec)
+        if isinstance(error, execnet.RemoteError):
+            return MeasureError(
+                f"no worker could be started through {shown!r}: {_last_line(str(error))}."
+            )
         reason = printable(str(error)) or "it ended at once"
         if isinstance(error, (ValueError, AttributeError)):
             return UsageError(
@@ -398,7 +411,7 @@ class ProcessWorker:
         if self.is_local:
             return MeasureError(
                 f"no worker could be started through {shown!r}: {reason}. Is it a Python "
-                "interpreter that runs?"
+                "interpreter that runs, of version 3.9 or newer?"
             )
         return MeasureError(f"the gateway {shown!r} cannot be reached: {reason}.")
 
@@ -410,9 +423,13 @@ class ProcessWorker:
 
     def _describe_end(self, step: str, error: Exception) -> str:
         """How the worker ended, and its last output."""
+        if isinstance(error, execnet.RemoteError):
+            # Its process is still there: something raised what the worker does not answer with.
+            return f"the worker ended {step}: {_last_line(str(error))}."
         if not self.is_local:
+            reason = printable(str(error).strip()) or "no reason given"
             return (
-                f"the connection to the worker was lost {step}: {_first_line(str(error))}. "
+                f"the connection to the worker was lost {step}: {reason}. "
                 "The log on that machine may say why."
             )
         ending = None if self._pid is None else wait_for_end(self._pid)
@@ -484,8 +501,10 @@ def is_this_python(spec: str) -> bool:
     return is_local(spec) and not any(part.startswith("python=") for part in spec.split("//"))
 
 
-def _first_line(text: str) -> str:
-    return printable(text.strip().splitlines()[0]) if text.strip() else "no reason given"
+def _last_line(traceback: str) -> str:
+    """The line of a traceback that has the error."""
+    lines = traceback.strip().splitlines()
+    return printable(lines[-1].rstrip(".")) if lines else "no reason given"
 
 
 @contextmanager

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import linecache
 import marshal
+import platform
 import sys
 import types
 from typing import Any
+
+_OLDEST = (3, 9)
 
 
 def take_module(name: str, source: str, file: str, code: bytes | None = None) -> Any:  # noqa: ANN401  # a module
@@ -30,7 +33,13 @@ def take_module(name: str, source: str, file: str, code: bytes | None = None) ->
 
 def start(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
     """Receive the modules, each after the modules that it imports, and let the last one serve."""
-    taken = [take_module(*part) for part in channel.receive()]
+    parts = channel.receive()
+    if sys.version_info < _OLDEST:
+        raise RuntimeError(
+            f"this is Python {platform.python_version()}, and a worker takes "
+            f"{'.'.join(map(str, _OLDEST))} or newer"
+        )
+    taken = [take_module(*part) for part in parts]
     taken[-1].serve(channel)
 
 

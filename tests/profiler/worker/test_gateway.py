@@ -244,6 +244,22 @@ def test_an_exception_of_the_engine_is_one_clear_line() -> None:
     assert str(error.value) == "in round 3: ValueError: the input does not fit"
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import numpy\ndef describe(_): return {'version': numpy.int64(2)}", "numpy.int64"),
+        ("def describe(_): raise SystemExit('not today')", "SystemExit: not today."),
+        ("def describe(_): raise OSError('no \\udcff here')", r"OSError: no \udcff here"),
+    ],
+)
+def test_an_engine_that_answers_in_no_way_that_can_be_sent_is_told(source: str, said: str) -> None:
+    with (
+        pytest.raises(MeasureError, match=re.escape(said)),
+        ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker,
+    ):
+        worker.ask("engine", "as it loaded", source=source, file="e.py", options={})
+
+
 def test_an_option_that_the_engine_does_not_know_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no option 'unknown'"), working(unknown="1"):
         pass
@@ -396,6 +412,18 @@ def test_a_gateway_that_leads_nowhere_is_one_clear_error(
     spec: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said), ProcessWorker(WorkerRequest(spec=spec)):
+        pass
+
+
+def test_a_python_that_is_too_old_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.version_info = (3, 8, 18)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        pytest.raises(MeasureError, match=r"a worker takes 3\.9 or newer\.$"),
+        ProcessWorker(WorkerRequest()),
+    ):
         pass
 
 
