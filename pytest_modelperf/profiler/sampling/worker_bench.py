@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import ExtensionError, MeasureError
+from pytest_modelperf.files.documents import describe_misfit
 from pytest_modelperf.profiler.engines.source import (
     CALLABLE_ENGINE,
     EngineModule,
@@ -42,6 +44,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import PartTurns, Turns
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms
 
 # The most runs of the profiled sessions of a fast model.
@@ -382,16 +385,32 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
         _send(worker, steps.feeds, side, steps.to_wire())
         if steps.count > 1:
             _send(worker, workload.feeds, f"{side}{_STILL}", ONE_STEP)
-    facts = EngineFacts(
-        name=setup.engine.name,
-        version=described.get("version"),
-        python=worker.python,
-        options=described.get("options", {}),
-        providers=tuple(described.get("providers", ())),
-    )
+    facts = _facts_of(setup.engine, described, worker.python)
     clocks = worker.ask("clocks", "as its clocks were read")
     ticks = None if clocks is None else ClockTicks(**clocks)
     return Rig(worker, setup, cores, workload, facts, side, side, clocks=ticks)
+
+
+def _facts_of(
+    engine: EngineModule, described: Mapping[str, Any], python: str | None
+) -> EngineFacts:
+    """The description that an engine gave of itself; ExtensionError if it is none."""
+    told = {
+        "name": engine.name,
+        "version": described.get("version"),
+        "python": python,
+        "options": described.get("options", {}),
+        "providers": described.get("providers", ()),
+    }
+    try:
+        return msgspec.convert(told, EngineFacts)
+    except msgspec.ValidationError as error:
+        misfit = describe_misfit(str(error))
+        raise ExtensionError(
+            f"`describe` of the engine {engine.name!r} ({printable(engine.module)}) returned a "
+            f"wrong value at {misfit.place}: {misfit.problem}. Its version, its providers and the "
+            "values of its options are texts."
+        ) from error
 
 
 def _send(
