@@ -46,15 +46,15 @@ _Kind = tuple[object, ...]
 
 
 class _Thread(threading.local):
-    """The labels that are open on this thread, its number, and when its last inference ended.
+    """The labels that are open on this thread, and its number.
 
-    The labels are in the order in which they were opened, those of all tasks of asyncio together.
+    A thread that Python did not start has a new one at each call into Python. The labels are in the
+    order in which they were opened, those of all tasks of asyncio together.
     """
 
     def __init__(self, names: dict[int, str]) -> None:
         self.number = threading.get_native_id()
         self.labels: list[_Label] = []
-        self.free_from_ns = 0
         name = threading.current_thread().name
         # Python did not start this thread.
         is_foreign = name.startswith("Dummy-")
@@ -105,6 +105,8 @@ class Recorder:
         self._look_again_ns = 0
         self._ids = itertools.count(1)
         self._thread = _Thread(self.names)
+        # By thread: when it had done what it ran last.
+        self._free_from_ns: dict[int, int] = {}
         # By context, because tasks of asyncio take turns on a thread.
         self._label: ContextVar[_Label | None] = ContextVar("label", default=None)
         self._kinds: dict[_Kind, _Inferences] = {}
@@ -241,12 +243,12 @@ class Recorder:
     ) -> None:
         if not self._is_open:
             return
-        thread = self._thread
+        thread = self._thread.number
         if has_waited:
             # The inference waited in a queue: it began when the pool's thread was free.
-            start_ns = max(start_ns, thread.free_from_ns)
+            start_ns = max(start_ns, self._free_from_ns.get(thread, 0))
         # Set by every inference: a callback may run another session on the pool's thread.
-        thread.free_from_ns = end_ns
+        self._free_from_ns[thread] = end_ns
         key: _Kind = (session, method, shapes, error)
         kind = self._kinds.get(key) or self._new_kind(key, session, method, shapes, error)
         is_hidden = bool(self._paused_ns) and not self.is_recorded(start_ns)
@@ -257,8 +259,8 @@ class Recorder:
                 self.begun_ns - end_ns,
                 next(self._ids),
                 HIDDEN if is_hidden else INFERENCE,
-                thread.number,
-                self._parent_on(thread.number),
+                thread,
+                self._parent_on(thread),
                 INFERENCE_NAME,
                 kind.arguments,
                 None,
@@ -277,6 +279,10 @@ class Recorder:
             values = {"resident_bytes": resident_bytes}
             counter = Counter(name=PROCESS_MEMORY, at_ns=at_ns, values=values)
             self.spool.add(write_counter(counter, next(self._ids)))
+
+    def on_callback_end(self) -> None:
+        if self._is_open:
+            self._free_from_ns[self._thread.number] = self._clock()
 
     def session_name(self, session: WatchedSession) -> str:
         """The name of its file, with a number if several sessions have the same file."""

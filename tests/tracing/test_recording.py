@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,31 @@ def test_an_inference_that_waited_begins_after_what_ran_on_its_thread(tmp_path: 
     events = list(Recording(recorder).events())
     recorder.spool.close()
     assert [event.start_ns for event in events if isinstance(event, Span)] == [0, 12, 20]
+
+
+def test_inferences_that_wait_in_a_queue_begin_one_after_the_other(model: Path) -> None:
+    """The thread of the pool is held by the callback of the first until the others were asked."""
+    asked, ended = threading.Event(), threading.Semaphore(0)
+
+    def first_ended(*_: object) -> None:
+        asked.wait(60)
+        ended.release()
+
+    with trace() as p:
+        session = ort.InferenceSession(str(model), options(intra_op_num_threads=2), providers=CPU)
+        session.run_async(["y"], FEED, first_ended, None)
+        with p.record("asking"):
+            for _ in range(3):
+                session.run_async(["y"], FEED, lambda *_: ended.release(), None)
+        asked.set()
+        for _ in range(4):
+            assert ended.acquire(timeout=60)
+    (asking,), (_, *queued) = spans_of(p, "label"), spans_of(p, "inference")
+    assert len(queued) == 3
+    for before, span in pairwise([asking, *queued]):
+        assert before.end_ns <= span.start_ns
+    assert len(spans_of(p, "operator")) == 8
+    assert p.notes == ()
 
 
 def test_the_memory_of_the_process_is_counted_and_that_of_a_runtime_that_tells(

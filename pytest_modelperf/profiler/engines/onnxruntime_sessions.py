@@ -324,7 +324,10 @@ class SessionWatch:
                     )
                     if watched.calls_left:
                         self._count(session, watched)
-                return callback(results, data, problem)
+                try:
+                    return callback(results, data, problem)
+                finally:
+                    self._watcher.on_callback_end()
 
             return original(session, output_names, input_feed, ended, user_data, run_options)
 

@@ -68,3 +68,7 @@ class Watcher(Protocol):
         `has_waited` was requested by another thread and was queued first.
         """
         ...
+
+    def on_callback_end(self) -> None:
+        """The current thread ran what was to follow an inference, and may begin a queued one."""
+        ...
