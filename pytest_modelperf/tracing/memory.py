@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _STATM = Path("/proc/self/statm")
@@ -27,11 +28,13 @@ class ResidentMemory:
             return None
         try:
             _, resident, _ = os.pread(self._file, 128, 0).split(b" ", 2)
+            return int(resident) * self._page_bytes
         except (OSError, ValueError):
+            # A program that becomes a daemon closes all files, and may get the number for another.
             return None
-        return int(resident) * self._page_bytes
 
     def close(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
+            with suppress(OSError):
+                os.close(self._file)
         self._file = -1

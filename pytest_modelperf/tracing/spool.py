@@ -6,6 +6,7 @@ import heapq
 import marshal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -82,7 +83,9 @@ class Spool:
             yield from marshal.loads(data)  # noqa: S302  # this process wrote it
 
     def close(self) -> None:
-        self._file.close()
+        # The program may have closed all files that it found open.
+        with suppress(OSError):
+            self._file.close()
 
     def _write_run(self) -> None:
         count = len(self._pending)

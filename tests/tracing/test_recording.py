@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -29,6 +31,7 @@ from pytest_modelperf.tracing.recording import Recording
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.spool import RUN_RECORDS
 from tests.support.full_disk import room_for
+from tests.support.processes import on_linux
 from tests.support.traced_models import CPU, FEED, open_plain, options
 from tests.tracing.validity import Trace as ValidTrace
 from tests.tracing.validity import read_valid_trace
@@ -892,3 +895,42 @@ def test_openvino_is_recorded_inference_by_inference(model: Path) -> None:
     np.testing.assert_array_equal(output, same)
     assert len(spans_of(p, "inference")) == 2
     assert len(p.notes) == 1
+
+
+DAEMON = """
+import os, sys
+from pathlib import Path
+import numpy as np
+import onnxruntime as ort
+from pytest_modelperf import trace
+
+OURS = {"statm", "recorded", ".held-by-pytest-modelperf"}
+with trace(file=sys.argv[2]) as p:
+    session = ort.InferenceSession(sys.argv[1])
+    # ONNX Runtime waits half a minute at the end if its own are closed as well.
+    for path in list(Path("/proc/self/fd").iterdir()):
+        if path.is_symlink() and os.readlink(path).rpartition("/")[2] in OURS:
+            os.close(int(path.name))
+    session.run(None, {"x": np.zeros((2, 8), np.float32)})
+p.discard()
+print(*Path(os.environ["TMPDIR"]).glob("modelperf-*"))
+"""
+
+
+@pytest.mark.slow
+@on_linux
+def test_a_program_that_closes_all_files_ends_with_a_warning(model: Path, tmp_path: Path) -> None:
+    file, temporary = tmp_path / "trace.json", tmp_path / "temporary"
+    temporary.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", DAEMON, str(model), str(file)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "TraceWarning" in ended.stderr
+    assert "spans and counters are missing" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not ended.stdout.strip()
+    assert read(file).spans == ()

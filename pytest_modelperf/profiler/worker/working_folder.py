@@ -54,7 +54,9 @@ class WorkingFolder:
         with interrupt_delayed():
             # Windows removes no file that is open.
             if self._lock is not None:
-                os.close(self._lock)
+                # A program that becomes a daemon closes all files.
+                with contextlib.suppress(OSError):
+                    os.close(self._lock)
                 self._lock = None
             shutil.rmtree(self.path, ignore_errors=True)
 
