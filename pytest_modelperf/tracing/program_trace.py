@@ -169,7 +169,8 @@ class Trace:
 
         Labels nest.
         """
-        return self._begun().label(str(name))
+        # A plain text: that of a subclass, such as Django's SafeString, could not be written.
+        return self._begun().label("".join(str(name)))
 
     def pause(self) -> None:
         """Record nothing that begins before `resume` is called."""

@@ -61,6 +61,21 @@ def names_by_parent(p: Trace) -> dict[str, list[str]]:
 # -- what is recorded
 
 
+class SafeText(str):
+    """A text that stays what it is, as Django marks those that need no escaping."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+
+def test_a_label_may_be_of_a_class_of_its_own() -> None:
+    with trace() as p, p.record(SafeText("shown")):
+        pass
+    assert [span.name for span in spans_of(p, "label")] == ["shown"]
+
+
 def test_a_trace_has_sessions_labels_inferences_and_operators_each_inside_of_the_other(
     model: Path, tmp_path: Path
 ) -> None:
