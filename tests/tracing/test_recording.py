@@ -235,6 +235,17 @@ def test_an_inference_that_waited_begins_after_what_ran_on_its_thread(tmp_path: 
     assert [event.start_ns for event in events if isinstance(event, Span)] == [0, 12, 20]
 
 
+def test_wrong_options_of_a_session_are_refused_as_without_a_trace(model: Path) -> None:
+    def create() -> str:
+        with pytest.raises(TypeError) as error:
+            ort.InferenceSession(str(model), CPU)
+        return str(error.value)
+
+    expected = create()
+    with trace():
+        assert create() == expected
+
+
 def test_inferences_that_wait_in_a_queue_begin_one_after_the_other(model: Path) -> None:
     """The thread of the pool is held by the callback of the first until the others were asked."""
     asked, ended = threading.Event(), threading.Semaphore(0)

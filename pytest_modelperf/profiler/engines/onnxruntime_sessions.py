@@ -148,7 +148,8 @@ class SessionWatch:
         has_plan: bool,
     ) -> int:
         """Create the session, with a profile if possible; returns when the profile began."""
-        if options is not None and options.enable_profiling:
+        # The runtime itself refuses what has no such setting.
+        if options is not None and getattr(options, "enable_profiling", True):
             watched.why = "it writes a profile of its own"
         else:
             watched.folder = self._watcher.new_folder()
