@@ -14,6 +14,7 @@ from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, 
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import compare_counts, has_recorded_engine
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
@@ -42,8 +43,10 @@ def settle_by_plan(
 
     None where that is not so, or where the plan is no answer. No twin is rebuilt for it.
     """
-    stored = None if before.baseline is None else before.baseline.case(place.case.id)
-    if stored is None or stored.plan is None or not gate.trusts_plans or before.setup != setup:
+    if before.baseline is None or not gate.trusts_plans or before.setup != setup:
+        return None
+    stored = before.baseline.case(place.case.id)
+    if stored is None or stored.plan is None:
         return None
     if not (_is_recorded_alike(stored, before, setup) and _is_built_alike(stored, after)):
         return None
@@ -57,6 +60,8 @@ def settle_by_plan(
         return None
     pair = Pair(found.model, found.model, setup, setup)
     counted = compare_counts(PairedCase(pair, before, gate, place))
+    sizes = before.baseline.size_of(stored.id), found.model.size_bytes
+    counted = with_size(counted, *sizes, gate.tolerances)
     seconds = time.monotonic() - begun
     return judge_same_plan(counted, found.profile, stored.plan.kernels, gate, seconds)
 

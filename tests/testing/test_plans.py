@@ -112,6 +112,18 @@ def test_a_retrained_model_passes_by_its_plan(recorded: pytest.Pytester) -> None
     assert f" {kernels} kernels " in note
 
 
+def test_a_larger_file_with_the_same_plan_is_worse(recorded: pytest.Pytester) -> None:
+    model = stack(seed=1)
+    onnx.helper.set_model_props(model, {"notes": "x" * (2 << 20)})
+    write(recorded, model)
+    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
+    recorded.runpytest_inprocess(*arguments).assert_outcomes(failed=1)
+    (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
+    assert (case["verdict"], case["how"]) == ("regressed", "plan")
+    worse = [m["name"] for m in case["metrics"] if m["gated"] and m["verdict"] == "regressed"]
+    assert worse == ["size_bytes"]
+
+
 def test_the_duet_runs_all_the_same_if_that_is_asked_for(recorded: pytest.Pytester) -> None:
     write(recorded, stack(seed=1))
     case = checked(recorded, "--modelperf-measure", "always")
