@@ -35,7 +35,7 @@ from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, machine_of
 from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
-from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts, request_of_each
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec, is_local
 from pytest_modelperf.spec.case_spec import TestedModel
@@ -214,9 +214,10 @@ class BoundCheck(Struct, frozen=True):
         return cls(context, check, file, facts, model, place)
 
     def bind_older(self, source: ModelSource) -> Model:
-        """An older model at the sizes of the case."""
-        binding, extensions = self.model.binding, self.context.extensions
-        return Model.bind(open_model(source), binding, self.check.request, extensions)
+        """An older model at the sizes of the case, as far as it has dimensions of these names."""
+        older = open_model(source)
+        request, _ = request_of_each(self.check.request, (older, self.file))
+        return Model.bind(older, request.bindings_of(older)[0], request, self.context.extensions)
 
     @property
     def case(self) -> Case:

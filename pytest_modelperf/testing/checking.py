@@ -20,7 +20,7 @@ from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.model_in_worker import Watch, check_cores
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.request import size_on_disk
+from pytest_modelperf.profiler.request import profile_both, size_on_disk
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.budget_figures import require_measured
 from pytest_modelperf.testing.case_budgets import with_budgets
@@ -118,11 +118,19 @@ class Checker(Struct, frozen=True):
         """Two models side by side, by the gate of the second one."""
         context, gate = self.context, after.gate
         if context.is_static:
-            counted = compare_cases(self.count(before), self.count(after), gate.tolerances)
+            counted = compare_cases(*self._count_both(before, after), gate.tolerances)
             return with_size(counted, _size_of(before), _size_of(after), gate.tolerances)
         old, new = (Side(check.graph, check.setup) for check in (before, after))
         extensions = context.extensions
         return compare_models(old, new, after.request, gate, extensions, context.watch).cases[0]
+
+    def _count_both(self, before: CaseCheck, after: CaseCheck) -> tuple[CaseProfile, CaseProfile]:
+        """The static profiles of two models, at the same sizes."""
+        if before.is_function or after.is_function:
+            return self.count(before), self.count(after)
+        graphs, operators = (before.graph, after.graph), self.context.extensions.operators
+        old, new = profile_both(*graphs, after.request, operators)
+        return old.cases[0], new.cases[0]
 
 
 def _size_of(check: CaseCheck) -> int | None:

@@ -23,14 +23,21 @@ from pytest_modelperf.comparing.stored_case import (
     settle,
     settle_equal,
 )
-from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
+from pytest_modelperf.errors import (
+    BindingError,
+    MeasureError,
+    ModelPerfError,
+    Remedy,
+    UsageError,
+)
 from pytest_modelperf.graph.model_file import ModelFile
-from pytest_modelperf.profiler.prepare import PairOf, prepare_pair
+from pytest_modelperf.profiler.prepare import Model, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.testing.against import older_version
 from pytest_modelperf.testing.budget_figures import measure_for_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult, CheckContext
+from pytest_modelperf.text.escaping import printable
 
 
 def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
@@ -153,7 +160,7 @@ def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> 
 
 
 def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
-    old = bound.bind_older(before.source)
+    old = _bind_before(bound, before)
     if bound.context.is_static:
         then = CaseProfile(bound.case, old.static)
         tolerances = bound.check.gate.tolerances
@@ -168,6 +175,29 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
             return settled
     asked = PairedCase(prepare_pair(pair), before, bound.gate, bound.place)
     return compare_case(asked, Details.WHEN_WORSE)
+
+
+def _bind_before(bound: BoundCheck, before: Side) -> Model:
+    """The model before; an error where an older version cannot be compared at these sizes."""
+    name = f"the older version of {printable(bound.file.name)}"
+    try:
+        old = bound.bind_older(before.source)
+    except BindingError as error:
+        if before.baseline is not None:
+            raise
+        raise BindingError(
+            f"{name} cannot have the sizes of {bound.case.id}: {error.message} Give an older "
+            "version whose dimensions have the names of now, or compare both with `modelperf "
+            "compare OLD NEW`, which takes sizes of either."
+        ) from error
+    batch_size = old.bound.inputs.batch_size
+    if batch_size != bound.case.batch_size:
+        raise UsageError(
+            f"{name} runs at batch size {batch_size}, and the model now at "
+            f"{bound.case.batch_size}: they cannot be compared.",
+            Remedy("Give a size with {batch} that both can have."),
+        )
+    return old
 
 
 @contextmanager

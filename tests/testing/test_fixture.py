@@ -275,6 +275,20 @@ def test_two_models_are_compared_by_what_they_count(run: pytest.Pytester) -> Non
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
 
 
+def test_models_of_different_batch_sizes_are_not_compared(run: pytest.Pytester) -> None:
+    fixed = parse("g (float[4,3] x) => (float[4,3] y) { y = Relu(x) }")
+    (run.path / "fixed.onnx").write_bytes(fixed.SerializeToString())
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            modelperf.compare("fixed.onnx", "dense.onnx")
+        """
+    )
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*runs at batch sizes 4 and dense.onnx at 1: they cannot be*"])
+
+
 def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
     run.makepyfile('def test_it(modelperf):\n    modelperf("a\\nb\\x1b[31m.onnx")')
     result = run.runpytest_inprocess(*STATIC)

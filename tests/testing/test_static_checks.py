@@ -763,3 +763,46 @@ def test_a_branch_that_only_a_run_can_tell_leaves_a_budget_open_and_is_named(
     result = check(run, "--modelperf-strict")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["inconclusive: MACs 9, limit 8", "note: If 'y': which branch *"])
+
+
+# -- an older version in place of a baseline
+
+
+def write_older(run: pytest.Pytester, rows: str) -> None:
+    """An older version of `linear.onnx`, with these sizes in front of the last one."""
+    graph = f"g (float[{rows},3] x) => (float[{rows},5] y) {{ y = MatMul(x, w) }}"
+    model = parse(graph, weights={"w": ones(3, 5)})
+    (run.path / "older.onnx").write_bytes(model.SerializeToString())
+
+
+def check_against_older(run: pytest.Pytester, words: str) -> pytest.RunResult:
+    write_table(run, f'[tool.modelperf.models."linear.onnx"]\n{words}')
+    return check(run, "--modelperf-against", "older.onnx")
+
+
+@pytest.mark.parametrize("rows", ["N,seq", "N,64", "batch,seq"])
+def test_an_older_version_takes_the_sizes_whose_dimensions_it_has(
+    rows: str, run: pytest.Pytester
+) -> None:
+    write_older(run, rows)
+    check_against_older(run, "batch_size = 2\ndims = {seq = 64}").assert_outcomes(passed=1)
+
+
+def test_a_dimension_of_another_name_in_an_older_version_is_told_of_that(
+    run: pytest.Pytester,
+) -> None:
+    write_older(run, "N,length")
+    result = check_against_older(run, "dims = {seq = 64}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["the older version of linear.onnx cannot have *'length'*"])
+    assert "dims = {length" not in result.stdout.str()
+
+
+def test_an_older_version_of_another_batch_size_is_not_compared(run: pytest.Pytester) -> None:
+    write_older(run, "4,64")
+    result = check_against_older(run, "dims = {seq = 64}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["the older version of linear.onnx runs at batch size 4, and the model now at 1: *"]
+    )
+    check_against_older(run, "batch_size = 4\ndims = {seq = 64}").assert_outcomes(passed=1)
