@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.documents import MOST_FIGURE
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import as_float
@@ -131,7 +132,7 @@ def _read_budget(word: str, value: object, where: str) -> Budget:
     if figure.is_change:
         return Budget(word, 1.0 + read_share(value, f"{where}: {word}"))
     number = _read_number(value, is_count=figure.is_count)
-    if number is None or not 0 < number < math.inf:
+    if number is None or not 0 < number * figure.scale <= MOST_FIGURE:
         example = '4.1e9, or "4.1G"' if figure.is_count else "12.5"
         raise UsageError(
             f"{where}: {word} takes a positive number such as {example}, not {value!r}."

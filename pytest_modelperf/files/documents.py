@@ -38,8 +38,8 @@ SignedMs: TypeAlias = Annotated[float, Meta(ge=-_DAY_MS, le=_DAY_MS)]
 SignedNs: TypeAlias = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 
 # A figure of any unit, also converted to a smaller one: more has no form as text either.
-_MOST_FIGURE = 1e30
-Figure: TypeAlias = Annotated[float, Meta(ge=-_MOST_FIGURE, le=_MOST_FIGURE)]
+MOST_FIGURE = 1e30
+Figure: TypeAlias = Annotated[float, Meta(ge=-MOST_FIGURE, le=MOST_FIGURE)]
 # Closer to 0 or 1, a normal distribution has no quantile that a float can hold.
 Confidence: TypeAlias = Annotated[float, Meta(ge=0.5, le=1 - 1e-12)]
 

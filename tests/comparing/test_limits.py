@@ -94,7 +94,7 @@ _HUGE_TEXT = pytest.param("9" * 400, id="huge text")
     "value",
     [
         0, -1, 0.0, True, None, [], {}, "", "fast", "-1", "12 ms", "inf", "nan", math.inf, math.nan,
-        _HUGE, pytest.param(-(10**400), id="huge and negative"), _HUGE_TEXT,
+        1e31, "1e305", _HUGE, pytest.param(-(10**400), id="huge and negative"), _HUGE_TEXT,
         pytest.param("9" * 400 + "G", id="huge count"),
     ],
 )  # fmt: skip
