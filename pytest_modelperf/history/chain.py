@@ -102,19 +102,20 @@ class ChainOfCase(Struct, frozen=True):
 def chain_cases(
     lines: Iterable[ChainedLine], metric: HistoryMetric
 ) -> dict[tuple[str, str | None], ChainOfCase]:
-    """The latest chain of each case and engine, from the lines of one file in their order."""
+    """The latest chain of each case and engine, from the lines of one file."""
     by_case: defaultdict[tuple[str, str | None], list[ChainedLine]] = defaultdict(list)
     for line in lines:
         by_case[line.case, line.engine].append(line)
     return {key: chain_lines(own, metric) for key, own in by_case.items()}
 
 
-def chain_lines(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
-    """The latest chain of one case, from all of its lines in their order.
+def chain_lines(lines: Iterable[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
+    """The latest chain of one case, from all of its lines, which are of the metric or whole ones.
 
-    They are lines of the metric, or whole ones.
+    They are taken by date: a pull or a merge adds older lines behind newer ones.
     """
-    return _chain_exact(lines, metric) if metric.is_exact else _chain_ratios(lines, metric)
+    by_date = sorted(lines, key=attrgetter("date"))
+    return _chain_exact(by_date, metric) if metric.is_exact else _chain_ratios(by_date, metric)
 
 
 def variances_of(ratios: Sequence[StoredRatio]) -> list[float]:

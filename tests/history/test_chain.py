@@ -84,6 +84,17 @@ def test_an_older_baseline_that_comes_back_keeps_its_level() -> None:
     assert [math.exp(point.level) for point in found.points] == pytest.approx([1.5, 1.5, 1.0])
 
 
+@given(order=st.permutations(range(4)))
+def test_older_lines_behind_newer_ones_change_nothing(order: list[int]) -> None:
+    lines = [
+        make_line(0, 1.1, baseline="a", digest="b"),
+        make_line(1, 1.0, baseline="b", digest="c"),
+        make_line(2, 1.2, baseline="c", digest="d"),
+        make_line(3, 1.0, baseline="d"),
+    ]
+    assert chain(*(lines[day] for day in order)).points == chain(*lines).points
+
+
 @given(errors=st.permutations([0.001, 0.002, 0.003]), ratios=st.tuples(RATIOS, RATIOS, RATIOS))
 def test_the_most_certain_measurement_of_a_model_links_it(
     errors: list[float], ratios: tuple[float, float, float]
