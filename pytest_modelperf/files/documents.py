@@ -45,6 +45,7 @@ Confidence: TypeAlias = Annotated[float, Meta(ge=0.5, le=1 - 1e-12)]
 
 # Git's conflict markers start a line; a JSON string holds no line break.
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
+_LFS_POINTER = "version https://git-lfs"
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 # Far more digits than a ratio is known to, and the same on every machine.
 _DIGITS = 6
@@ -169,6 +170,8 @@ class DocumentFile(Struct, frozen=True):
             line = text.count("\n", 0, conflict.start()) + 1
             found = "a merge conflict was not resolved"
             return self.error(found, f"line {line}", self.advice.conflict)
+        if text.startswith(_LFS_POINTER):
+            return self.error("a Git LFS pointer, not the file itself", "", "Run `git lfs pull`.")
         if _is_cut(text, error):
             found = "the file ends too early"
         else:

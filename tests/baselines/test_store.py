@@ -739,6 +739,10 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"a note"', "'a note'"), r"line 41: no valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+            "a Git LFS pointer, not the file itself. Run `git lfs pull`",
+        ),
+        (
             _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),
             "line 5: a merge conflict was not resolved. .*git checkout",
         ),
