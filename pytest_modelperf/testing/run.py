@@ -211,8 +211,11 @@ class Run(Struct):
         model, root = case.model, self.settings.root
         if isinstance(model, str | os.PathLike):
             path = Path(os.path.normpath(root / model))
-            if path.is_relative_to(root):
-                return folder_name(path.relative_to(root).as_posix())
+            # The project may be reached by a link, and the model named by where it really lies.
+            real = path.parent.resolve() / path.name
+            for place, top in ((path, root), (real, root.resolve())):
+                if place.is_relative_to(top):
+                    return folder_name(place.relative_to(top).as_posix())
             found = f"{path} is not below {root}"
         else:
             found = "a model that is no file has no path"

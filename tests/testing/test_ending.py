@@ -429,6 +429,17 @@ def test_a_model_that_nothing_names_is_an_error_of_its_test_alone(
     assert_says_no_internals(result)
 
 
+def test_a_project_behind_a_link_has_the_baselines_of_its_real_folder(
+    models: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    link = tmp_path_factory.mktemp("elsewhere") / "project"
+    link.symlink_to(models.path)
+    models.makepyfile(test_of(str(models.path / "base.onnx"), baseline=None))
+    arguments = (*COUNTS, UPDATE, f"--rootdir={link}", link)
+    models.runpytest_inprocess(*arguments).assert_outcomes(passed=1)
+    assert [path.parent.name for path in models.path.rglob("model.json")] == ["base"]
+
+
 def test_of_several_baselines_those_are_written_that_can_be(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
