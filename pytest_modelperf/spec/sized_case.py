@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -56,10 +57,16 @@ class SizedCase(Struct, frozen=True):
         """Facts that the id does not tell; two cases with the same id and facts are the same."""
         spec = self.spec
         dims = {name: size for name, (size,) in self.request.dims.items()}
+        files = _place(self.model), _place(spec.input_file)
         return (
-            *(self.model, dims, spec.inputs, spec.input_file, spec.engine, spec.engine_options),
+            *(files, dims, spec.inputs, spec.engine, spec.engine_options),
             self.request.generations,
         )
+
+
+def _place(source: object) -> object:
+    """The place of a file, however its path is written; anything else as it is."""
+    return os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
 
 
 def is_function(spec: CaseSpec, model: TestedModel) -> bool:

@@ -516,3 +516,31 @@ def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pyte
     result = run.runpytest_inprocess(*STATIC, str(outside))
     assert result.ret != pytest.ExitCode.OK
     assert_says_no_internals(result)
+
+
+# -- two tests of one case
+
+
+def write_marked(run: pytest.Pytester, model: str, words: str = "") -> None:
+    """A test in a folder of its own, of a model that a table names too."""
+    write_table(run, '[tool.modelperf.models."models/encoder.onnx"]')
+    file = run.mkdir("tests") / "test_marked.py"
+    marker = f"@pytest.mark.perf_case({model!r}{words})"
+    file.write_text(f"import pytest\n{marker}\ndef test_it(): pass\n", "utf-8")
+
+
+@pytest.mark.parametrize("model", ["models/encoder.onnx", "../models/encoder.onnx"])
+def test_two_tests_of_one_case_may_write_its_path_in_two_ways(
+    models: pytest.Pytester, model: str
+) -> None:
+    write_marked(models, model)
+    models.runpytest_inprocess(*STATIC).assert_outcomes(passed=2)
+
+
+def test_two_tests_whose_cases_differ_in_more_than_their_ids_are_refused(
+    models: pytest.Pytester,
+) -> None:
+    write_marked(models, "models/encoder.onnx", ", inputs='x:f32:1x3'")
+    result = models.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*both have the case b1-c1 of the baseline models--encoder, but*"])
