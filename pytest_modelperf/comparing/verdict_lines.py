@@ -105,7 +105,7 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
     if metric.limit is not None:
         text = f"{title} {format_value(metric, metric.after)}"
     elif metric.name == OUTPUTS:
-        text = f"{title} differ by {format_figure(metric.name, metric.after)}"
+        text = _describe_outputs(metric)
     elif metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"
@@ -115,6 +115,14 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
         text += interval_clause(metric, confidence)
     allowed = describe_allowed(metric)
     return f"{text}, {allowed}" if allowed else text
+
+
+def _describe_outputs(metric: Metric) -> str:
+    """`outputs differ by 5 %`; without a share where their shapes differ, or all were 0."""
+    title = metric_title(metric.name)
+    if metric.after is not None and math.isfinite(metric.after):
+        return f"{title} differ by {format_figure(metric.name, metric.after)}"
+    return f"{title} unknown" if metric.is_open else f"{title} differ"
 
 
 _ONLY_SCALARS = (

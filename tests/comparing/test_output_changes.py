@@ -158,3 +158,10 @@ def test_outputs_that_were_not_compared_leave_it_open_and_lost_ones_do_not() -> 
 def test_the_difference_of_outputs_is_said_as_a_share() -> None:
     found = judge_outputs(compare_outputs({"y": sent([8.0])}, {"y": sent([10.0])}), 0.01)
     assert describe_metric(found, None) == "outputs differ by 25 %, allowed +1 %"
+
+
+def test_a_difference_that_is_no_share_is_said_without_one() -> None:
+    same, zero = {"y": sent([1.0])}, {"y": sent([0.0])}
+    for found in (compare_outputs(same, {}), compare_outputs(zero, same)):
+        assert describe_metric(judge_outputs(found, 0.01), None) == "outputs differ, allowed +1 %"
+    assert describe_metric(judge_outputs((), 0.01), None) == "outputs unknown, allowed +1 %"
