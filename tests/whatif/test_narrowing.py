@@ -134,6 +134,28 @@ def test_each_block_of_a_grouped_convolution_loses_as_much(tmp_path: Path) -> No
     assert macs(tmp_path / "n.onnx") == 64 * (24 * 3 + 12 * 6 + 5 * 12)
 
 
+@pytest.mark.parametrize(
+    "weight",
+    ["k = Reshape (w1, same)", "k = DequantizeLinear <axis = 0> (q1, scales)"],
+)
+def test_each_block_with_a_computed_weight_loses_as_much(tmp_path: Path, weight: str) -> None:
+    """Of 16 rows in 4 blocks, 3 would be left without regard to the blocks."""
+    model = model_of(
+        f"""g (float[1, 3, 8, 8] x) => (y) <int64[4] same = {{16, 2, 1, 1}}> {{
+            a = Conv (x, w0)
+            {weight}
+            c = Conv <group = 4> (a, k)
+            y = Conv (c, w2)
+        }}""",
+        {"w0": (8, 3, 1, 1), "w1": (16, 2, 1, 1), "w2": (5, 16, 1, 1)},
+    )
+    quantized = np.round(10 * random_floats(16, 2, 1, 1)).astype(np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(quantized, "q1"))
+    model.graph.initializer.append(numpy_helper.from_array(np.full(16, 0.1, np.float32), "scales"))
+    narrow(model, tmp_path, 0.8)
+    assert macs(tmp_path / "n.onnx") == 64 * (8 * 3 + 4 * 2 + 5 * 4)
+
+
 def test_a_channel_shuffle_keeps_its_groups(tmp_path: Path) -> None:
     """3 groups of 5 shuffled: the next groups cut across what was shuffled together."""
     model = model_of(

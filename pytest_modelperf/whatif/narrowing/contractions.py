@@ -28,13 +28,14 @@ def link_conv(node: Node, links: Links) -> None:
     elif groups == data.dims[1]:
         _link_depthwise(links, data, result)
         links.say(kernel, 1)
-    elif kernel.weights == (kernel.name,) and links.weight_users == 1:
-        channels = links.blocks(data, 1, groups)
-        links.say(data, 1)
-        links.columns(kernel, channels)
-        links.blocks(result, 1, groups)
     else:
-        links.because("has groups, and shares its weight or computes it")
+        links.blocks(result, 1, groups)
+        if kernel.weights == (kernel.name,) and links.weight_users == 1:
+            channels = links.blocks(data, 1, groups)
+            links.say(data, 1)
+            links.columns(kernel, channels)
+        else:
+            links.because("has groups, and shares its weight or computes it")
 
 
 def link_conv_transpose(node: Node, links: Links) -> None:
