@@ -410,6 +410,53 @@ def test_parts_and_bounds_follow(tmp_path: Path, opset: int) -> None:
     assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 8 * 4 + 2 * 4)
 
 
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_an_only_channel_is_not_squeezed_away(tmp_path: Path, batch: int, opset: int) -> None:
+    model = model_of(
+        f"""g (float[{batch}, 3, 4, 4] x) => (y) {{
+            a = Conv (x, w0)
+            p = GlobalAveragePool (a)
+            s = Squeeze (p)
+            n = Squeeze (s)
+            y = MatMul (n, w1)
+        }}""",
+        {"w0": (4, 3, 1, 1), "w1": (4, 5)},
+        opset=opset,
+    )
+    result = narrow(model, tmp_path, 0.9)
+    assert (result.channels_before, result.channels_after) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "halves",
+    [
+        "l, r = Split <axis = 1, num_outputs = 2> (a)",
+        "l = Slice (a, zero, four, one) r = Slice (a, four, end, one)",
+    ],
+)
+def test_no_part_of_a_layer_is_left_empty(tmp_path: Path, halves: str) -> None:
+    """All weak channels are in one half, which no weight tells from the other."""
+    model = model_of(
+        f"""g (float[1, 3, 4, 4] x) => (y)
+        <int64[1] one = {{1}}, int64[1] zero = {{0}}, int64[1] four = {{4}}, int64[1] end = {{99}}>
+        {{
+            a = Conv (x, w0)
+            {halves}
+            m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (r)
+            c = Concat <axis = 1> (l, m)
+            y = Conv (c, w1)
+        }}""",
+        {"w0": (8, 3, 1, 1), "w1": (2, 8, 1, 1)},
+    )
+    weak = np.r_[np.ones(4), np.full(4, 0.01)].reshape(8, 1, 1, 1)
+    (weight,) = (t for t in model.graph.initializer if t.name == "w0")
+    values = (numpy_helper.to_array(weight) * weak).astype(np.float32)
+    weight.CopyFrom(numpy_helper.from_array(values, "w0"))
+    narrow(model, tmp_path)
+    assert shapes_of(tmp_path / "n.onnx")["w0"] == (4, 3, 1, 1)
+
+
 def test_nodes_of_unknown_shapes_stay_as_they_are(tmp_path: Path) -> None:
     """A depthwise convolution and a Slice of as many columns as there are numbers beside 0."""
     model = model_of(

@@ -20,6 +20,8 @@ from pytest_modelperf.whatif.narrowing.writing import write_planned
 
 # The most reasons in an error message.
 _SHOWN = 3
+# The operators that take parts of a tensor.
+_CUTTING = frozenset({"Slice", "Split"})
 
 
 class UnchangedLayer(Struct, frozen=True):
@@ -84,8 +86,8 @@ def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
             f"the share of channels to remove is {share:g}; it has to lie between 0 and 1."
         )
     related = relate(bound)
-    weights = tuple(_weight_axes(related))
-    selection = select(related.findings, weights, strengths(related, bound), share)
+    users = (*_weight_axes(related), *_part_axes(related))
+    selection = select(related.findings, users, strengths(related, bound), share)
     plan = RemovalPlan(related, selection.removed)
     return ChannelChoice(plan, selection, _kept(related, selection))
 
@@ -102,6 +104,19 @@ def _weight_axes(related: RelatedGraph) -> list[Dim]:
     ]
     names = [name for name in (*related.stored, *made) if name in shapes]
     return [Dim(name, axis) for name in names for axis in range(len(shapes[name]))]
+
+
+def _part_axes(related: RelatedGraph) -> list[Dim]:
+    """The cut axes of the parts of a Split or Slice, each of which has to keep some places."""
+    return [
+        Dim(part.name, axis)
+        for each in related.nodes
+        if each.node.op_type in _CUTTING and each.node.input(0).name in related.dimensions.shapes
+        for part in each.node.outputs
+        if part is not None and part.name in related.dimensions.shapes
+        for axis, size in enumerate(part.dims)
+        if size < each.node.input(0).dims[axis]
+    ]
 
 
 def _layers(plan: RemovalPlan) -> int:

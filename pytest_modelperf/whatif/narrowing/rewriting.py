@@ -88,6 +88,21 @@ def _adjust_expand(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
         rewriter.give(proto, 1, rewriter.shape(node.output()), "target")
 
 
+def _adjust_squeeze(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    """Name the axes, because a channel that is left alone is not one of them."""
+    if "axes" in node.attributes or node.optional_input(1) is not None:
+        return
+    axes = [axis for axis, size in enumerate(node.input(0).dims) if size == 1]
+    if not axes:
+        # No axes mean all of size 1.
+        proto.op_type = "Identity"
+        del proto.input[1:]
+    elif node.opset < 13:
+        set_attribute(proto, "axes", axes)
+    else:
+        rewriter.give(proto, 1, axes, "axes")
+
+
 def _adjust_resize(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
     sizes = node.optional_input(3)
     if sizes is None or sizes.dims == (0,) or not rewriter.changes(node.output()):
@@ -184,5 +199,6 @@ _ADJUSTMENTS: Mapping[str, _Adjust] = {
     "Size": _adjust_shape,
     "Slice": _adjust_slice,
     "Split": _adjust_split,
+    "Squeeze": _adjust_squeeze,
     "com.microsoft::FusedConv": _adjust_groups,
 }

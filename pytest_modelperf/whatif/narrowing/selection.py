@@ -1,8 +1,9 @@
 """Select the places to remove: the weakest of each group, as many as the share says.
 
-A group consists of sets of places that the same weights use, such as the channels of one layer, or
-of all layers that one residual stream adds up. The strength of a set is the L2 norm of the weights
-that make it: rows of a kernel, columns of a matrix. Of equally strong sets the first are removed.
+A group consists of sets of places that the same weights and parts use, such as the channels of one
+layer, of one of its parts behind a Split, or of all layers that one residual stream adds up. The
+strength of a set is the L2 norm of the weights that make it: rows of a kernel, columns of a matrix.
+Of equally strong sets the first are removed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Selection(Struct, frozen=True, eq=False):
 
 
 class ChannelGroup(Struct, frozen=True, eq=False):
-    """Sets of places that the same weights use, the weakest first, and how many are removed.
+    """Sets of places with the same users, the weakest first, and how many are removed.
 
     `width` is the number of places that a set has in its layer: 64 for heads of that size.
     """
@@ -75,11 +76,15 @@ def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
 
 def select(
     findings: Findings,
-    weights: Iterable[Dim],
+    users: Iterable[Dim],
     strength: npt.NDArray[np.float64],
     share: float,
 ) -> Selection:
-    """Select what to remove, by the axes of the weights and the strength of each set."""
+    """Select what to remove, by the strength of each set.
+
+    `users` are the axes of weights, and those of parts that a Split or Slice takes: each of them
+    keeps at least one place.
+    """
     dims = findings.dimensions
     width = _widths(findings)
     candidates = np.flatnonzero(width)
@@ -87,7 +92,7 @@ def select(
     removed = np.zeros(dims.count, bool)
     groups = [
         ChannelGroup(sets[np.lexsort((sets, strength[sets]))], int(width[sets[0]]))
-        for sets in _by_weights(findings, weights, candidates)
+        for sets in _by_users(findings, users, candidates)
     ]
     group_of = np.full(dims.count, -1)
     for index, group in enumerate(groups):
@@ -121,10 +126,10 @@ def _widths(findings: Findings) -> Places:
     return width
 
 
-def _by_weights(findings: Findings, weights: Iterable[Dim], candidates: Places) -> list[Places]:
-    """The candidates, grouped by the axes of weights that use them."""
+def _by_users(findings: Findings, users: Iterable[Dim], candidates: Places) -> list[Places]:
+    """The candidates, grouped by the axes that use them."""
     takers: dict[int, list[int]] = {int(candidate): [] for candidate in candidates}
-    for number, dim in enumerate(weights):
+    for number, dim in enumerate(users):
         for found in np.unique(findings.dimensions.sets(dim)).tolist():
             if found in takers:
                 takers[found].append(number)
