@@ -7,6 +7,7 @@ fresh rounds, which alone decide whether it is called better.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -112,6 +113,8 @@ def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
     begun = time.monotonic()
     check_given(setup.engine.name, setup.options)
     sets = {cores: asked.sets(setup, cores) for cores in request.cores}
+    for each in itertools.chain(*sets.values()):
+        check_given(setup.engine.name, each.options)
     file = open_model(source)
     extensions = extensions or Extensions()
     models = Model.of_request(file, request, extensions)

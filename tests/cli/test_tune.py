@@ -65,6 +65,7 @@ def test_sets_of_options_run_on_a_real_engine_and_what_fails_is_named(squares: s
         (["--tolerance", "p50=0.1"], "--tolerance of a tuning is for outputs alone"),
         (["--tolerance", "outputs=3"], "takes a share such as 0.03"),
         (["--engine-option", "session.force_spinning_stop=0"], "leave it out"),
+        (["--try", "session.force_spinning_stop=1,0"], "leave it out"),
         (["--engine", "callable"], "a tuning takes only ONNX models"),
     ],
 )
