@@ -447,7 +447,9 @@ def _check_dead_slices(found: Statistics, shape: tuple[int, ...]) -> None:
 
 def _check_distribution(found: Statistics, number: NumberType) -> None:
     room = 1.0001 if number.is_float else 1
-    if not number.lowest * room <= found.lowest <= found.highest <= number.highest * room:
+    # A float8e8m0 has positive numbers only.
+    least = number.lowest / room if number.lowest > 0 else number.lowest * room
+    if not least <= found.lowest <= found.highest <= number.highest * room:
         raise ValueError(f"its range {found.lowest} to {found.highest} is not one of {number.name}")
     # Each of the numbers is rounded.
     slack = 1e-4 * max(abs(found.lowest), abs(found.highest))

@@ -412,6 +412,14 @@ def test_the_ends_of_64_bits_can_be_drawn() -> None:
         assert np.unique(drawn).size > 4000
 
 
+def test_scales_that_are_powers_of_two_may_end_at_the_smallest() -> None:
+    """The smallest float8e8m0, the scale of a block of zeros, is rounded up in a note."""
+    number = _type("float8e8m0")
+    codes = np.arange(200, dtype=np.uint8)
+    note = describe(number, (200,), lambda: iter([codes]))
+    assert parse_note(format_note(note), number, (200,)) == note
+
+
 def test_complex_weights_keep_both_parts() -> None:
     random = np.random.RandomState(0)
     values = (random.randn(40, 50) + 1j * random.randn(40, 50)).astype(np.complex64)
