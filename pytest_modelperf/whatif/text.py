@@ -123,7 +123,7 @@ def _method(whatif: WhatIf) -> str:
     levels = [level for case in whatif.cases for level in case.levels if level.rounds is not None]
     rounds = sum(level.rounds or 0 for level in levels)
     return (
-        f"{rounds} rounds in {count_of(len(levels), 'duet')} of a variant and the unchanged model, "
-        f"{whatif.seconds:.1f} s; "
+        f"{count_of(rounds, 'round')} in {count_of(len(levels), 'duet')} of a variant and the "
+        f"unchanged model, {whatif.seconds:.1f} s; "
         "the time of a variant is the time of the unchanged model times their ratio"
     )

@@ -88,6 +88,12 @@ how: 36 rounds in 61.2 s: each set of options beside the model as it runs now,
 """)
 
 
+def test_a_single_round() -> None:
+    (tried,) = nothing_helps().tried
+    case = replace(nothing_helps(), tried=(replace(tried, rounds=1),), confirmations=())
+    assert "how: 1 round in 61.2 s" in render_tuning(make_tuning(case), TextStyle(100))
+
+
 def test_nothing_helps_and_the_gain_that_is_excluded() -> None:
     text = render_tuning(make_tuning(nothing_helps()), TextStyle(100))
     assert "nothing is shown to help (99 %)" in text

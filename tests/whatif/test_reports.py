@@ -131,6 +131,13 @@ speed only: what a variant does to accuracy is not measured
 """)
 
 
+def test_a_single_round() -> None:
+    case = make_case()
+    levels = (replace(case.levels[0], rounds=None), replace(case.levels[1], rounds=1))
+    text = render_whatif(make_whatif(replace(case, levels=levels)), TOP, TextStyle(160))
+    assert "how: 1 round in 1 duet of a variant" in text
+
+
 def test_at_160_columns_all_levels_are_beside_each_other() -> None:
     text = render_whatif(make_whatif(), TOP, TextStyle(160))
     tables, _, _ = text.partition("\n\noutputs against")
