@@ -56,6 +56,7 @@ _OURS = {
     "profile_file_prefix": "layers are timed in a session of their own",
     "optimized_model_filepath": "a worker leaves no files behind",
 }
+_TEXT = "string"
 # Types of inputs that numpy lacks, as `TensorProto.DataType` numbers them.
 _ONNX_TYPES = {
     "bfloat16": 16,
@@ -182,16 +183,24 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
 ) -> Mapping[str, Array]:
     """See `Engine`. ValueError for a tensor that numpy has no type for."""
     session = _open(model, _session_options(threads, plan_options(options)), options)
-    values = {
-        name: _ort_value(_packed(a, dtypes[name]), dtypes[name]) for name, a in inputs.items()
-    }
-    found = {}
-    for name, value in zip(names, session.run_with_ort_values(list(names), values)):  # noqa: B905  # 3.9 has no strict
-        array = value.numpy() if value.is_tensor() else None
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
-            raise ValueError(f"the tensor {name!r} is {value.data_type()}, which numpy lacks")
-        found[name] = array
-    return found
+    if _TEXT in dtypes.values():
+        # The runtime makes no values of texts.
+        results = session.run(list(names), dict(inputs))
+    else:
+        values = {
+            name: _ort_value(_packed(a, dtypes[name]), dtypes[name]) for name, a in inputs.items()
+        }
+        results = session.run_with_ort_values(list(names), values)
+    return {name: _array_of(name, result) for name, result in zip(names, results)}  # noqa: B905  # 3.9 has no strict
+
+
+def _array_of(name: str, result: Any) -> Array:  # noqa: ANN401  # a value of the runtime, or what it makes of one
+    is_value = isinstance(result, ort.OrtValue)
+    array = result.numpy() if is_value and result.is_tensor() else result
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        kind = result.data_type() if is_value else "no array of numbers"
+        raise ValueError(f"the tensor {name!r} is {kind}, which no part can be given")
+    return array
 
 
 def observe_shapes(

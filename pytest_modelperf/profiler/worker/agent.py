@@ -448,6 +448,11 @@ class Agent:
                 ModelLocation(model, None), threads, dict(options), fed.arrays, fed.dtypes, names
             )
         )
+        for name in sent:
+            if arrays[name].dtype.hasobject:
+                raise ValueError(
+                    f"the tensor {name!r} is text, which no kernel is run on by itself"
+                )
         for name, wanted in kept.items():
             own = {each: align(arrays[each]) for each in wanted}
             dtypes = {each: fed.dtypes.get(each, str(a.dtype)) for each, a in own.items()}

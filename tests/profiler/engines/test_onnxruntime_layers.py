@@ -553,3 +553,28 @@ def test_a_disk_that_takes_no_more_is_noticed(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", _FULL_DISK, str(path), str(work)], check=False)
     assert done.returncode == 10
     assert list(work.iterdir()) == []
+
+
+def test_tensors_of_a_model_that_is_given_texts_are_read(tmp_path: Path) -> None:
+    """The runtime makes no values of texts, so they are given as arrays."""
+    graph = """g (string[2] words, float[2] x) => (bool[2] same, float[2] y, string[2] z) {
+        k = Constant <value_strings = ["a"]> ()
+        same = Equal (words, k)
+        y = Neg (x)
+        z = Identity (words)
+    }"""
+    path = tmp_path / "m.onnx"
+    onnx.save(parse(graph, opset=19), str(path))
+    inputs = {"words": np.array(["a", "b"], object), "x": np.array([1, 2], np.float32)}
+
+    def read(*names: str) -> Arrays:
+        dtypes = {"words": "string", "x": "float32"}
+        return engine.read_tensors(ModelLocation(str(path), None), 1, {}, inputs, dtypes, names)
+
+    found = read("same", "y")
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "same": [True, False],
+        "y": [-1.0, -2.0],
+    }
+    with pytest.raises(ValueError, match="the tensor 'z' is no array of numbers"):
+        read("z")

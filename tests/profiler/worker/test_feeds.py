@@ -63,3 +63,13 @@ def test_the_tensors_that_a_part_gets_begin_there() -> None:
     agent._feeds[""] = FeedArrays({}, {})
     agent.do_tensors("m.onnx", 1, {}, "", ["t"], {"part": ["t"]})
     assert place_of(agent._feeds["part"].arrays["t"]) % 64 == 0
+
+
+def test_texts_are_not_sent_as_the_inputs_of_a_part() -> None:
+    """Their bits are addresses of this process."""
+    agent = Agent()
+    agent._engine = Watched()  # type: ignore[assignment]  # this much of an engine
+    agent._feeds[""] = FeedArrays({"words": np.array(["a"], object)}, {"words": "string"})
+    assert set(agent.do_tensors("m.onnx", 1, {}, "", ["t"], {}, ["t"])["sent"]) == {"t"}
+    with pytest.raises(ValueError, match="'words' is text"):
+        agent.do_tensors("m.onnx", 1, {}, "", ["t"], {}, ["words"])
