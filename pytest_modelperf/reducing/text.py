@@ -104,9 +104,8 @@ def _write_steps(page: Page, found: Reduction) -> None:
     steps = found.search.steps
     rows = tuple(_row(number, step, found) for number, step in enumerate(steps, 1))
     page.table(Table("", columns, rows), row_styles=[_COLORS[step.shown] for step in steps])
-    for step in steps:
-        if step.reason is not None:
-            page.item(f"kernels that did not run by themselves: {printable(step.reason)}")
+    for reason in dict.fromkeys(step.reason for step in steps if step.reason is not None):
+        page.item(f"kernels that did not run by themselves: {printable(reason)}")
 
 
 def _row(number: int, step: ReduceStep, found: Reduction) -> tuple[str, ...]:

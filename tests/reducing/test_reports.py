@@ -65,6 +65,18 @@ def test_the_same_models_have_no_figures() -> None:
     )
 
 
+def test_a_reason_of_several_steps_is_told_once() -> None:
+    found = make_reduction()
+    assert found.search is not None
+    steps = tuple(
+        ReduceStep(units=units, shown=StepAnswer.FAILED, allowed=0.02, reason="no kernel for Tan")
+        for units in ((1,), (1, 2))
+    )
+    search = replace(found.search, steps=steps, kept=(), is_smallest=False)
+    text = shown(replace(found, search=search, written=None))
+    assert text.count("no kernel for Tan") == 1
+
+
 def test_a_slowdown_that_no_part_shows_says_what_to_try() -> None:
     found = make_reduction()
     assert found.search is not None
