@@ -13,6 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.request import profile_model
@@ -733,6 +734,25 @@ def test_nothing_to_narrow_without_layers(tmp_path: Path) -> None:
     bound = load("g (float[1, 4] x) => (y) { y = Relu (x) }")
     with pytest.raises(ModelError, match=r"narrowed: no layer with weights has channels\."):
         write_narrowed(bound, tmp_path / "n.onnx", 0.5)
+
+
+def test_a_shape_that_is_an_input_stays_one(tmp_path: Path) -> None:
+    model = model_of(
+        """g (float[1, 3, 4, 4] x, int64[2] shape) => (y) <int64[2] target = {1, 8}> {
+            a = Conv (x, w0)
+            p = GlobalAveragePool (a)
+            r = Reshape (p, target)
+            q = Reshape (p, shape)
+            s = Add (r, q)
+            y = MatMul (s, w1)
+        }""",
+        {"w0": (8, 3, 1, 1), "w1": (8, 5)},
+    )
+    given = Binding(inputs=(InputSpec("shape", "int64", (2,), (1, 8)),))
+    result = write_narrowed(load(model, given), tmp_path / "n.onnx", 0.5)
+    assert (result.channels_before, result.channels_after) == (8, 4)
+    narrowed = onnx.load(str(tmp_path / "n.onnx"))
+    assert [info.name for info in narrowed.graph.input] == ["x", "shape"]
 
 
 def test_one_channel_is_left(tmp_path: Path) -> None:

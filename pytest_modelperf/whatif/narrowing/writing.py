@@ -43,9 +43,11 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
 def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
     """Remove the constants that were replaced."""
     kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
-    if len(kept) == len(graph.initializer):
+    gone = unused.intersection(tensor.name for tensor in graph.initializer)
+    if not gone:
         return
-    inputs = [info for info in graph.input if info.name not in unused]
+    # A caller still gives an input of the model that no node reads any more.
+    inputs = [info for info in graph.input if info.name not in gone]
     del graph.initializer[:], graph.input[:]
     graph.initializer.extend(kept)
     graph.input.extend(inputs)
