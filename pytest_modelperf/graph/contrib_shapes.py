@@ -14,7 +14,12 @@ from pytest_modelperf.graph.contrib.elementwise import ELEMENTWISE_RULES, STANDA
 from pytest_modelperf.graph.contrib.linear_attention import LINEAR_ATTENTION_RULES
 from pytest_modelperf.graph.contrib.products import PRODUCT_RULES
 from pytest_modelperf.graph.contrib.tensors import TENSOR_RULES
-from pytest_modelperf.graph.contrib.windows import NCHWC_RULES, NHWC_RULES, WINDOW_RULES
+from pytest_modelperf.graph.contrib.windows import (
+    NCHWC_RULES,
+    NHWC_RULES,
+    POOL_RULES,
+    WINDOW_RULES,
+)
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 
 __all__ = ["SHAPE_RULES", "OutputType", "ShapeRule"]
@@ -30,6 +35,7 @@ _CONTRIB_RULES: Mapping[str, ShapeRule] = {
 
 SHAPE_RULES: Mapping[str, ShapeRule] = {
     **STANDARD_DOMAIN_RULES,
+    **POOL_RULES,
     **{f"com.microsoft::{op}": rule for op, rule in _CONTRIB_RULES.items()},
     # These two appear in models that ONNX Runtime has optimized and written back.
     **{f"com.microsoft.nchwc::{op}": rule for op, rule in NCHWC_RULES.items()},

@@ -29,7 +29,7 @@ from pytest_modelperf.graph.head_sizes import head_sizes
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
-from pytest_modelperf.graph.resolve import CRASHING, Resolver
+from pytest_modelperf.graph.resolve import Resolver, is_trap
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
@@ -396,18 +396,22 @@ class GraphBuild(Struct, frozen=True, eq=False):
     declared: Mapping[str, TypeProto] | None
 
     def __call__(self, observation: Observation | None = None) -> BuiltGraph:
-        inferred = _inferred_types(self.file, _without_traps(self.proto, self.block))
+        visible = _without_traps(self.proto, self.block, self.resolver.opsets)
+        inferred = _inferred_types(self.file, visible)
         types = TypeSources(inferred, self.declared, self.values)
         return build_graph(self.file, self.block, types, self.resolver, observation)
 
 
-def _without_traps(proto: onnx.ModelProto, block: ParsedGraph) -> onnx.ModelProto:
-    """A copy without the operators whose inference crashes on an input of unknown type.
+def _without_traps(
+    proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
+) -> onnx.ModelProto:
+    """A copy without the operators whose inference crashes or misleads.
 
     The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
     its inputs are known.
     """
-    if not any(call.op_type in CRASHING for inner in block.walk() for call in inner.calls):
+    opset = opsets.get("", 0)
+    if not any(is_trap(call, opset) for inner in block.walk() for call in inner.calls):
         return proto
     hidden = "hidden"
     copy = onnx.ModelProto()
@@ -415,7 +419,7 @@ def _without_traps(proto: onnx.ModelProto, block: ParsedGraph) -> onnx.ModelProt
     copy.opset_import.add(domain=hidden, version=1)
     for inner in read_graph(copy.graph, "").walk():
         for call in inner.calls:
-            if call.op_type in CRASHING:
+            if is_trap(call, opset):
                 call.proto.domain = hidden
     return copy
 

@@ -224,6 +224,19 @@ RUN = (
     call("SampleOp", "f32[2,3]"),
     call("SkipLayerNormalization", "f32[2,3,4] f32[2,3,4] f32[4] f32[4]"),
     call("SkipSimplifiedLayerNormalization", "f32[2,3,4] f32[2,3,4] f32[4]"),
+    *(
+        call(
+            op,
+            "f32[1,3,5,6]",
+            outputs=outputs,
+            kernel_shape=kernel,
+            strides=(2, 2),
+            pads=(0, 0, *ends),
+            ceil_mode=1,
+        )
+        for op, outputs in (("AveragePool", 1), ("LpPool", 1), ("MaxPool", 2))
+        for kernel, ends in (((1, 1), (0, 0)), ((2, 2), (1, 1)), ((3, 2), (2, 1)))
+    ),
     call("Affine", "f32[2,3]", alpha=2.0, beta=1.0),
     call("Crop", "f32[2,3,9,8]", border=(1, 2, 3, 1)),
     call("Crop", "f32[2,3,9,8]", border=(1, 2, 0, 0), scale=(5, 4)),

@@ -149,7 +149,7 @@ class Call:
         graph = helper.make_graph([node], "call", inputs, self._outputs(declared), constants)
         # The NHWC forms have the versions of the standard operators that they are forms of.
         own = 19 if "nhwc" in self.domain else 1
-        versions = {"": 9 if self.op in _WITHDRAWN else 17}
+        versions = {"": 9 if self.op in _WITHDRAWN else 21}
         versions |= {self.domain: own} if self.domain else {}
         imports = [helper.make_opsetid(*version) for version in versions.items()]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)

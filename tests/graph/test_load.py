@@ -76,6 +76,27 @@ def test_what_the_inference_of_onnx_misreads_of_a_default_is_stated() -> None:
     assert inner == [(1, 50, 81, 2), (1, 50, 160, 2)]
 
 
+@pytest.mark.parametrize("opset", [18, 22])
+@pytest.mark.skipif(INSTALLED < (1, 17), reason="older releases do not know opset 22")
+def test_a_pooling_that_rounds_up_has_no_window_in_the_end_padding(opset: int) -> None:
+    """Until opset 22, the inference of onnx counts a window that ONNX Runtime leaves out."""
+    bound = load(
+        """g (bool c, float[1, 3, 5] x) => (y, z) {
+            p = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1], ceil_mode = 1> (x)
+            y = Relu (p)
+            z = If (c) <
+                then_branch = t () => (a) {
+                    a = AveragePool <kernel_shape = [1], strides = [3], ceil_mode = 1> (x)
+                },
+                else_branch = e () => (b) { b = MaxPool <kernel_shape = [4]> (x) }
+            >
+        }""",
+        opset=opset,
+    )
+
+    assert shapes(bound, "y", "z") == [(1, 3, 3), (1, 3, 2)]
+
+
 def test_sizes_that_an_exporter_left_open_are_each_of_their_own() -> None:
     model = parse("g (float[N, 3, h, w] x) => (float[N, 3, h, w] y) { y = Relu (x) }")
     for info in (*model.graph.input, *model.graph.output):

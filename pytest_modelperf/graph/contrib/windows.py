@@ -223,6 +223,13 @@ WINDOW_RULES: Mapping[str, ShapeRule] = {
     "VarlenCausalConvWithState": _varlen_causal_conv,
 }
 
+# Of the standard domain, whose poolings onnx misreads where they round up.
+POOL_RULES: Mapping[str, ShapeRule] = {
+    "AveragePool": _pool(),
+    "LpPool": _pool(),
+    "MaxPool": _pool(has_indices=True),
+}
+
 NHWC_RULES: Mapping[str, ShapeRule] = {
     "Conv": _conv(layout=_always),
     "ConvTranspose": _conv_transpose(layout=_always),
