@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.drawing import NORMAL_RANGE, Drawer
-from pytest_modelperf.graph.load import NUMPY_DTYPES
-from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
+from pytest_modelperf.graph.number_codes import NUMPY_DTYPES, NumberType, codes_of, number_type
 from pytest_modelperf.graph.run_lengths import RunLengths
 from pytest_modelperf.graph.run_plan import DrawnInput, DrawnNumbers
 from pytest_modelperf.graph.weight_notes import DeadSlices, Indices, Note, Statistics, describe

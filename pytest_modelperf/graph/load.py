@@ -25,8 +25,10 @@ from pytest_modelperf.graph.binding import (
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
+from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.head_sizes import head_sizes
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
+from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import Resolver, is_trap
@@ -47,12 +49,6 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
-
-# numpy's own types: shapes, conditions and counts have these.
-NUMPY_DTYPES = frozenset({
-    "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
-    "uint16", "uint32", "uint64",
-})  # fmt: skip
 
 # The inference of onnx 1.23 takes an STFT that leaves this out for one that keeps all frequencies,
 # and tells no shape of a normalization that does.
@@ -154,6 +150,8 @@ def _load(asked: Asked) -> BoundModel:
     inputs = declared_inputs(proto)
     phase = bind_phase(inputs, declared_outputs(proto), binding, file.name)
     bound = bind_inputs(inputs, binding if phase is None else phase.at_step(), file.name)
+    for spec in bound.values.values():
+        require_fitting_values(spec, file.name)
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
     if bound.rebound:
@@ -381,7 +379,9 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
         if spec.value is None or prod(spec.shape) > MAX_ELEMENTS or spec.dtype not in NUMPY_DTYPES:
             continue
         filled = np.broadcast_to(np.asarray(spec.value), (prod(spec.shape),))
-        values[name] = filled.reshape(spec.shape).astype(spec.dtype)
+        # A number beyond the range of a float becomes infinite.
+        with np.errstate(all="ignore"):
+            values[name] = filled.reshape(spec.shape).astype(spec.dtype)
     return values
 
 

@@ -38,6 +38,11 @@ ML_TYPES: Mapping[str, Any] = {
     "int2": ml_dtypes.int2,
     "uint2": ml_dtypes.uint2,
 }
+# numpy's own types: shapes, conditions and counts have these.
+NUMPY_DTYPES = frozenset({
+    "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64",
+})  # fmt: skip
 _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
 
 

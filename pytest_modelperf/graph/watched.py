@@ -7,8 +7,9 @@ from pathlib import Path
 
 from onnx import TensorProto, ValueInfoProto
 
-from pytest_modelperf.graph.load import NUMPY_DTYPES, BoundModel
+from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES
+from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Tensor

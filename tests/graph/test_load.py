@@ -238,6 +238,21 @@ def test_a_value_given_for_an_input_reaches_the_shapes_that_follow_from_it() -> 
     assert shapes(bound, "y") == [(2, 3, 2)]
 
 
+@pytest.mark.parametrize("value", ["1.5", "nan", "inf", "1e30", "2,-0.5,1"])
+def test_a_value_given_for_an_input_is_refused_where_its_type_lacks_it(value: str) -> None:
+    """A count of shapes alone makes no inputs, which would find it."""
+    given = Binding(inputs=(parse_input_spec(f"s:int64:3:{value}"),))
+
+    with pytest.raises(BindingError, match=r"the value \S+ of the input 's' of .* is no int64"):
+        load("g (float[1] x, int64[k] s) => (y) { y = Expand (x, s) }", given)
+
+
+def test_a_value_given_for_an_input_may_be_beyond_the_range_of_its_float() -> None:
+    given = Binding(inputs=(parse_input_spec("x:float16:1:1e30"),))
+
+    assert shapes(load("g (float16[1] x) => (y) { y = Relu (x) }", given), "y") == [(1,)]
+
+
 def test_a_shape_that_depends_on_data_is_unknown_in_that_dimension_alone() -> None:
     bound = load("g (float[2, 6] x) => (y) { i = NonZero (x)  y = Transpose (i) }")
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
+from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.number_codes import dtype_of
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.inputs.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
@@ -136,36 +137,18 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 
 def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
     """The input that `name:dtype:shape:value` describes."""
+    require_fitting_values(spec, model)
     numbers = np.asarray(values, np.float64)
     if spec.dtype == "string":
         array: Array = np.array([exact_number(number) for number in numbers], dtype=object)
     elif spec.dtype in STORED_AS:
-        array = _encoded(spec, numbers, model)
+        array = to_bits(numbers, spec.dtype)
     else:
         with np.errstate(all="ignore"):
             array = numbers.astype(spec.dtype)
-        if array.dtype.kind in "iub" and not (array == numbers).all():
-            raise _unfit(spec, numbers, array == numbers, model)
     if array.size == 1:
         array = np.full(spec.shape, array.reshape(-1)[0], array.dtype)
     return Feed(spec.dtype, array.reshape(spec.shape))
-
-
-def _encoded(spec: InputSpec, numbers: Array, model: str) -> Array:
-    low, high = NARROW_INTEGERS.get(spec.dtype, (-math.inf, math.inf))
-    fits = np.isfinite(numbers) & (numbers >= low) & (numbers <= high)
-    if spec.dtype in NARROW_INTEGERS:
-        fits &= numbers == np.rint(numbers)
-    if not fits.all():
-        raise _unfit(spec, numbers, fits, model)
-    return to_bits(numbers, spec.dtype)
-
-
-def _unfit(spec: InputSpec, numbers: Array, fits: Array, model: str) -> BindingError:
-    return BindingError(
-        f"the value {exact_number(numbers[~fits][0])} of the input {printable(spec.name)!r} of "
-        f"{model} is no {spec.dtype}. Give another value."
-    )
 
 
 # -- made values
