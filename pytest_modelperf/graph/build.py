@@ -366,7 +366,7 @@ class _Builder:
         trips = self.trips(place, self.loop_trips(scope, call))
         given = control_flow.loop_inputs(node, block)
         body = self.body(scope, node, inside, block, given)
-        while trips != 1:
+        while trips not in {0, 1}:
             # If a trip changes the shape of a value, only the unchanged dimensions are known. A
             # value that is made of another one changes a trip later.
             stable = control_flow.stable_inputs(given, body.outputs)

@@ -133,7 +133,9 @@ def output_types(node: Node) -> Sequence[OutputType | None]:
     if node.op_type == "Loop":
         states = max(0, len(node.inputs) - 2)
         stacked = (_stacked(tensor, node.trips, 0) for tensor in outputs[1 + states :])
-        return [*map(_as_is, outputs[1 : 1 + states]), *stacked]
+        # Without a trip, the values that would be carried come out.
+        last = map(_from_outside, node.inputs[2:]) if node.trips == 0 else outputs[1 : 1 + states]
+        return [*map(_as_is, last), *stacked]
     # onnx tells the outputs of the Scan of opset 8, which are those of a batch.
     if node.op_type == "Scan" and node.opset != 8:
         states = len(node.inputs) - node.attr_int("num_scan_inputs", 0)

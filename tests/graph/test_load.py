@@ -491,6 +491,16 @@ def test_a_loop_whose_condition_is_false_from_the_start_does_not_run() -> None:
     assert node_of(load(_loop("seven", "false", _STEP, before=before)), "Loop").trips == 0
 
 
+def test_a_loop_that_does_not_run_returns_what_it_took() -> None:
+    body = """c_out = Identity (c)
+        v_out = Constant <value_floats = [1.0, 2.0]> ()
+        scanned = ReduceMax <keepdims = 0> (v)"""
+    before = "none = Constant <value_int = 0> ()  true = Constant <value = bool {1}> ()"
+    bound = load(_loop("none", "true", body, before=before))
+
+    assert shapes(bound, "y", "ys") == [(2, 3), (0,)]
+
+
 def test_a_negative_count_does_not_run() -> None:
     before = "n = Constant <value_int = -3> ()  true = Constant <value = bool {1}> ()"
     assert node_of(load(_loop("n", "true", _STEP, before=before)), "Loop").trips == 0
