@@ -7,6 +7,7 @@ that depend on constants alone are folded, as engines do when they load a model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from pytest_modelperf.graph.model_file import (
     ModelFile,
     check_dims,
     dtype_name,
+    is_external,
 )
 from pytest_modelperf.graph.observation import NodePlace, Observation
 from pytest_modelperf.graph.parameters import count_params, find_zero_point
@@ -211,11 +213,21 @@ class _Builder:
         self.weights.found[weight] = Weight(weight, dtype, shape, origin, byte_size(dtype, size))
         self.weights.stored[weight] = tensor
         asked_for = size <= _SMALL or (size <= MAX_ELEMENTS and dtype in _VALUE_DTYPES)
-        inside = tensor.data_location != TensorProto.EXTERNAL
-        value = self.file.read_tensor(tensor) if asked_for and inside else None
+        value = self.small_value(tensor) if asked_for else None
         scope.tensors[name] = Tensor(
             name, dtype, shape, is_constant=True, value=value, weights=(weight,)
         )
+
+    def small_value(self, tensor: TensorProto) -> Value | None:
+        """The value of a small tensor; None if it is skipped, or lies in a file that is missing."""
+        if is_external(tensor):
+            # Some exporters store even the targets of a Reshape in another file. The counts that
+            # need none of them do not need that file.
+            with suppress(ModelError):
+                return self.file.read_tensor(tensor)
+            return None
+        is_skipped = tensor.data_location == TensorProto.EXTERNAL
+        return None if is_skipped else self.file.read_tensor(tensor)
 
     def add_sparse(self, scope: Scope, name: str, sparse: SparseTensorProto) -> None:
         dtype = dtype_name(sparse.values.data_type) or ""

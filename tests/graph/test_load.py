@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis.strategies as st
 import numpy as np
 import onnx
@@ -1013,6 +1015,25 @@ def test_a_large_initializer_is_known_by_shape_and_not_by_value() -> None:
     tensor = load(model).tensors["w"]
 
     assert (tensor.shape, tensor.value, tensor.is_constant) == ((400, 3), None, True)
+
+
+def test_a_shape_that_is_stored_in_another_file_is_read_if_the_file_is_there(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "model.onnx"
+    target, scales = np.asarray([1, 1, 2, 6]), np.asarray([1, 1, 2, 0.5], np.float32)
+    model = parse(
+        """g (float[3, 4] x) => (y) {
+            image = Reshape (x, target)
+            y = Resize (image, , scales)
+        }""",
+        {"target": target, "scales": scales},
+    )
+    onnx.save(model, str(path), save_as_external_data=True, location="w", size_threshold=0)
+
+    assert shapes(load_model(open_model(path)), "y") == [(1, 1, 4, 3)]
+    (tmp_path / "w").unlink()
+    assert shapes(load_model(open_model(path)), "x", "y") == [(3, 4), (None, None, None, None)]
 
 
 def test_a_weight_reads_as_the_values_it_has() -> None:
