@@ -25,7 +25,7 @@ from pytest_modelperf.graph.digests import Tell, digest_model
 from pytest_modelperf.graph.number_codes import ML_TYPES, NumberType, dtype_of
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.graph.structure import byte_size
+from pytest_modelperf.graph.structure import BITS, byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, SkippedData, give_back, slim_model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
@@ -362,6 +362,11 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
             f"{what} {printable_name(tensor)!r} of {file.name} has the element type "
             f"{tensor.data_type}, which onnx {onnx.__version__} does not know. Install a newer "
             "onnx: pip install --upgrade onnx"
+        )
+    if dtype not in BITS and dtype != "string":
+        raise ModelError(
+            f"{what} {printable_name(tensor)!r} of {file.name} has the element type {dtype}, which "
+            "is not supported yet. Export the model with another type."
         )
     if is_external(tensor):
         return

@@ -362,6 +362,21 @@ def test_an_unknown_element_type_is_refused() -> None:
         load_model(open_model(model))
 
 
+@pytest.mark.skipif("FLOAT6E2M3" not in TensorProto.DataType.keys(), reason="since onnx 1.23")  # noqa: SIM118  # no mapping
+@pytest.mark.parametrize("field", ["raw_data", "int32_data"])
+def test_an_element_type_that_onnx_knows_and_we_do_not_is_named(field: str) -> None:
+    """A file of 6-bit floats is not damaged, and its weights do not count as nothing."""
+    model = _model()
+    weight = model.graph.initializer[0]
+    weight.data_type = TensorProto.DataType.Value("FLOAT6E2M3")
+    if field == "int32_data":
+        weight.ClearField("raw_data")
+        weight.int32_data[:] = [0] * int(np.prod(weight.dims))
+
+    with pytest.raises(ModelError, match="has the element type float6e2m3, which is not supported"):
+        load_model(open_model(model))
+
+
 def test_typed_data_of_another_length_is_refused_when_it_is_read() -> None:
     model = _model()
     weight = model.graph.initializer[0]
