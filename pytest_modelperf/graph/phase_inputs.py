@@ -147,5 +147,5 @@ def _require_free(phase: BoundPhase, made: StateInputs) -> None:
             raise BindingError(
                 f"the input {printable(spec.name)!r} of {phase.model} follows from the lengths of "
                 "the prompt and of what is generated, as its size changes with each step.",
-                Remedy(f"Leave {printable(spec.name)} out of {{inputs}}."),
+                Remedy("Leave it out of {inputs}."),
             )

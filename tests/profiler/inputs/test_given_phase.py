@@ -100,3 +100,17 @@ def test_a_past_of_another_length_is_an_error(decoder: Path) -> None:
 def test_a_given_mask_is_an_error(decoder: Path) -> None:
     with pytest.raises(BindingError, match=r"'attention_mask' of .* follows from the lengths"):
         divided(decoder, Phase.STEP, {"attention_mask": np.ones((1, 5), np.int64)})
+
+
+def test_an_error_about_an_input_with_braces_in_its_name_can_be_shown(tmp_path: Path) -> None:
+    """A remedy has its settings in braces."""
+    model, name = make_decoder(), "attention_mask{0}"
+    for node in model.graph.node:
+        node.input[:] = [name if each == "attention_mask" else each for each in node.input]
+    for info in model.graph.input:
+        info.name = name if info.name == "attention_mask" else info.name
+    onnx.save(model, tmp_path / "decoder.onnx")
+
+    with pytest.raises(BindingError) as caught:
+        divided(tmp_path / "decoder.onnx", Phase.STEP, {name: np.ones((1, 5), np.int64)})
+    assert "Leave it out of" in str(caught.value)
