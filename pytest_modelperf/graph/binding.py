@@ -308,6 +308,12 @@ class _Binder:
                 raise BindingError(
                     f"{self.model} has no input {printable(name)!r}.{_nearest(name, names)}"
                 )
+        for name, number in Counter(spec.name for spec in self.binding.inputs).items():
+            if number > 1:
+                raise BindingError(
+                    f"the input {printable(name)!r} of {self.model} is given {number} times.",
+                    Remedy("Give it once, by {inputs} or in a file of inputs."),
+                )
         known = dim_names(self.inputs)
         for name, size in self.binding.dims.items():
             is_batch = self.batch is not None and name == self.batch.name

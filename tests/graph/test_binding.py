@@ -329,6 +329,14 @@ def test_a_name_that_stands_twice_in_a_whole_input_needs_one_size() -> None:
         _bind(_x("a", "a"), binding=_spec("x:f32:2x3"))
 
 
+def test_an_input_that_is_given_twice_is_refused() -> None:
+    """The shape of one and the value of the other are no input of the model."""
+    specs = (parse_input_spec("x:i64:2:4"), parse_input_spec("x:i64:3"))
+
+    with pytest.raises(BindingError, match=r"'x' of .* is given 2 times\. Give it once"):
+        _bind(DeclaredInput("x", "int64", ("N",)), binding=Binding(inputs=specs))
+
+
 def test_a_whole_input_needs_rank_and_type_of_the_model() -> None:
     with pytest.raises(BindingError, match=r"has 2 dimensions \(Nx3\).*1x3x4.*has 3"):
         _bind(_x("N", 3), binding=_spec("x:f32:1x3x4"))
