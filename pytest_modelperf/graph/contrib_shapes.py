@@ -15,9 +15,9 @@ from pytest_modelperf.graph.contrib.linear_attention import LINEAR_ATTENTION_RUL
 from pytest_modelperf.graph.contrib.products import PRODUCT_RULES
 from pytest_modelperf.graph.contrib.tensors import TENSOR_RULES
 from pytest_modelperf.graph.contrib.windows import (
+    IMAGE_RULES,
     NCHWC_RULES,
     NHWC_RULES,
-    POOL_RULES,
     WINDOW_RULES,
 )
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
@@ -35,7 +35,7 @@ _CONTRIB_RULES: Mapping[str, ShapeRule] = {
 
 SHAPE_RULES: Mapping[str, ShapeRule] = {
     **STANDARD_DOMAIN_RULES,
-    **POOL_RULES,
+    **IMAGE_RULES,
     **{f"com.microsoft::{op}": rule for op, rule in _CONTRIB_RULES.items()},
     # These two appear in models that ONNX Runtime has optimized and written back.
     **{f"com.microsoft.nchwc::{op}": rule for op, rule in NCHWC_RULES.items()},

@@ -23,7 +23,7 @@ from pytest_modelperf.graph.binding import (
     bind_inputs,
 )
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
-from pytest_modelperf.graph.convert import ParsedGraph, read_graph
+from pytest_modelperf.graph.convert import ParsedGraph, constant_tensor, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.head_sizes import head_sizes
@@ -31,7 +31,7 @@ from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
-from pytest_modelperf.graph.resolve import Resolver, is_trap
+from pytest_modelperf.graph.resolve import RESIZING, Resolver, is_trap
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
@@ -410,8 +410,8 @@ def _without_traps(
     The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
     its inputs are known.
     """
-    opset = opsets.get("", 0)
-    if not any(is_trap(call, opset) for inner in block.walk() for call in inner.calls):
+    opset, fractions = opsets.get("", 0), frozenset(_fractional_scales(block))
+    if not any(is_trap(call, opset, fractions) for inner in block.walk() for call in inner.calls):
         return proto
     hidden = "hidden"
     copy = onnx.ModelProto()
@@ -419,9 +419,30 @@ def _without_traps(
     copy.opset_import.add(domain=hidden, version=1)
     for inner in read_graph(copy.graph, "").walk():
         for call in inner.calls:
-            if is_trap(call, opset):
+            if is_trap(call, opset, fractions):
                 call.proto.domain = hidden
     return copy
+
+
+def _fractional_scales(block: ParsedGraph) -> Iterator[str]:
+    """The names of stored scales of images that are no whole numbers."""
+    calls = [call for inner in block.walk() for call in inner.calls]
+    taken = {name for call in calls if call.op_type in RESIZING for name in call.inputs}
+    if not taken:
+        return
+    stored = {t.name: t for inner in block.walk() for t in inner.proto.initializer}
+    for call in calls:
+        if call.op_type == "Constant" and not taken.isdisjoint(call.outputs):
+            for attribute in call.proto.attribute:
+                tensor = attribute.t if attribute.HasField("t") else constant_tensor(attribute)
+                stored |= {} if tensor is None else {call.outputs[0]: tensor}
+    for name in taken & stored.keys():
+        tensor = stored[name]
+        is_here = tensor.data_location != onnx.TensorProto.EXTERNAL
+        if is_here and tensor.data_type == onnx.TensorProto.FLOAT:
+            values = onnx.numpy_helper.to_array(tensor)
+            if (values != np.rint(values)).any():
+                yield name
 
 
 def _inferred_types(file: ModelFile, proto: onnx.ModelProto) -> dict[str, TypeProto]:

@@ -7,7 +7,7 @@ the model's declarations. Each adds only facts that are still unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from numbers import Integral
 
@@ -35,24 +35,30 @@ _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 
 # The poolings, whose inference counted a window too many until opset 22.
 _POOLINGS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+RESIZING = frozenset({"Resize", "Upsample"})
 
 # Operators of the standard domain for which we have a rule.
 _RULED = frozenset({
     "Affine", "Crop", "ImageScaler", "LayerNormalization", "ParametricSoftplus", "Reshape", "Scale",
     "ScaledTanh", "SimplifiedLayerNormalization",
-}) | _POOLINGS  # fmt: skip
+}) | _POOLINGS | RESIZING  # fmt: skip
 
 
-def is_trap(call: Call, opset: int) -> bool:
+def is_trap(call: Call, opset: int, fractions: Container[str]) -> bool:
     """Whether onnx's inference over the whole graph must not see a call.
 
     It crashes on some operators. In a pooling that rounds up, it counted a last window that starts
-    in the end padding, which ONNX Runtime leaves out as opset 22 does.
+    in the end padding, which ONNX Runtime leaves out as opset 22 does. Where an image is scaled by
+    `fractions`, it rounds the product down that a float32 rounds up to a whole number.
     """
     if call.op_type in CRASHING:
         return True
-    is_old_pooling = call.op_type in _POOLINGS and not call.domain and opset < 22
-    return is_old_pooling and call.attributes.get("ceil_mode") == 1
+    if call.domain:
+        return False
+    if call.op_type in _POOLINGS:
+        return opset < 22 and call.attributes.get("ceil_mode") == 1
+    is_scaled = "scales" in call.kinds or any(name in fractions for name in call.inputs)
+    return is_scaled and call.op_type in RESIZING
 
 
 class Resolver(Struct, frozen=True):

@@ -237,6 +237,10 @@ RUN = (
         for op, outputs in (("AveragePool", 1), ("LpPool", 1), ("MaxPool", 2))
         for kernel, ends in (((1, 1), (0, 0)), ((2, 2), (1, 1)), ((3, 2), (2, 1)))
     ),
+    # As float32, 13 / 7 is less than it is, and times 7 it is 13.
+    call("Resize", "f32[1,2,7,9] - f32=[1,1,1.857142857,0.3]"),
+    call("Resize", "f32[1,2,7,9] - f32=[3.222222222,1.857142857]", axes=(-1, 2)),
+    call("Upsample", "f32[1,2,7,9] f32=[1,1,1.857142857,1.5]"),
     call("Affine", "f32[2,3]", alpha=2.0, beta=1.0),
     call("Crop", "f32[2,3,9,8]", border=(1, 2, 3, 1)),
     call("Crop", "f32[2,3,9,8]", border=(1, 2, 0, 0), scale=(5, 4)),

@@ -35,6 +35,7 @@ _DTYPES = {
 # ONNX Runtime has these up to opset 9.
 _WITHDRAWN = frozenset({
     "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
+    "Upsample",
 })  # fmt: skip
 
 

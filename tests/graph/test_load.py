@@ -99,6 +99,31 @@ def test_a_pooling_that_rounds_up_has_no_window_in_the_end_padding(opset: int) -
     assert shapes(bound, "y", "z") == [(1, 3, 3), (1, 3, 2)]
 
 
+@pytest.mark.parametrize(
+    "scales",
+    [
+        "scales = Constant <value = float[3] {1, 1, 1.857142857}> ()",
+        "scales = Constant <value_floats = [1.0, 1.0, 1.857142857]> ()",
+        """sizes = Shape (x)
+        floats = Cast <to = 1> (sizes)
+        wanted = Constant <value = float[3] {2, 3, 13}> ()
+        scales = Div (wanted, floats)""",
+    ],
+    ids=["stored", "list", "computed"],
+)
+def test_an_image_is_scaled_in_the_arithmetic_of_a_float32(scales: str) -> None:
+    """13 / 7 as float32 is a little less; times 7 it is 13 for ONNX Runtime, and 12 for onnx."""
+    bound = load(
+        f"""g (float[2, 3, 7] x) => (y) {{
+            {scales}
+            image = Resize <mode = "nearest"> (x, , scales)
+            y = Relu (image)
+        }}"""
+    )
+
+    assert shapes(bound, "y") == [(2, 3, 13)]
+
+
 def test_sizes_that_an_exporter_left_open_are_each_of_their_own() -> None:
     model = parse("g (float[N, 3, h, w] x) => (float[N, 3, h, w] y) { y = Relu (x) }")
     for info in (*model.graph.input, *model.graph.output):

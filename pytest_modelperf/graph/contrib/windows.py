@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import TypeAlias
 
+import numpy as np
+
 from pytest_modelperf.graph.shape_arithmetic import (
+    Dim,
     channels_first,
     channels_last,
     dim,
@@ -21,6 +25,7 @@ from pytest_modelperf.graph.shape_rule import (
     has_input,
     ints_of,
     like,
+    numbers_of,
     one,
     shape_of,
     stated_size,
@@ -172,6 +177,32 @@ def _upsample_blocks(node: Node) -> tuple[OutputType]:
     return one(dtype_of(node, 0), tuple(map(product, image, scales)))
 
 
+def _resize(node: Node) -> tuple[OutputType, ...]:
+    """Dimensions times their scales; onnx knows stated sizes, and the sizes of crops."""
+    shape = shape_of(node, 0)
+    is_old = node.op_type == "Upsample" or (0 < node.opset < 11)
+    scales = node.attributes.get("scales") or numbers_of(node, 1 if is_old else 2)
+    if shape is None or not isinstance(scales, tuple):
+        return ()
+    rank = len(shape)
+    axes = [axis + rank if axis < 0 else axis for axis in node.attr_ints("axes") or range(rank)]
+    is_crop = node.attr_str("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    if is_crop or len(scales) != len(axes) or not set(axes) <= set(range(rank)):
+        return ()
+    factors = dict(zip(axes, scales, strict=True))
+    sizes = (_scaled(size, factors.get(axis, 1.0)) for axis, size in enumerate(shape))
+    return one(dtype_of(node, 0), tuple(sizes))
+
+
+def _scaled(size: Dim, scale: object) -> Dim:
+    """The product that ONNX Runtime takes: a float32, of which it drops the fraction."""
+    if size is None or not isinstance(scale, int | float):
+        return None
+    with np.errstate(all="ignore"):
+        product_of_floats = float(np.float32(size) * np.float32(scale))
+    return int(product_of_floats) if 0 <= product_of_floats < inf else None
+
+
 def _causal_conv(node: Node) -> tuple[OutputType, ...]:
     """A causal depthwise convolution, the state that it keeps for the next call, and what it read.
 
@@ -223,11 +254,13 @@ WINDOW_RULES: Mapping[str, ShapeRule] = {
     "VarlenCausalConvWithState": _varlen_causal_conv,
 }
 
-# Of the standard domain, whose poolings onnx misreads where they round up.
-POOL_RULES: Mapping[str, ShapeRule] = {
+# Of the standard domain: onnx misreads poolings that round up, and scales that are fractions.
+IMAGE_RULES: Mapping[str, ShapeRule] = {
     "AveragePool": _pool(),
     "LpPool": _pool(),
     "MaxPool": _pool(has_indices=True),
+    "Resize": _resize,
+    "Upsample": _resize,
 }
 
 NHWC_RULES: Mapping[str, ShapeRule] = {
