@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -87,14 +87,20 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _ended_from_outside() -> Iterator[None]:
-    """Turns an interrupt into a line and its exit code, and a closed pipe into its exit code.
+    """Ends the command with its own exit codes for an error, an interrupt and a closed pipe.
 
-    Click's status would be 1, which means a worse model here.
+    Click would end with 1, which means a worse model here, also for an error that it cannot show
+    because standard error is closed or full.
     """
     try:
         yield
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
+        with suppress(OSError):
+            click.echo("interrupted", err=True)
         raise SystemExit(_INTERRUPTED) from None
     except BrokenPipeError:
         raise SystemExit(_CLOSED) from None
@@ -145,6 +151,17 @@ def _no_room(error: OSError) -> OutputError:
     )
 
 
+@contextmanager
+def _full_disk_told() -> Iterator[None]:
+    """Turns an error of a full disk into a line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise _Failure(_no_room(error)) from error
+        raise
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out, perhaps as a library was loaded: the loader has words for it."""
     told = str(error) if isinstance(error, ImportError) else ""
@@ -187,7 +204,7 @@ class _Group(click.Group):
         **named: Any,  # noqa: ANN401  # likewise
     ) -> click.Context:
         typed = tuple(args)
-        with _ended_from_outside():
+        with _ended_from_outside(), _full_disk_told():
             context = super().make_context(info_name, args, *arguments, **named)
         context.meta[_TYPED] = typed
         return context
@@ -199,7 +216,7 @@ class _Group(click.Group):
     def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # likewise
         try:
             _settle_streams()
-            with _ended_by_sigterm(), lost_interrupts_raised():
+            with _ended_by_sigterm(), lost_interrupts_raised(), _full_disk_told():
                 return super().invoke(context)
         except ModelPerfError as error:
             return self._at_other_sizes(error, context)
@@ -209,16 +226,15 @@ class _Group(click.Group):
             # These are shown, or end the command, further up.
             raise
         except Exception as error:  # no exception is a verdict
-            if isinstance(error, OSError) and error.errno in _NO_ROOM:
-                raise _Failure(_no_room(error)) from error
             if _is_out_of_memory(error):
                 raise _Failure(_no_memory()) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
                 raise _Failure(_no_folder()) from error
             import traceback
 
-            traceback.print_exc()
-            click.echo("this is a fault of modelperf: report it with the above", err=True)
+            with suppress(OSError):
+                traceback.print_exc()
+                click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
 
     def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # likewise

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -256,7 +256,15 @@ def test_a_report_that_finds_no_room_leaves_the_older_one_and_nothing_else(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 @pytest.mark.parametrize(
-    "arguments", [("profile", "--static", "old.onnx"), ("trace", "ort.json", "--chrome", "-")]
+    "arguments",
+    [
+        ("profile", "--static", "old.onnx"),
+        ("trace", "ort.json", "--chrome", "-"),
+        ("--help",),
+        ("profile", "--help"),
+        ("--version",),
+    ],
+    ids=" ".join,
 )
 def test_standard_output_that_takes_no_more_is_told(
     reported: Path,
@@ -275,6 +283,25 @@ def test_standard_output_that_takes_no_more_is_told(
     assert told.startswith("Error: cannot write ")
     assert os.strerror(errno.ENOSPC) in told
     assert "Traceback" not in told
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("profile", "--static", "missing.onnx"),
+        ("profile", "--no-such-option"),
+        ("no-such-command",),
+    ],
+    ids=" ".join,
+)
+def test_an_error_that_nobody_can_read_keeps_its_exit_code(arguments: Sequence[str]) -> None:
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115  # closing it fails
+    with redirect_stderr(full), pytest.raises(SystemExit) as stopped:
+        main(arguments, prog_name="modelperf")
+    with suppress(OSError):
+        full.close()
+    assert stopped.value.code == 2
 
 
 def test_a_report_that_is_interrupted_leaves_nothing_and_what_is_no_file_stays(
