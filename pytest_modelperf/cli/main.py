@@ -151,14 +151,21 @@ def _no_room(error: OSError) -> OutputError:
     )
 
 
+def _too_long(error: OSError) -> UsageError:
+    name = "a path" if error.filename is None else printable(str(error.filename))
+    return UsageError(f"{name} is too long for the name of a file: give a shorter one.")
+
+
 @contextmanager
-def _full_disk_told() -> Iterator[None]:
-    """Turns an error of a full disk into a line."""
+def _system_limits_told() -> Iterator[None]:
+    """Turns an error of a full disk, or of a name that is too long, into a line."""
     try:
         yield
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise _Failure(_no_room(error)) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise _Failure(_too_long(error)) from error
         raise
 
 
@@ -204,7 +211,7 @@ class _Group(click.Group):
         **named: Any,  # noqa: ANN401  # likewise
     ) -> click.Context:
         typed = tuple(args)
-        with _ended_from_outside(), _full_disk_told():
+        with _ended_from_outside(), _system_limits_told():
             context = super().make_context(info_name, args, *arguments, **named)
         context.meta[_TYPED] = typed
         return context
@@ -216,7 +223,7 @@ class _Group(click.Group):
     def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # likewise
         try:
             _settle_streams()
-            with _ended_by_sigterm(), lost_interrupts_raised(), _full_disk_told():
+            with _ended_by_sigterm(), lost_interrupts_raised(), _system_limits_told():
                 return super().invoke(context)
         except ModelPerfError as error:
             return self._at_other_sizes(error, context)

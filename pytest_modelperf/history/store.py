@@ -225,7 +225,14 @@ class HistoryStore(Struct, frozen=True):
 
     def check_writable(self) -> None:
         """UsageError if this cannot be a folder, before anything is measured."""
-        if self.root.exists() and not self.root.is_dir():
+        try:
+            is_other = self.root.exists() and not self.root.is_dir()
+        except OSError as error:
+            raise UsageError(
+                f"no history can be written in {printable(str(self.root))}: "
+                f"{error.strerror or error}. Give another place with --modelperf-history."
+            ) from error
+        if is_other:
             raise UsageError(
                 f"{printable(str(self.root))} is not a folder, so no history can be written "
                 "there. Give another place with --modelperf-history."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -293,6 +294,23 @@ def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
         with pytest.raises(OutputError, match=rf"cannot write {target}: {reason}"):
             check_output(target)
     assert names(folder) == ["loop", "m.onnx", "socket"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("profile", "--static", "m.onnx", "--json"),
+        ("init",),
+        ("baselines", "--dir"),
+        ("profiles", "m.onnx", "--dir"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_name_that_is_too_long_is_told(folder: Path, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, "x" * 300)
+    assert done.exit_code == 2, done.out
+    assert re.fullmatch(r"Error: [^\n]*x{300}[^\n]*\.\n", done.err)
+    assert names(folder) == ["m.onnx"]
 
 
 # -- streams that lack some characters, or are closed, and a folder that was removed

@@ -187,6 +187,11 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
             "--modelperf-json: cannot write *no/run.json: *mkdir*",
         ),
         (["--modelperf-json", "."], "--modelperf-json: cannot write *: Is a directory.*"),
+        (["--modelperf-html", "x" * 300], "--modelperf-html: cannot write *: File name too long.*"),
+        (
+            ["--modelperf-history", "x" * 300],
+            "no history can be written in *: File name too long.*",
+        ),
         (["--modelperf-against", "nowhere.onnx"], "*nowhere.onnx*"),
         (["--modelperf-baseline-python=python3"], "*would do nothing: with *-static-only *"),
         (["--modelperf-judge-upgrades"], "*would do nothing: with *-static-only *"),

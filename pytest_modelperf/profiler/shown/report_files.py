@@ -26,7 +26,13 @@ def check_report_files(
 
 
 def _is_file(target: Target | None) -> bool:
-    return target is not None and not is_stdout(target) and Path(target).is_file()
+    if target is None or is_stdout(target):
+        return False
+    try:
+        return Path(target).is_file()
+    except OSError:
+        # The check of the outputs says why it cannot be written.
+        return False
 
 
 def _files_of(model: Path) -> Iterator[Path]:
