@@ -132,7 +132,8 @@ def check_output(target: Target) -> None:
             return
         place = path.resolve()
         if not place.parent.is_dir():
-            folder = str(path.parent)
+            # A link may lead to a folder that is missing, from one that is there.
+            folder = str(place.parent if path.is_symlink() else path.parent)
             raise OutputError(
                 f"cannot write {_shown(target)}: there is no folder {printable(folder)}. Make it "
                 f"with mkdir -p {shell_path(folder)}, or give another place."

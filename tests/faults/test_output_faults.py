@@ -280,6 +280,7 @@ def test_a_file_that_keeps_its_place_takes_other_content(
 
 def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
+    (folder / "lost").symlink_to("gone/report")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
     for target, reason in {
@@ -290,10 +291,11 @@ def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
         "x" * 300: "File name too long",
         "no/such/report": r"there is no folder no/such\. Make it with mkdir -p no/such",
         "/dev/fd/987": "Bad file descriptor",
+        "lost": rf"there is no folder {folder}/gone\. Make it with mkdir -p {folder}/gone,",
     }.items():
         with pytest.raises(OutputError, match=rf"cannot write {target}: {reason}"):
             check_output(target)
-    assert names(folder) == ["loop", "m.onnx", "socket"]
+    assert names(folder) == ["loop", "lost", "m.onnx", "socket"]
 
 
 @pytest.mark.parametrize(
