@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pytest_modelperf.text.escaping import printable
 
 _MAX_NAMES = 5
+_MARKS = frozenset({"Mn", "Me"})
+_FIRST_JOINED, _LAST_JOINED = "\u1160", "\u11ff"
 
 
 def shorten_list(texts: Sequence[str], most: int) -> str:
@@ -27,10 +29,16 @@ def display_width(text: str) -> int:
     # Imported here: few texts need it, and every command loads this module.
     import unicodedata
 
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
+    def width(char: str) -> int:
+        # Marks above and below a letter, of which not all have a combining class.
+        if unicodedata.combining(char) or unicodedata.category(char) in _MARKS:
+            return 0
+        # The vowels and finals of a Korean syllable written in parts join its first consonant.
+        if _FIRST_JOINED <= char <= _LAST_JOINED:
+            return 0
+        return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+    return sum(map(width, text))
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
