@@ -11,16 +11,17 @@ A notebook shows a returned record as its report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import read_share
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.text import render_comparison
@@ -41,16 +42,23 @@ from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.notebook import report_as_html
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.declaring import read_spec
+from pytest_modelperf.spec.declaring import as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
-from pytest_modelperf.spec.readers import is_gateway, read_gateway, read_sizes
+from pytest_modelperf.spec.readers import (
+    is_gateway,
+    read_gateway,
+    read_sizes,
+    read_text,
+)
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.sides import SweepSource
 from pytest_modelperf.sweep.text import render_sweep
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.given_numbers import as_float
 from pytest_modelperf.text.words import shown
 from pytest_modelperf.tracing import trace
 from pytest_modelperf.tuning.records import Tuning, TuningLimits
@@ -76,8 +84,9 @@ __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 # Words about baselines and clusters, which belong to a test run.
 _OF_TESTS = ("baseline", "machine", "measure", "output_sketch")
 _SHOWN_LAYERS = 20
-_Given = TypeVar("_Given", float, str)
 _BYTES_PER_MB = 1_000_000
+# More milliseconds and megabytes than any model takes.
+_MOST = 1e12
 
 
 class _ApiWording(Wording):
@@ -123,7 +132,7 @@ def profile(  # what a call may say
     """
     with _in_words():
         spec = _spec(model, case, "profile", unused=("tolerance",))
-        known = load_extensions(extensions)
+        known = _extensions(extensions)
         request = replace(spec.request(), sparsity=sparsity)
         if static:
             return profile_model(_onnx(spec, "static=True"), request, known.operators)
@@ -154,7 +163,7 @@ def compare(  # noqa: PLR0913  # what a call may say
     """
     with _in_words():
         spec = _spec(after, case, "compare")
-        known = load_extensions(extensions)
+        known = _extensions(extensions)
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
         old, new = _onnx(spec, "compare", before), _onnx(spec, "compare")
         if static:
@@ -163,7 +172,7 @@ def compare(  # noqa: PLR0913  # what a call may say
         setup_before = setup
         if engine_before is not None:
             # The options are those of the other engine.
-            engine = known.engines.find(engine_before)
+            engine = known.engines.find(read_text(engine_before, "engine_before"))
             setup_before = replace(setup_before, engine=engine, options={})
         if gateway_before is not None:
             gateway = _gateway(gateway_before, "gateway_before")
@@ -193,13 +202,13 @@ def sweep(  # noqa: PLR0913  # what a call may say
     """
     with _in_words():
         spec = _spec(model, case, "sweep", unused=("tolerance",))
-        known = load_extensions(extensions)
+        known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
         models = (model,) if against is None else (against, model)
         sources = [SweepSource(_onnx(spec, "sweep", each), setup) for each in models]
-        given = streams if isinstance(streams, int) else list(streams)
-        counts = read_sizes(given, "sweep(): streams")
-        return sweep_models(sources, spec.request(), counts, threshold_ms, known, watch)
+        counts = read_sizes(as_written(streams), "sweep(): streams")
+        threshold = _limit(threshold_ms, "sweep(): threshold_ms", "milliseconds")
+        return sweep_models(sources, spec.request(), counts, threshold, known, watch)
 
 
 def tune(  # noqa: PLR0913  # what a call may say
@@ -223,10 +232,13 @@ def tune(  # noqa: PLR0913  # what a call may say
     """
     with _in_words():
         spec = _spec(model, case, "tune", unused=("tolerance",))
-        known = load_extensions(extensions)
+        known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or TUNING_SECONDS), known)
-        memory = None if memory_mb is None else round(memory_mb * _BYTES_PER_MB)
-        asked = TuningRequest(values or {}, TuningLimits(latency_ms, memory), outputs)
+        latency = _limit(latency_ms, "tune(): latency_ms", "milliseconds")
+        megabytes = _limit(memory_mb, "tune(): memory_mb", "megabytes")
+        memory = None if megabytes is None else round(megabytes * _BYTES_PER_MB)
+        allowed = read_share(as_written(outputs), "tune(): outputs")
+        asked = TuningRequest(_wanted(values), TuningLimits(latency, memory), allowed)
         return tune_model(_onnx(spec, "tune"), spec.request(), setup, asked, known, watch)
 
 
@@ -252,23 +264,24 @@ def whatif(  # noqa: PLR0913  # what a call may say
     """
     with _in_words():
         spec = _spec(model, case, "whatif", unused=("tolerance",))
-        known = load_extensions(extensions)
-        forms = _several(quantize)
-        for form in forms:
-            if form not in {"dynamic", "static"}:
-                raise UsageError(f"whatif(): quantize takes dynamic or static, not {shown(form)}.")
+        known = _extensions(extensions)
+        forms = _names(quantize, "quantize", ("dynamic", "static"))
+        precisions = _names(precision, "precision", ("bf16", "f16", "f32"))
         variants = [
-            *(Variant(VariantKind.PRUNED, share) for share in _several(prune)),
-            *(Variant(VariantKind.NARROWED, share) for share in _several(prune_channels)),
+            *(Variant(VariantKind.PRUNED, share) for share in _shares(prune, "prune")),
+            *(
+                Variant(VariantKind.NARROWED, share)
+                for share in _shares(prune_channels, "prune_channels")
+            ),
             *(Variant(VariantKind.QUANTIZED, form=form) for form in forms),
-            *(Variant(VariantKind.PRECISION, form=name) for name in _several(precision)),
+            *(Variant(VariantKind.PRECISION, form=name) for name in precisions),
         ]
         return ask_what_if(
             _onnx(spec, "whatif"),
             spec.request(),
             _setup(spec, known),
             variants,
-            _several(estimate),
+            _shares(estimate, "estimate"),
             known,
             watch,
         )
@@ -311,9 +324,69 @@ def _in_words() -> Iterator[None]:
         raise
 
 
-def _several(given: _Given | Sequence[_Given]) -> Sequence[_Given]:
+def _several(given: object) -> tuple[object, ...]:
     """One value or several as several; a text is one value."""
-    return (given,) if isinstance(given, (str, int, float)) else given
+    written = as_written(given)
+    if isinstance(written, str) or not isinstance(written, Iterable):
+        return (written,)
+    return tuple(written)
+
+
+def _shares(given: object, word: str) -> tuple[float, ...]:
+    """Shares of weights or channels, each once; their range is checked with the variants."""
+    shares = []
+    for each in _several(given):
+        share = as_float(each)
+        if share is None:
+            raise UsageError(
+                f"whatif(): {word} takes shares from 0 to below 1, such as [0.5, 0.9], not "
+                f"{shown(each)}."
+            )
+        shares.append(share)
+    return tuple(dict.fromkeys(shares))
+
+
+def _names(given: object, word: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Names of variants, each once; UsageError for one that is not known."""
+    names = []
+    for each in _several(given):
+        if not isinstance(each, str) or each not in known:
+            raise UsageError(f"whatif(): {word} takes {' or '.join(known)}, not {shown(each)}.")
+        names.append(each)
+    return tuple(dict.fromkeys(names))
+
+
+def _wanted(values: object) -> Mapping[str, tuple[str, ...]]:
+    """The values to try of each option of the engine; a text or a number is the only one."""
+    where = "tune(): values"
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f'{where} takes options of the engine, such as {{"enable_mem_pattern": ["0", "1"]}}, '
+            f"not {shown(values)}."
+        )
+    wanted = {}
+    for key, several in values.items():
+        option = read_text(key, where)
+        texts = [str(each) if as_float(each) is not None else each for each in _several(several)]
+        wanted[option] = tuple(read_text(each, f"{where}: {printable(option)}") for each in texts)
+    return wanted
+
+
+def _limit(given: object, where: str, unit: str) -> float | None:
+    """A limit above 0, or none."""
+    if given is None:
+        return None
+    limit = as_float(as_written(given))
+    if limit is None or not 0 < limit < _MOST:
+        raise UsageError(f"{where} takes {unit} above 0, such as 20 or 0.5, not {shown(given)}.")
+    return limit
+
+
+def _extensions(given: object) -> Extensions:
+    names = _several(given)
+    return load_extensions([read_text(name, "extensions") for name in names])
 
 
 def _spec(

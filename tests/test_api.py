@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +140,58 @@ def test_a_quantization_that_is_none_is_not_taken_for_another(model: Path) -> No
     for given in ("int8", ["static", "int4"]):
         with pytest.raises(UsageError, match=r"quantize takes dynamic or static, not 'int\d'"):
             api.whatif(model, quantize=given)
+
+
+def test_a_variant_is_named_once_and_by_a_known_name(model: Path) -> None:
+    with pytest.raises(UsageError, match="precision takes bf16 or f16 or f32, not 'f64'"):
+        api.whatif(model, precision="f64")
+    with pytest.raises(UsageError, match=r"prune takes shares .* not '0\.5'"):
+        api.whatif(model, prune="0.5")  # type: ignore[arg-type]  # that is what is tested
+    asked = api.whatif(model, prune=[0.5, 0.5], batch_size=1, max_seconds=0.2)
+    assert [level.title for level in asked.cases[0].levels] == ["Baseline", "Pruned 0.5"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, math.nan, math.inf, "20", True])
+def test_a_limit_is_above_0_as_on_the_command_line(model: Path, limit: float) -> None:
+    with pytest.raises(UsageError, match=r"threshold_ms takes milliseconds above 0"):
+        api.sweep(model, threshold_ms=limit)
+    with pytest.raises(UsageError, match=r"latency_ms takes milliseconds above 0"):
+        api.tune(model, latency_ms=limit)
+    with pytest.raises(UsageError, match=r"memory_mb takes megabytes above 0"):
+        api.tune(model, memory_mb=limit)
+
+
+@pytest.mark.parametrize("share", [-1, math.nan, math.inf, True])
+def test_outputs_differ_by_a_share(model: Path, share: float) -> None:
+    """Nothing is more than NaN, so that every difference would be allowed."""
+    with pytest.raises(UsageError, match=r"tune\(\): outputs takes a share"):
+        api.tune(model, outputs=share)
+
+
+def test_a_text_or_a_number_is_the_only_value_to_try(model: Path) -> None:
+    for value in ("12", 12, ["12"], np.int64(12)):
+        values: Any = {"session.intra_op_num_threads": value}
+        with pytest.raises(UsageError, match="only what the baseline already has"):
+            api.tune(model, values=values, engine_options={"session.intra_op_num_threads": "12"})
+    for wrong in ("ab", {1: ["1"]}, {"a": None}):
+        bad: Any = wrong
+        with pytest.raises(UsageError, match=r"tune\(\): values"):
+            api.tune(model, values=bad)
+
+
+def test_numbers_of_numpy_are_taken(model: Path) -> None:
+    sizes: Any = np.arange(1, 3)
+    dims: Any = {"n": np.int64(3)}
+    found = api.profile(model, static=True, batch_size=sizes)
+    assert [case.case.id for case in found.cases] == ["b1-c1", "b2-c1"]
+    assert api.profile(model, static=True, dims=dims).cases[0].case.batch_size == 3
+    with pytest.raises(UsageError, match=r"batch_size takes whole numbers of 1 or more, not 1\.5"):
+        api.profile(model, static=True, batch_size=np.float32(1.5))  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_one_extension_is_named_without_a_list(model: Path) -> None:
+    with pytest.raises(UsageError, match="the plugin 'no_such_plugin' cannot be imported"):
+        api.profile(model, static=True, extensions="no_such_plugin")
 
 
 def test_the_side_before_may_run_elsewhere_by_no_name_of_a_machine(model: Path) -> None:

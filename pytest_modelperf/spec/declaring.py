@@ -42,7 +42,7 @@ def read_spec(words: Mapping[str, object], where: str, find: Callable[[str], Pat
             )
     spec = CaseSpec(
         **{
-            CASE_WORDS[word].field: read(CASE_WORDS[word], _as_written(value), f"{where}: {word}")
+            CASE_WORDS[word].field: read(CASE_WORDS[word], as_written(value), f"{where}: {word}")
             for word, value in words.items()
             if value is not None
         }
@@ -57,10 +57,12 @@ def read_spec(words: Mapping[str, object], where: str, find: Callable[[str], Pat
     return spec
 
 
-def _as_written(value: object) -> object:
-    """The value as a table would have it: sequences as lists."""
-    if isinstance(value, tuple | range):
-        return list(value)
+def as_written(value: object) -> object:
+    """The value as a table would have it: sequences as lists, numbers of numpy as Python's."""
+    if isinstance(value, tuple | range | list):
+        return [as_written(each) for each in value]
     if isinstance(value, Mapping):
-        return {key: _as_written(inner) for key, inner in value.items()}
-    return value
+        return {key: as_written(inner) for key, inner in value.items()}
+    # An array or a number of numpy, or a tensor.
+    to_list: Callable[[], object] | None = getattr(value, "tolist", None)
+    return value if to_list is None else to_list()

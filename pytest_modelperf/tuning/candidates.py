@@ -130,7 +130,7 @@ def named_sets(
         if not _is_same(value, given.get(key, ""))
     )
     if not found:
-        raise UsageError("--try names only what the baseline already has: name other values.")
+        raise UsageError("the values to try are only what the baseline already has: name others.")
     return found
 
 
