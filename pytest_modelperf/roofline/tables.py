@@ -13,12 +13,13 @@ from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
     format_share,
+    ms_decimals,
 )
 from pytest_modelperf.text.words import count_of
 
 _GIGA = 1e9
-# As in the table of layers beside it.
-_DECIMALS = 3
+# In ms, as in the table of layers beside it.
+_LEAST_DECIMALS = 3
 _WORDS = (
     "roof: the GMAC/s that its MACs and bytes allow at these peaks",
     "share: of the roof, or, without MACs, of the bandwidth",
@@ -65,11 +66,12 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     shown = roofline.layers if top is None else roofline.layers[:top]
     spent = sum(roof.ns or 0.0 for roof in roofline.layers)
     gain = roofline.gain_ns or 0.0
+    decimals = _decimals(spent)
     total = (
         "total",
         "",
-        format_ms(spent, _DECIMALS),
-        format_ms(gain, _DECIMALS),
+        format_ms(spent, decimals),
+        format_ms(gain, decimals),
         format_share(spent - gain, spent),
         *("",) * 5,
         format_count(sum(roof.work.macs for roof in roofline.layers)),
@@ -77,7 +79,7 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     return Table(
         "by layer, what there is to gain below the roof",
         columns,
-        tuple(map(_row, shown)),
+        tuple(_row(roof, decimals) for roof in shown),
         total,
         "\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
     )
@@ -94,6 +96,7 @@ def _least_table(roofline: Roofline, top: int | None) -> Table:
         Column("roof"),
         Column("MACs"),
     )
+    decimals = _decimals(roofline.least_ns)
     ordered = sorted(roofline.layers, key=lambda roof: -roof.least_ns)
     shown = ordered[:top]
     macs = format_count(sum(roof.work.macs for roof in ordered))
@@ -102,18 +105,23 @@ def _least_table(roofline: Roofline, top: int | None) -> Table:
     return Table(
         "by layer, the least time that these peaks allow",
         columns,
-        tuple(_least_row(roof, roofline.least_ns) for roof in shown),
-        ("total", "", format_ms(roofline.least_ns, _DECIMALS), *("",) * 4, macs),
+        tuple(_least_row(roof, roofline.least_ns, decimals) for roof in shown),
+        ("total", "", format_ms(roofline.least_ns, decimals), *("",) * 4, macs),
         "\n".join(lines),
     )
 
 
-def _least_row(roof: LayerRoof, total_ns: float) -> tuple[str, ...]:
+def _decimals(total_ns: float) -> int:
+    """The decimals of all times in a table, so that they compare by eye."""
+    return max(_LEAST_DECIMALS, ms_decimals(total_ns))
+
+
+def _least_row(roof: LayerRoof, total_ns: float, decimals: int) -> tuple[str, ...]:
     has_macs = roof.work.macs > 0
     return (
         printable(roof.name or roof.id),
         printable(roof.op_type),
-        format_ms(roof.least_ns, _DECIMALS),
+        format_ms(roof.least_ns, decimals),
         format_share(roof.least_ns, total_ns),
         roof.bound.value,
         _intensity(roof) if has_macs else "",
@@ -122,13 +130,13 @@ def _least_row(roof: LayerRoof, total_ns: float) -> tuple[str, ...]:
     )
 
 
-def _row(roof: LayerRoof) -> tuple[str, ...]:
+def _row(roof: LayerRoof, decimals: int) -> tuple[str, ...]:
     has_macs = roof.work.macs > 0
     return (
         printable(roof.name or roof.id),
         printable(roof.op_type),
-        "" if roof.ns is None else format_ms(roof.ns, _DECIMALS),
-        "" if roof.gain_ns is None else format_ms(roof.gain_ns, _DECIMALS),
+        "" if roof.ns is None else format_ms(roof.ns, decimals),
+        "" if roof.gain_ns is None else format_ms(roof.gain_ns, decimals),
         _share(roof),
         roof.bound.value,
         _giga(roof.achieved_per_second) if has_macs else "",

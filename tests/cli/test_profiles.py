@@ -241,10 +241,10 @@ def test_the_roofline_of_flops_begins_with_what_takes_longest() -> None:
 by layer, the least time that these peaks allow
 layer   type    least ms   share  bound   MAC/B   roof     MACs
 ───────────────────────────────────────────────────────────────
-first   MatMul     0.001  62.1 %  memory  0.701  35.04  24.58 k
-second  MatMul     0.000  32.4 %  memory  0.671  33.57  12.29 k
+first   MatMul  0.000701  62.1 %  memory  0.701  35.04  24.58 k
+second  MatMul  0.000366  32.4 %  memory  0.671  33.57  12.29 k
 
-total              0.001                                36.86 k
+total           0.001129                                36.86 k
 roof: the GMAC/s that its MACs and bytes allow at these peaks
 an engine that fuses layers moves less, and can be faster
 1 more layer: --top 0 shows all\

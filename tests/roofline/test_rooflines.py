@@ -391,11 +391,11 @@ peaks on 1 core, onnxruntime 1.31.1, measured 2026-11-21: float32 40.00 GMAC/s,
 memory 1.000 M GB/s (1 MiB at once); balance in MAC/B: float32 0.000, int8 0.000
 
 by layer, what there is to gain below the roof
-layer   type       ms  to gain    share  bound    GMAC/s   roof  MAC/B   GB/s
-─────────────────────────────────────────────────────────────────────────────
-linear  MatMul  0.003    0.000   >100 %  compute   50.00  40.00  4.000  12.50
+layer   type          ms   to gain    share  bound    GMAC/s   roof  MAC/B
+──────────────────────────────────────────────────────────────────────────
+linear  MatMul  0.002621  0.000000   >100 %  compute   50.00  40.00  4.000
 
-total           0.003    0.000  100.0 %
+total           0.002621  0.000000  100.0 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
 roof, or, without MACs, of the bandwidth
 >100 %: 1 layer faster than these peaks; the true peaks are at least 50.00
