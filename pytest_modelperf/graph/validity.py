@@ -27,6 +27,7 @@ from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 # Attributes that divide or count, with their least and greatest valid values.
 _BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 - 1))
@@ -115,9 +116,9 @@ class _Schema(Struct, frozen=True):
         """The fault of a call, in words that follow "calls NODE"; None if it has none."""
         given = len(call.inputs)
         if not self.inputs[0] <= given <= self.inputs[1]:
-            return f"with {given} inputs; it takes {_span(self.inputs)}"
+            return f"with {count_of(given, 'input')}; it takes {_span(self.inputs)}"
         if not self.outputs[0] <= len(call.outputs) <= self.outputs[1]:
-            return f"for {len(call.outputs)} outputs; it has {_span(self.outputs)}"
+            return f"for {count_of(len(call.outputs), 'output')}; it has {_span(self.outputs)}"
         if "" in call.inputs:
             for index in self.needed_inputs:
                 if index >= given or not call.inputs[index]:
@@ -169,7 +170,7 @@ def _wrong_value(call: Call) -> str | None:
                 return f"with {name}={number}"
     parts = call.attributes.get("num_outputs")
     if call.op_type == "Split" and parts is not None and parts != len(call.outputs):
-        return f"for {len(call.outputs)} outputs and says num_outputs={parts}"
+        return f"for {count_of(len(call.outputs), 'output')} and says num_outputs={parts}"
     return None
 
 

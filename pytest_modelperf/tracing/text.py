@@ -12,6 +12,7 @@ from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_ms, format_share
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
 
 _TITLES = {Grouping.OPERATOR: "operator", Grouping.TYPE: "type", Grouping.LAYER: "layer"}
@@ -45,7 +46,7 @@ def render_trace(
 
 def _write_summary(page: Page, summary: TraceSummary, view: TraceView) -> None:
     calls = sum(time.calls for time in summary.operators)
-    facts = [printable(summary.name or "a trace"), f"{calls:,} runs of operators"]
+    facts = [printable(summary.name or "a trace"), f"{count_of(calls, 'run')} of operators"]
     if summary.peak_bytes is not None:
         facts.append(f"peak memory {format_bytes(summary.peak_bytes)}")
     page.item("  ".join(facts), style="bold")

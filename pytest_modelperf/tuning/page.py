@@ -17,6 +17,7 @@ from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tuning.page_data import tuning_data
 from pytest_modelperf.tuning.records import SideCosts, TunedCase, Tuning
 from pytest_modelperf.tuning.tables import (
@@ -61,7 +62,7 @@ def tuning_overview(tuning: Tuning, made: dt.datetime | None = None) -> Overview
     engine = "" if tuning.engine is None else tuning.engine.label
     return Overview(
         title=f"{tuning.model.name}: tuning",
-        headline=f"{failed} of {len(tuning.cases)} cases failed" if failed else "",
+        headline=f"{failed} of {count_of(len(tuning.cases), 'case')} failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         lines=tuple(_lines(tuning)),
         cases=_cases_table(tuning),

@@ -110,6 +110,12 @@ def test_nothing_helps_and_the_gain_that_would_have_been_seen() -> None:
     assert "a gain of 7.0 % by one of them" in render_tuning(make_tuning(case), TextStyle(100))
 
 
+def test_one_round_is_no_several() -> None:
+    case = nothing_helps()
+    case = replace(case, tried=(replace(case.tried[0], rounds=1),), confirmations=())
+    assert "how: 1 round in 61.2 s" in render_tuning(make_tuning(case), TextStyle(100))
+
+
 def test_a_case_that_failed_says_nothing_of_rounds() -> None:
     failed = make_tuned_case(tried=(), confirmations=(), failure="it has no option 'a'")
     text = render_tuning(make_tuning(failed), TextStyle(100))

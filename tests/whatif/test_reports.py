@@ -327,6 +327,13 @@ def test_it_always_says_that_accuracy_is_not_measured() -> None:
         assert render_whatif(whatif, TOP, PLAIN).endswith(f"\n{SPEED_ONLY}\n")
 
 
+def test_one_round_of_one_duet_is_no_several() -> None:
+    base, pruned, *_ = make_case().levels
+    levels = replace(base, rounds=None), replace(pruned, rounds=1)
+    case = replace(make_case(), levels=levels)
+    assert "how: 1 round in 1 duet of a variant" in render_whatif(make_whatif(case), TOP, PLAIN)
+
+
 def test_levels_with_the_same_reason_are_told_together() -> None:
     variants = [Variant(VariantKind.QUANTIZED, form=form) for form in ("dynamic", "static")]
     levels = [Level(title=v.title, variant=v, failure="it crashed\nat once") for v in variants]

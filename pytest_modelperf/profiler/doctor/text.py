@@ -193,8 +193,8 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
     if ratio.low is not None and ratio.high is not None and not holds_one(ratio.low, ratio.high):
         yield (
             f"two sessions of one model differed by {format_ratio(ratio.value)} on "
-            f"{checkup.cores} cores, more than their interval allows: measure again with "
-            "more rounds (--max-seconds)"
+            f"{count_of(checkup.cores, 'core')}, more than their interval allows: measure again "
+            "with more rounds (--max-seconds)"
         )
     if first_within(checkup, TOLERANCE) is None:
         yield (

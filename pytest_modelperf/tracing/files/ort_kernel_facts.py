@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.files.ort_profile_file import KernelTold, Told, whole
 from pytest_modelperf.tracing.records import Argument
 
@@ -146,7 +147,7 @@ def _pool(stats: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
 def _other(thread: Mapping[str, Any]) -> str:
     runs, core = whole(thread.get("num_run")), whole(thread.get("core"))
     # A thread that has not run has no core.
-    return f"{runs or 0} runs" + ("" if core is None else f" on core {core}")
+    return count_of(runs or 0, "run") + ("" if core is None else f" on core {core}")
 
 
 def _number(value: object) -> int | None:
