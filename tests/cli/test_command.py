@@ -296,6 +296,15 @@ def test_an_input_can_be_given_whole() -> None:
     assert case["batch_size"] == 4
 
 
+def test_an_input_that_is_given_twice_is_not_the_last_one() -> None:
+    result = run("profile", "linear.onnx", "--input", "x:f32:4x7x3", "--input", "x:f32:1x7x3")
+    assert result == (
+        2,
+        "",
+        "Error: the input 'x' is given twice. A case has one shape of each input: give it once.\n",
+    )
+
+
 def test_a_value_of_an_input_decides_shapes() -> None:
     model = parse("g (float[2,3] x, int64[2] to) => (y) { r = Reshape(x, to) y = Relu(r) }")
     save("target.onnx", model)
