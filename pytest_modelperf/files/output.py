@@ -27,6 +27,7 @@ Target: TypeAlias = str | os.PathLike[str]
 
 STDOUT = "-"
 _STDOUT_NUMBER = 1
+_SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 # The most links that Linux follows.
 _MOST_LINKS = 40
 _STDOUT_NAME = "standard output"
@@ -120,6 +121,7 @@ def check_output(target: Target) -> None:
         if is_stdout(target):
             _open_stdout()
             return
+        _require_file_name(os.fspath(target))
         number = _number_of_open_file(target)
         if number is not None:
             os.fstat(number)
@@ -236,6 +238,16 @@ def _is_file_or_missing(path: Path) -> bool:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     return stat.S_ISREG(mode)
+
+
+def _require_file_name(name: str) -> None:
+    """OutputError for an empty name, and for the name of a folder, whose slash a path loses."""
+    if not name:
+        raise OutputError("the name of the file is empty: give one, or - for standard output.")
+    if name.endswith(_SLASHES):
+        raise OutputError(
+            f"cannot write {printable(name)}: it names a folder. Give the name of a file in it."
+        )
 
 
 def _require_writable(path: Path) -> None:

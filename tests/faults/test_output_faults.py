@@ -299,6 +299,19 @@ def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("", "the name of the file is empty: give one, or - for standard output."),
+        ("new/", "cannot write new/: it names a folder. Give the name of a file in it."),
+    ],
+)
+def test_the_name_of_a_report_is_that_of_a_file(folder: Path, target: str, told: str) -> None:
+    done = run("profile", "--static", "m.onnx", "--json", target)
+    assert done == (2, "", f"Error: --json: {told}\n")
+    assert names(folder) == ["m.onnx"]
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("profile", "--static", "m.onnx", "--json"),
