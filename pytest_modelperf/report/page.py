@@ -14,6 +14,7 @@ from pytest_modelperf.report.tables import (
     column_widths,
     fit_table,
     least_width,
+    map_texts,
     table_width,
 )
 from pytest_modelperf.text.escaping import encodable
@@ -65,9 +66,13 @@ class Page:
 
     def line(self, text: str, style: str = "") -> None:
         """A line; one that is too long goes on in the next, which is not indented."""
-        text = text.rstrip(" ")
+        text = self._encodable(text.rstrip(" "))
         parts = [text] if display_width(text) <= self.width else wrap(text, self.width)
         self._lines += [self._colored(part, style) for part in parts]
+
+    def _encodable(self, text: str) -> str:
+        parts = text.split(NO_BREAK)
+        return NO_BREAK.join(encodable(part, self._style.encoding) for part in parts)
 
     def _colored(self, text: str, style: str) -> str:
         text = text.replace(NO_BREAK, " ").rstrip()
@@ -76,7 +81,7 @@ class Page:
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
         """A line whose continuation lines are indented if it is too long."""
-        for part in wrap(text, self.width, indent):
+        for part in wrap(self._encodable(text), self.width, indent):
             self.line(part, style)
 
     def sentence(self, text: str, indent: int = 2, style: str = "") -> None:
@@ -100,7 +105,9 @@ class Page:
         """
         width = self.width
         width_of = least_width if cuts_first else table_width
-        chosen = next((table for table in tables if width_of(table) <= width), tables[-1])
+        # A character that the stream cannot take needs more columns, as `\xe9` does.
+        shown = [map_texts(table, self._encodable) for table in tables]
+        chosen = next((table for table in shown if width_of(table) <= width), shown[-1])
         fitted = fit_table(chosen, width)
         widths = column_widths(fitted)
         self.line("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -77,6 +77,17 @@ def least_width(table: Table) -> int:
         for width, column in zip(widths, table.columns, strict=True)
     ]
     return sum(least) + GAP * (len(least) - 1)
+
+
+def map_texts(table: Table, change: Callable[[str], str]) -> Table:
+    """The table with each of its texts changed."""
+    return Table(
+        change(table.title),
+        tuple(replace(column, title=change(column.title)) for column in table.columns),
+        tuple(tuple(map(change, row)) for row in table.rows),
+        None if table.total is None else tuple(map(change, table.total)),
+        change(table.caption),
+    )
 
 
 def select_columns(table: Table, indexes: Iterable[int]) -> Table:

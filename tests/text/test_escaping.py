@@ -53,6 +53,20 @@ def test_a_page_for_ascii_keeps_its_lines_and_columns() -> None:
     )
 
 
+def test_columns_are_aligned_beside_a_name_that_the_stream_cannot_take() -> None:
+    page = TextStyle(width=20, encoding="ascii").page()
+    columns = (Column("layer", is_text=True, is_name=True), Column("±"))
+    page.table(Table("", columns, (("größe", "1"), ("conv", "12"), ("größen.und.gewichte", "3"))))
+    assert page.text() == (
+        "\n"
+        "layer             +-\n"
+        "--------------------\n"
+        "gr\\xf6\\xdfe        1\n"
+        "conv              12\n"
+        "gr\\xf6\\~gewichte   3\n"
+    )
+
+
 def test_a_stream_in_memory_takes_every_character() -> None:
     assert encoding_of(io.StringIO()) == "utf-8"
     assert encoding_of(io.TextIOWrapper(io.BytesIO(), encoding="latin-1")) == "latin-1"
