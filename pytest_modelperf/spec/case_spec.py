@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Budget, Tolerances
     from pytest_modelperf.comparing.records import Measure
-    from pytest_modelperf.graph.binding import InputSpec
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.profiler.request import ProfileRequest
 
@@ -57,6 +54,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
 
     def request(self) -> ProfileRequest:
         """All cases together."""
+        from pytest_modelperf.graph.binding import parse_input_spec
         from pytest_modelperf.graph.phases import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
 
@@ -74,22 +72,8 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
             batch_sizes=self.batch_sizes,
             cores=self.cores,
             dims=self.dims,
-            inputs=self._input_specs(),
+            inputs=tuple(map(parse_input_spec, self.inputs)),
             given=given,
             generations=tuple(generations) if self.prompts or self.generates else (),
             phases=self.phases,
         )
-
-    def _input_specs(self) -> tuple[InputSpec, ...]:
-        """The inputs that were given; UsageError for one that is given twice."""
-        from pytest_modelperf.graph.binding import parse_input_spec
-
-        specs = tuple(map(parse_input_spec, self.inputs))
-        names = [spec.name for spec in specs]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(
-                    f"the input {printable(name)!r} is given twice. A case has one shape of each "
-                    "input: give it once."
-                )
-        return specs
