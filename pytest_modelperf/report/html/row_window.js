@@ -54,11 +54,13 @@ modelperf.rowWindow = (() => {
       return Math.max(1, Math.floor(this.#window.clientHeight / this.#rowHeight) - 2);
     }
 
-    // Changes the columns; `widths` has the class of each.
-    setHead(head, widths) {
-      this.#columns = widths.length;
-      const columns = widths.map((width) => el("col", { class: `width-${width}` }));
-      this.table.replaceChildren(el("colgroup", {}, ...columns), head, this.#body);
+    // Changes the columns: each has the class of its width, and may have the characters of its
+    // longest text.
+    setHead(head, columns) {
+      this.#columns = columns.length;
+      const cols = columns.map(({ width, chars = 0 }) =>
+        el("col", { class: `width-${width}`, style: `--chars: ${chars}` }));
+      this.table.replaceChildren(el("colgroup", {}, ...cols), head, this.#body);
     }
 
     // Tells the style sheet about the rows.

@@ -48,9 +48,8 @@ modelperf.whatifLayers = (() => {
       }
       this.element.classList.toggle("side-by-side", choice.isAll);
       const head = sortableHead(this.#columns, this.#sort, () => this.#update());
-      const widths = this.#columns.map(({ width }) => width);
-      this.#window.setHead(head, widths);
-      const figures = widths.filter((width) => width === "level").length;
+      this.#window.setHead(head, this.#columns);
+      const figures = this.#columns.filter(({ width }) => width === "level").length;
       this.#window.element.style.setProperty("--figures", figures);
       this.#update();
     }

@@ -867,3 +867,31 @@ def test_a_line_between_two_layers_is_a_step(open_data: OpenData) -> None:
     page = open_data(sample_data.comparison(), draws=False)
     page.locator("#depth").get_by_role("button", name="lines").click()
     assert {trace["line"]["shape"] for trace in chart(page, "depth")[:2]} == {"hvh"}
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1.0, 1e4])
+def test_no_figure_of_the_table_of_kernels_is_cut(open_data: OpenData, factor: float) -> None:
+    """Fast models need more decimals, and slow ones more digits before the point."""
+    data = mixed()
+    for layer in layers_of(data):
+        layer["ms"] = [None if ms is None else factor * ms for ms in layer["ms"]]
+        if layer["change_ms"] is not None:
+            layer["change_ms"] *= factor
+        if layer["change_interval_ms"] is not None:
+            layer["change_interval_ms"] = [factor * end for end in layer["change_interval_ms"]]
+    page = open_data(data, draws=False)
+    assert cut_figures(page) == []
+    data = sample_data.profile()
+    for layer in layers_of(data):
+        layer["ms"] = [None if ms is None else factor * ms for ms in layer["ms"]]
+        layer["half_widths"] = [None if share is None else 60.0 for share in layer["half_widths"]]
+    assert cut_figures(open_data(data, draws=False)) == []
+
+
+def cut_figures(page: Page) -> list[str]:
+    cells = page.locator("#kernels tbody td.number")
+    assert cells.count() > 20
+    found: list[str] = cells.evaluate_all(
+        "all => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)"
+    )
+    return found

@@ -5,10 +5,11 @@ modelperf.kernelColumns = (() => {
   const { UNKNOWN, el, format } = modelperf;
   const { hasTwo, sideIndexes, sideLabel } = modelperf.sides;
   const {
-    bytesText, halfWidthText, isKnown, known, largest, latest, msText, ratioText, shareText, sum,
+    bytesText, changeText, halfWidthText, isKnown, known, largest, latest, msText, rangeText,
+    ratioText, shareText, sum,
   } = modelperf.figures;
   const { changeCell, nameText, numberCell, shareCell } = modelperf.tables;
-  const { hasTimeOfItsOwn, whyNoTime } = modelperf.layers;
+  const { deltaOf, hasTimeOfItsOwn, ratioOf, whyNoTime } = modelperf.layers;
   const { kindMark } = modelperf.kinds;
   const { tickBox } = modelperf.kernelFilters;
 
@@ -57,6 +58,8 @@ modelperf.kernelColumns = (() => {
 
   const readName = ({ names }) => names[0];
 
+  const longestOf = (texts) => largest(texts.map(({ length }) => length));
+
   // The number of a layer is that of its own graph, so it is the same on every page.
   function placeCell(layer) {
     const numbers = known(layer.numbers ?? [layer.depth]);
@@ -81,12 +84,13 @@ modelperf.kernelColumns = (() => {
         id: `ms-${side}`,
         title: `${prefix}ms`,
         width: "figure",
+        chars: longestOf(times.map((ms) => msText(ms, decimals))),
         isFixed: true,
         isMeasure: true,
         read: ({ layer }) => layer.ms[side],
         cell: ({ layer }) => msCell(layer, side, decimals, longest, span()),
       },
-      ...(hasHalfWidths ? [HALF_WIDTH] : []),
+      ...(hasHalfWidths ? [halfWidthColumn(layers)] : []),
       {
         id: `precision-${side}`,
         title: `${prefix}precision`,
@@ -122,24 +126,29 @@ modelperf.kernelColumns = (() => {
     ];
   }
 
-  const HALF_WIDTH = {
+  const halfWidthColumn = (layers) => ({
     id: "half-width",
     title: "±",
     width: "figure",
+    chars: longestOf(layers.map((layer) => halfWidthText(layer.half_widths[0]))),
     note: "half the interval of the time",
     follows: 0,
     read: ({ layer }) => layer.half_widths[0],
     cell: ({ layer }) =>
       hasTimeOfItsOwn(layer, 0) ? numberCell(halfWidthText(layer.half_widths[0])) : null,
-  };
+  });
 
   function comparingColumns(view, decimals) {
+    const { layers } = view.case;
     const [before, after] = sideIndexes(view).map((side) => sideLabel(view, side));
     return [
       {
         id: "delta",
         title: "delta, ms",
         width: "change",
+        chars: longestOf(layers.flatMap((layer) => [
+          changeText(deltaOf(layer), decimals), rangeText(layer.change_interval_ms, decimals),
+        ])),
         note: `${after} − ${before}, with its interval`,
         isMeasure: true,
         read: ({ delta }) => delta,
@@ -149,6 +158,7 @@ modelperf.kernelColumns = (() => {
         id: "ratio",
         title: "ratio",
         width: "figure",
+        chars: longestOf(layers.map((layer) => ratioText(ratioOf(layer)))),
         note: `${after} / ${before}`,
         isMeasure: true,
         read: ({ ratio }) => ratio,

@@ -104,7 +104,7 @@ modelperf.kernels = (() => {
         Object.assign(this.#sort, { id: "ms-0", isDescending: true });
       }
       const head = sortableHead(this.#columns, this.#sort, () => this.#update());
-      this.#window.setHead(head, this.#columns.map(({ width }) => width));
+      this.#window.setHead(head, this.#columns);
       const added = this.#columns.filter(({ isOptional }) => isOptional).length;
       this.#table.style.setProperty("--added", added);
     }
