@@ -895,3 +895,15 @@ def cut_figures(page: Page) -> list[str]:
         "all => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)"
     )
     return found
+
+
+def test_on_a_phone_the_name_of_a_layer_leaves_room_for_its_figures(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 390, "height": 800})
+    window = page.locator(".kernels-window")
+    window.evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
+    box = window.bounding_box()
+    name = page.locator("#kernels tbody td.name").first.bounding_box()
+    assert box is not None
+    assert name is not None
+    assert name["x"] == pytest.approx(box["x"], abs=2)
+    assert name["width"] < box["width"] / 2
