@@ -117,3 +117,24 @@ def test_layers_that_are_too_narrow_are_one_part_of_their_width(open_data: OpenD
     assert len(layers) < 250
     assert sum(part["width"] for part in layers) == pytest.approx(1.0)
     assert any(part["title"].endswith(" others") for part in layers)
+
+
+def test_operators_are_of_the_kind_that_their_work_is(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    expected = {
+        "quantization": ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+        "elementwise": (
+            *("Elu", "Celu", "Relu", "LeakyRelu", "Gelu", "FastGelu", "Softsign", "Xor", "IsNaN"),
+            *("Tan", "Atan", "Acosh", "Sin", "QLinearAdd", "BiasAdd", "BitwiseOr", "Sum", "Mean"),
+        ),
+        "pooling and reduction": ("ReduceMean", "QLinearReduceMean", "ArgMax", "CumSum", "MaxPool"),
+        "normalization": ("BatchNormalization", "LRN", "SkipLayerNormalization"),
+        "convolution": ("Conv", "QLinearConv", "ConvInteger"),
+        "movement of data": ("Expand", "Squeeze", "SpaceToDepth", "Concat"),
+        "other operators": ("RandomNormal", "RandomUniform", "Loop", "Det"),
+    }
+    names = [name for each in expected.values() for name in each]
+    found = page.evaluate("all => all.map((op) => modelperf.kinds.kindOf(op).title)", names)
+    assert dict(zip(names, found, strict=True)) == {
+        name: kind for kind, each in expected.items() for name in each
+    }

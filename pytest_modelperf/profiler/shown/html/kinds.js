@@ -9,11 +9,11 @@ modelperf.kinds = (() => {
   // The first that matches the name of an operator.
   const KINDS = [
     ["attention", "attention and recurrent", /Attention|LSTM|GRU|RNN|RotaryEmbedding/],
-    ["quantization", "quantization", /QuantizeLinear/],
+    ["quantization", "quantization", /uantizeLinear/],
     ["convolution", "convolution", /Conv/],
     ["product", "matrix product", /MatMul|Gemm|Einsum/],
-    ["normalization", "normalization", /Norm|LRN/],
-    ["reduction", "pooling and reduction", /Pool|^Reduce|^Arg|TopK|^CumSum|^Sum$|^Mean$/],
+    ["normalization", "normalization", /(?<!Random)Norm|LRN/],
+    ["reduction", "pooling and reduction", /Pool|^(QLinear)?Reduce|^Arg|TopK|^Cum(Sum|Prod)/],
     [
       "movement",
       "movement of data",
@@ -26,9 +26,10 @@ modelperf.kinds = (() => {
       "elementwise",
       "elementwise",
       new RegExp(
-        "^(Bias)?(Add|Sub|Mul|Div|Pow|Sqrt|Exp|Log|Neg|Abs|Max|Min|Mod|Where|Clip|Erf|Reciprocal|" +
-          "Floor|Ceil|Round|Sign|Not|And|Or|Equal|Greater|Less|Sin|Cos)|elu|GELU|Gelu|LU$|" +
-          "Sigmoid|Softmax|Softplus|Swish|Mish|Tanh|Dropout",
+        "^(Bias|QLinear)?(Add|Sub|Mul|Div|Pow|Sqrt|Exp|Log|Neg|Abs|Max|Min|Mod|Where|Clip|Erf|" +
+          "Reciprocal|Floor|Ceil|Round|Sign|Not|And|Or|Xor|Bitwise|BitShift|Equal|Greater|Less|" +
+          "IsInf|IsNaN|Shrink|Sum$|Mean$|A?([Ss]in|[Cc]os|[Tt]an)h?$)|[eE]lu|GELU|LU$|" +
+          "Sigmoid|Softmax|Softplus|Softsign|Swish|Mish|Tanh|Dropout",
       ),
     ],
   ];
