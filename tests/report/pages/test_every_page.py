@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.page import render_comparison_page
@@ -145,6 +146,18 @@ def test_a_page_fits_every_width_and_paper(open_page: OpenPage, kind: str) -> No
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(ON_PAPER) == ["rgb(0, 0, 0) on rgb(255, 255, 255)"]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+
+
+def test_paper_has_the_whole_line_of_a_failure(open_page: OpenPage) -> None:
+    """A line that scrolls on the screen ends with what to do about it."""
+    failed = replace(SLOWER, metrics=(), failure=f"{'no kernel ' * 30}: give its library")
+    page = open_page(without_charts(render_run_page(run(outcome(failed)))))
+    cut = "() => { const e = document.querySelector('pre'); return e.scrollWidth > e.clientWidth; }"
+    assert page.evaluate(cut)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert not page.evaluate(cut)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
