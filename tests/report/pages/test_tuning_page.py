@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_modelperf.tuning.page import render_tuning_page
 from tests.report.pages.browser import OpenPage
+from tests.report.pages.conftest import assert_fits
 from tests.support.tunings import make_tuning
 
 
@@ -23,3 +26,12 @@ def test_every_set_of_options_has_a_row_and_what_ran_has_its_interval(open_page:
         for place in range(3)
     ]
     assert middles[0] > middles[1] > 50 > middles[2]
+
+
+def test_the_answers_stand_in_one_line_on_a_phone(open_page: OpenPage) -> None:
+    page = open_page(render_tuning_page(make_tuning()), viewport={"width": 390, "height": 800})
+    heights = page.locator(".tuning-figure").evaluate_all(
+        "all => all.map((e) => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight))"
+    )
+    assert heights == pytest.approx([1.0] * 5, abs=0.1)
+    assert_fits(page)
