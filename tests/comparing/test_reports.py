@@ -30,7 +30,7 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
-from pytest_modelperf.comparing.tables import layer_type_time_tables
+from pytest_modelperf.comparing.tables import layer_type_change_table, layer_type_time_tables
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.report.markdown import escape_markdown
 from pytest_modelperf.report.page import TextStyle
@@ -659,3 +659,13 @@ def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> No
     assert re.search(r"^p99 latency +\? .* inconclusive$", shown, re.MULTILINE)
     passed = replace(case, metrics=(OPEN.metrics[0], unknown))
     assert "tail: p95 not shown: too few samples, some 15 rounds would tell" in text(passed)
+
+
+def test_the_change_of_an_operator_that_cannot_be_counted_is_unknown() -> None:
+    unknown = replace(kind("Foo", 1, None), macs=None, elementwise_ops=None)
+    changes = (
+        LayerTypeChange("Foo", None, unknown),
+        LayerTypeChange("Bar", replace(unknown, op_type="Bar", macs=5), None),
+    )
+    rows = layer_type_change_table(replace(SAME, layer_types=changes)).rows
+    assert [row[2:6] for row in rows] == [("-", "?", "?", "?"), ("5", "-", "-5", "?")]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pytest_modelperf.comparing.records import CaseComparison, LayerTypeChange
 from pytest_modelperf.comparing.tables.cells import MARK, layer_counts
 from pytest_modelperf.comparing.tables.figures import is_measured
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_count, format_signed_count
+from pytest_modelperf.text.units import UNKNOWN, format_count, format_signed_count
 
 
 def shows_graphs(case: CaseComparison) -> bool:
@@ -43,11 +45,18 @@ def _change_row(change: LayerTypeChange, *, is_culprit: bool) -> tuple[str, ...]
         layer_counts(change),
         _macs(change.before),
         _macs(change.after),
-        format_signed_count(change.added_macs),
-        format_signed_count(change.added_ops),
+        _added(change.added_macs, change, lambda kind: kind.macs),
+        _added(change.added_ops, change, lambda kind: kind.elementwise_ops),
         MARK if is_culprit and grew else "",
     )
 
 
 def _macs(kind: LayerType | None) -> str:
     return "-" if kind is None else format_count(kind.macs)
+
+
+def _added(added: int, change: LayerTypeChange, read: Callable[[LayerType], int | None]) -> str:
+    """The change of a cost: unknown if that of a side is."""
+    sides = (change.before, change.after)
+    is_known = all(read(side) is not None for side in sides if side is not None)
+    return format_signed_count(added) if is_known else UNKNOWN
