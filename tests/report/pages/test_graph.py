@@ -205,3 +205,15 @@ def test_names_in_the_picture_stay_text(open_data: OpenData) -> None:
     assert titles(page)[0].startswith("<script>")
     assert page.locator(f"{BOXES} .name").first.text_content() == name
     assert page.locator("#graph script").count() == 0
+
+
+def test_the_legend_has_no_scale_where_no_box_has_a_figure(open_data: OpenData) -> None:
+    data = sample_data.profile()
+    graph = graph_of(data)
+    graph.update(unit="macs", values=[[0 for _ in graph["type"]]])
+    page = open_data(data, draws=False)
+    assert page.locator("#graph .scale-time").count() == 0
+    heats = page.locator(BOXES).evaluate_all(
+        "all => all.map((box) => Number(box.style.getPropertyValue('--heat')))"
+    )
+    assert set(heats) == {0}

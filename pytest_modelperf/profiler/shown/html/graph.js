@@ -40,7 +40,7 @@
       this.#graph = graph;
       this.#isPair = hasTwo(view);
       const figures = graph.type.map((_, box) => this.#figureOf(box));
-      this.#most = figures.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 1e-12);
+      this.#most = figures.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
       const totals = graph.values.map((values) => sum(values));
       this.#total = largest(totals);
       this.#decimals = decimalsFor(this.#total);
@@ -116,15 +116,19 @@
       const [before, after] = this.#view.sides.map((_, side) => sideLabel(this.#view, side));
       const key = (kind, text) => el("li", {}, el("span", { class: `graph-key ${kind}` }), text);
       const most = this.#valueText(this.#most);
-      const items = this.#isPair
-        ? [
-          key("scale-change", `faster by ${most} … slower by ${most}`),
+      const [kind, scale] = this.#isPair
+        ? ["scale-change", `faster by ${most} … slower by ${most}`]
+        : ["scale-time", `0 … ${most}`];
+      // Without a figure, no box has a colour.
+      const items = this.#most ? [key(kind, scale)] : [];
+      if (this.#isPair) {
+        items.push(
           key("changed", "changed"),
           key("re-fused", "stands for other nodes"),
           key("new", `only in ${after}`),
           key("gone", `only in ${before}`),
-        ]
-        : [key("scale-time", `0 … ${most}`)];
+        );
+      }
       if (this.#graph.is_layout.some(Boolean)) items.push(key("layout", "only moves data"));
       if (this.#graph.folds.length) {
         const what = this.#isPair ? "unchanged kernels" : "kernels that take little time";
@@ -201,7 +205,7 @@
 
     // By the root, so that one large kernel leaves the others their colours.
     #heat(value) {
-      return Math.sqrt(Math.abs(value) / this.#most);
+      return this.#most ? Math.sqrt(Math.abs(value) / this.#most) : 0;
     }
 
     // A kernel that both sides have alike, and whose difference may be chance.
