@@ -122,6 +122,12 @@ def test_what_is_no_threshold_is_said_and_changes_nothing(any_sweep: Page) -> No
     assert _traces(any_sweep, "chart", symbol="star") != before
 
 
+def test_an_address_without_a_threshold_has_that_of_the_sweep(open_data: OpenData) -> None:
+    page = open_data(sample_data.sweep(threshold_ms=20.0), draws=False, fragment="threshold=fast")
+    assert page.input_value(THRESHOLD) == "20"
+    assert "within 20 ms" in page.locator("#chart .spots").inner_text()
+
+
 def test_the_region_beyond_the_threshold_is_shaded(any_sweep: Page) -> None:
     shape = "document.querySelector('#chart .plot').layout.shapes"
     assert [any_sweep.evaluate(f"{shape}[{i}].x0") for i in (0, 1)] == [20, 20]

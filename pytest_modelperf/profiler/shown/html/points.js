@@ -8,10 +8,11 @@ modelperf.points = (() => {
     return isKnown(point.ms) && isKnown(point.per_second);
   }
 
-  // The typed threshold, else the sweep's; null if there is none.
+  // The typed threshold, else the sweep's; null if there is none. An address may have any text.
   function threshold(model) {
     const typed = chosen("threshold");
-    return typed === null ? model.threshold_ms : parseThreshold(typed);
+    const limit = typed === null ? NaN : parseThreshold(typed);
+    return Number.isNaN(limit) ? model.threshold_ms : limit;
   }
 
   // Milliseconds; null for an empty text, NaN for one that is no time.
