@@ -130,10 +130,9 @@ def chain_of(random: np.random.Generator, kind: Kind, step: float) -> ChainOfCas
 
 
 def find_steps(chain: ChainOfCase) -> list[int]:
+    levels = chain.levels
     changes = find_changes(
-        [point.level for point in chain.points],
-        [point.variance for point in chain.points],
-        [point.shared_variance for point in chain.points],
+        levels.values, levels.variances, levels.shared_variances, levels.are_links
     )
     return [change.index for change in changes]
 

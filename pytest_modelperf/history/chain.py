@@ -28,22 +28,34 @@ from pytest_modelperf.history.records import (
 
 
 class ModelLevel(Struct, frozen=True):
-    """The logarithm of the cost of a model relative to the start of a chain, with its variance."""
+    """The logarithm of the cost of a model relative to the start of a chain, with its variance.
+
+    `place` is the line that measured it; None for the first baseline of a chain.
+    """
 
     value: float
     variance: float
+    place: int | None = None
 
 
 class Levels(Struct, frozen=True):
-    """The levels of the points of a chain with their variances, as `HistoryPoint` has them."""
+    """The levels of the points of a chain with their variances, as `HistoryPoint` has them.
+
+    `are_links` tells which points measured a later baseline: their error is that of its link.
+    """
 
     values: Sequence[float] = ()
     variances: Sequence[float] = ()
     shared_variances: Sequence[float] = ()
+    are_links: Sequence[bool] = ()
 
     def at(self, places: Sequence[int]) -> Levels:
-        columns = (self.values, self.variances, self.shared_variances)
-        return Levels(*([column[place] for place in places] for column in columns))
+        return Levels(
+            [self.values[place] for place in places],
+            [self.variances[place] for place in places],
+            [self.shared_variances[place] for place in places],
+            [self.are_links[place] for place in places],
+        )
 
 
 class ChainOfCase(Struct, frozen=True):
@@ -136,7 +148,8 @@ def _chain_exact(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOf
     counted = [line for line, value in zip(lines, values, strict=True) if value]
     levels = [math.log(value) for value in values if value]
     zeros = [0.0] * len(levels)
-    return ChainOfCase(metric, lines, counted, Levels(levels, zeros, zeros))
+    exact = Levels(levels, zeros, zeros, [False] * len(levels))
+    return ChainOfCase(metric, lines, counted, exact)
 
 
 def _chain_ratios(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
@@ -166,6 +179,7 @@ def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[
     values: list[float] = []
     shared: list[float] = []
     known: dict[str | None, ModelLevel] = {}
+    used: set[int | None] = set()
     for begin, end in pairwise([*begins, len(lines)]):
         base = known.get(baselines[begin])
         if base is None:
@@ -173,13 +187,15 @@ def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[
             known = {baselines[begin]: base}
             values.clear()
             shared.clear()
+        used.add(base.place)
         values += [base.value + math.log(ratio.ratio) for ratio in ratios[begin:end]]
         shared += [base.variance] * (end - begin)
         for place in links[bisect_left(links, begin) : bisect_left(links, end)]:
             digest, variance = lines[place].digest, base.variance + variances[place]
             if digest not in known or variance < known[digest].variance:
-                known[digest] = ModelLevel(values[place - first], variance)
-    return first, Levels(values, variances[first:], shared)
+                known[digest] = ModelLevel(values[place - first], variance, place)
+    are_links = [place in used for place in range(first, len(lines))]
+    return first, Levels(values, variances[first:], shared, are_links)
 
 
 def _why_unlinked(lines: Sequence[ChainedLine], first: ChainedLine) -> str | None:

@@ -194,7 +194,9 @@ def _find_steps(chain: ChainOfCase) -> tuple[Step, ...]:
         return tuple(Step(old, new, shift_between(old, new)) for old, new in changed)
     from pytest_modelperf.stats.change_points import find_changes
 
-    changes = find_changes(levels.values, levels.variances, levels.shared_variances)
+    changes = find_changes(
+        levels.values, levels.variances, levels.shared_variances, levels.are_links
+    )
     return tuple(
         Step(point(each.index - 1), point(each.index), Shift(each.size, each.error))
         for each in changes

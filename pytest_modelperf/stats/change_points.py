@@ -40,21 +40,31 @@ class LevelChange(Struct, frozen=True):
 
 
 def find_changes(
-    levels: npt.ArrayLike, variances: npt.ArrayLike, shared_variances: npt.ArrayLike
+    levels: npt.ArrayLike,
+    variances: npt.ArrayLike,
+    shared_variances: npt.ArrayLike,
+    are_links: npt.ArrayLike = (),
 ) -> list[LevelChange]:
     """The changes between levels that hold for at least two points.
 
     `variances` are the errors of the single points. `shared_variances` are those of the links to
-    their baselines, which add up from each baseline to the next.
+    their baselines, which add up from each baseline to the next. `are_links` tells which points
+    measured a later baseline; none of them if it is empty.
     """
     values = np.asarray(levels)
     if len(values) < 2 * _LEAST_POINTS:
         return []
     own = np.maximum(np.asarray(variances), _LEAST_ERROR**2)
+    shared = np.array(shared_variances, dtype=float)
+    fitted = own.copy()
+    # The error of such a point is that of its link, so it counts as a point of the later baseline.
+    links = np.flatnonzero(are_links)
+    shared[links] += np.asarray(variances)[links]
+    fitted[links] = _LEAST_ERROR**2
     penalty = change_penalty(len(values))
     starts = find_starts(values, 1.0 / own, penalty)
     while starts:
-        changes = _fit_changes(values, own, np.asarray(shared_variances), starts)
+        changes = _fit_changes(values, fitted, shared, starts)
         weakest = min(changes, key=_score)
         if _score(weakest) > penalty:
             return changes

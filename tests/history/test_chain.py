@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import math
@@ -19,7 +20,7 @@ from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, summarize_case
 from pytest_modelperf.history.text import render_history
 from pytest_modelperf.report.page import TextStyle
-from tests.history.lines import make_line, make_ratio
+from tests.history.lines import FIRST_DAY, make_line, make_ratio
 
 RATIOS = st.floats(min_value=0.2, max_value=5)
 ERRORS = st.floats(min_value=1e-4, max_value=0.1)
@@ -103,6 +104,33 @@ def test_the_most_certain_measurement_of_a_model_links_it(
     last = chain(*measured, make_line(9, 1.0, baseline="b")).points[-1]
     assert last.level == pytest.approx(math.log(ratios[errors.index(0.001)]), abs=1e-9)
     assert last.shared_variance == pytest.approx(0.001**2, rel=1e-6)
+
+
+def test_a_point_that_measured_a_later_baseline_is_a_link() -> None:
+    """Of the runs of one model, only the most certain one is; that of a baseline is none."""
+    found = chain(
+        make_line(0, 1.0, 0.0, baseline="a", digest="a"),
+        make_line(1, 1.1, 0.004, baseline="a", digest="b"),
+        make_line(2, 1.1, 0.003, baseline="a", digest="b"),
+        make_line(3, 1.0, 0.0, baseline="b", digest="b"),
+        make_line(4, 1.1, 0.002, baseline="b", digest="c"),
+    )
+    assert found.levels.are_links == [False, False, True, False, False]
+    assert found.since(FIRST_DAY + dt.timedelta(days=2)).levels.are_links == [True, False, False]
+
+
+def test_the_step_to_a_new_baseline_is_as_certain_as_its_measurement() -> None:
+    """The run that measured the new model also links its baseline to the one before."""
+    lines = [make_line(day, 1.0, 0.0, baseline="a", digest="a") for day in range(9)]
+    lines.append(make_line(9, 1.05, 0.01, baseline="a", digest="b"))
+    lines += [make_line(day, 1.0, 0.0, baseline="b", digest="b") for day in range(10, 20)]
+    ((key, found),) = chain_cases(lines, HistoryMetric.P50).items()
+    file = HistoryStore(Path("history")).file("m", "linux")
+    case = summarize_case(file, *key, found, HistoryQuery())
+    assert case is not None
+    (step,) = case.steps
+    assert step.after is found.point(9)
+    assert step.shift.error == pytest.approx(0.01, rel=0.01)
 
 
 def test_the_errors_of_links_do_not_count_between_points_of_one_baseline() -> None:

@@ -84,6 +84,27 @@ def test_a_step_within_a_baseline_is_as_certain_as_its_points() -> None:
     assert change.error < 0.004
 
 
+def test_the_measurement_of_a_later_baseline_counts_once() -> None:
+    """A run measured a new model, which became the baseline and did not change since."""
+    levels, shared = [0.0] * 9 + [0.05] * 11, [0.0] * 10 + [0.01**2] * 10
+    variances = [0.0] * 9 + [0.01**2] + [0.0] * 10
+    (change,) = find_changes(levels, variances, shared, [place == 9 for place in range(20)])
+    assert change.index == 9
+    assert change.size == pytest.approx(0.05, rel=1e-3)
+    assert change.error == pytest.approx(0.01, rel=0.01)
+
+
+def test_new_baselines_of_an_unchanged_cost_make_hardly_any_steps() -> None:
+    """The level is 1 %, as for other noise. Each sixth of sixty runs measures a new baseline."""
+    places = np.arange(60)
+    are_links = places % 6 == 5
+    variances = np.where(are_links, 0.006**2, 0.0)
+    shared = np.cumsum(variances) - variances
+    drawn = np.random.default_rng(1).normal(0.0, np.sqrt(variances), (200, 60))
+    found = [find_changes(levels, variances, shared, are_links) for levels in drawn.cumsum(axis=1)]
+    assert sum(map(bool, found)) < 8
+
+
 def test_the_penalty_grows_with_the_places_where_a_step_could_be() -> None:
     penalties = [change_penalty(points) for points in (2, 10, 100, 1000)]
     assert penalties == sorted(penalties)
@@ -186,12 +207,20 @@ def test_the_size_and_error_of_a_step_are_those_of_least_squares_with_every_poin
 ) -> None:
     drawn = np.random.default_rng(seed)
     variances = np.exp(drawn.normal(0.0, 0.5, 60)) * 0.01**2
-    shared = np.add.reduce([np.arange(60) >= link for link in [*links, 60]], axis=0) * 0.01**2
-    levels = np.where(np.arange(60) < step, 0.0, 1.0) + drawn.normal(0.0, np.sqrt(variances))
-    found = find_changes(levels.tolist(), variances.tolist(), shared.tolist())
+    places = np.arange(60)
+    shared = np.add.reduce([places >= link for link in [*links, 60]], axis=0) * 0.01**2
+    # Half of the links are the errors of the points before them.
+    are_links = np.isin(places + 1, links[::2])
+    variances[are_links] = (np.append(shared[1:], shared[-1]) - shared)[are_links]
+    levels = np.where(places < step, 0.0, 1.0) + drawn.normal(0.0, np.sqrt(variances))
+    found = find_changes(levels.tolist(), variances.tolist(), shared.tolist(), are_links.tolist())
     starts = [change.index for change in found]
-    design = np.stack([np.arange(60) >= start for start in (0, *starts)], axis=1).astype(float)
-    inverse = np.linalg.inv(np.diag(variances) + np.minimum.outer(shared, shared))
+    design = np.stack([places >= start for start in (0, *starts)], axis=1).astype(float)
+    covariance = np.diag(variances) + np.minimum.outer(shared, shared)
+    for place in np.flatnonzero(are_links):
+        covariance[place, place + 1 :] = covariance[place + 1 :, place] = covariance[place, place]
+        covariance[place, place] += 0.001**2
+    inverse = np.linalg.inv(covariance)
     spread = np.linalg.inv(design.T @ inverse @ design)
     sizes = spread @ design.T @ inverse @ levels
     assert step in starts
