@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import ModelBaseline, StoredStatic
 from pytest_modelperf.comparing.attribution import explain
-from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.limits import Tolerances, allowed_growth
 from pytest_modelperf.comparing.reasons import lower_bounds, reasons_of_counts
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -172,10 +172,11 @@ def _change(name: str, old: CountTotals, new: CountTotals, share: float) -> _Cha
         complete = old.knows_activations and new.knows_activations
     if before is None or after is None or not complete:
         verdict = Verdict.INCONCLUSIVE
-    elif after - before > share * before:
+    elif after - before > allowed_growth(before, share):
         verdict = Verdict.REGRESSED
     else:
-        verdict = Verdict.IMPROVED if before - after > share * after else Verdict.PASSED
+        is_better = before - after > allowed_growth(after, share)
+        verdict = Verdict.IMPROVED if is_better else Verdict.PASSED
     return _Change(before, after, verdict, before == after and old.coverage == new.coverage)
 
 

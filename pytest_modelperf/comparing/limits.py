@@ -49,6 +49,8 @@ LEAST_MEMORY_BYTES = 4 << 20
 LEAST_SIZE_BYTES = 1 << 20
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
 _BYTES_PER_KB = 1_000
+# Larger than the relative error of a share, and of its product with a count.
+_ROUNDING = 1e-15
 _BYTES_PER_MB = 1_000_000
 
 
@@ -283,6 +285,14 @@ def _split_pairs(text: str, where: str) -> dict[str, str]:
             raise UsageError(f"{where}: {name} is given twice: give it once.")
         pairs[name.strip()] = share
     return pairs
+
+
+def allowed_growth(count: int, share: float) -> float:
+    """The most that this share allows an exact figure to grow by, not less by rounding.
+
+    The product of 0.29 and 100 is 28.999999999999996.
+    """
+    return share * count * (1.0 + _ROUNDING)
 
 
 def read_share(value: object, where: str) -> float:

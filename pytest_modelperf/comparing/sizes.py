@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, SIZE, Tolerances
+from pytest_modelperf.comparing.limits import (
+    LEAST_SIZE_BYTES,
+    SIZE,
+    Tolerances,
+    allowed_growth,
+)
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 
 _NAME = "size_bytes"
@@ -41,9 +46,9 @@ def judge_size(before: int, after: int, tolerances: Tolerances) -> Metric:
     share = tolerances.of_figure(SIZE)
     least = 0 if is_named else LEAST_SIZE_BYTES
     verdict = Verdict.PASSED
-    if after - before > max(share * before, least):
+    if after - before > max(allowed_growth(before, share), least):
         verdict = Verdict.REGRESSED
-    elif before - after > max(share * after, least):
+    elif before - after > max(allowed_growth(after, share), least):
         verdict = Verdict.IMPROVED
     allowed = max(share, least / before) if before else share
     return Metric(_NAME, before, after, verdict, allowed=allowed, awaited=is_named)

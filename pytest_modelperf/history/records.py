@@ -25,6 +25,8 @@ MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
 # Ratios along a chain could multiply beyond this. No count is a larger multiple of another.
 _LARGEST_LOG = math.log(MAX_INTEGER)
+# Logarithms of the largest counts are known to so many decimal places.
+_DIGITS = 12
 
 # There are millions of the smallest records, none of which can refer to itself, so the garbage
 # collector need not follow them: `gc=False`.
@@ -181,7 +183,8 @@ class Shift(Struct, frozen=True):
 
 
 def _change(log_ratio: float) -> float:
-    return math.expm1(min(log_ratio, _LARGEST_LOG))
+    """The relative change; the logarithms of 105 and 100 differ by a little more than 5 %."""
+    return round(math.expm1(min(log_ratio, _LARGEST_LOG)), _DIGITS)
 
 
 class Step(Struct, frozen=True):

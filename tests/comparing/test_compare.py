@@ -254,6 +254,9 @@ def test_tensors_of_a_single_value_that_alone_differ_are_shown_and_not_judged(
         (100, 0.01, "passed"),
         (99, 0.01, "improved"),
         (98, 0.03, "passed"),
+        # In floats, 0.29 * 100 is less than 29.
+        (129, 0.29, "passed"),
+        (130, 0.29, "regressed"),
         (2**60 + 1, 0.0, "regressed"),
     ],
 )

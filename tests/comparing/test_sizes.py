@@ -65,8 +65,18 @@ def test_a_tolerance_that_names_the_size_is_all_that_is_allowed() -> None:
     assert judge_size(1000, 1001, named(0)).verdict is Verdict.REGRESSED
     assert judge_size(1000, 1010, named("1 %")).verdict is Verdict.PASSED
     assert judge_size(1000, 1011, named("1 %")).verdict is Verdict.REGRESSED
+    assert judge_size(10**15, 10**18, named("1e308 %")).verdict is Verdict.PASSED
     # A tolerance of something else leaves the size its default.
     assert judge_size(1000, 1001, read_tolerances(0.0, "here")).verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize("percent", range(100))
+def test_a_growth_by_exactly_the_tolerance_is_allowed(percent: int) -> None:
+    """A product of floats can be less: 0.29 x 100 is."""
+    tolerances = named(f"{percent} %")
+    assert judge_size(100, 100 + percent, tolerances).verdict is Verdict.PASSED
+    assert judge_size(100 + percent, 100, tolerances).verdict is Verdict.PASSED
+    assert judge_size(100, 101 + percent, tolerances).verdict is Verdict.REGRESSED
 
 
 @given(SIZES, SIZES, st.sampled_from([USUAL, named(0), named(0.2)]))

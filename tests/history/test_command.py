@@ -171,6 +171,14 @@ def test_a_drift_fails_only_where_it_is_shown(level: float, error: float, exit_c
     assert ("drift: models/encoder.onnx b1-c1 is +15.0 %" in result.out) is bool(exit_code)
 
 
+@pytest.mark.parametrize(("macs", "exit_code"), [(21_000, 0), (21_001, 1)])
+def test_a_count_that_grew_by_exactly_what_is_allowed_is_no_drift(
+    macs: int, exit_code: int
+) -> None:
+    write_lines([make_line(0, macs=20_000), make_line(1, macs=macs)])
+    assert run("history", "--metric", "macs", "--fail-on-drift", "5%").exit_code == exit_code
+
+
 def test_a_drift_beside_a_document_is_told_on_standard_error() -> None:
     write_lines([make_line(0, 1.0), make_line(1, 1.2)])
     result = run("history", "--fail-on-drift", "0.1", "--json", "-")
