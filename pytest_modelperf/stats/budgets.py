@@ -50,7 +50,8 @@ def judge_percentile(
     low_ns, high_ns, needed = found.low_ns, found.high_ns, None
     if percent == MEDIAN and len(rounds) > 1:
         low_ns, high_ns = _bounds_of_median(rounds, found.value_ns, confidence)
-    answer = compare_with_limit(low_ns, high_ns, limit_ns)
+    # A single round has no interval, but the samples of one are enough for such a limit.
+    answer = BudgetAnswer.WITHIN if is_far else compare_with_limit(low_ns, high_ns, limit_ns)
     if answer is BudgetAnswer.WITHIN and percent != MEDIAN and not is_far:
         needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
         if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:

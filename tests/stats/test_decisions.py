@@ -743,6 +743,19 @@ def test_none_of_459_samples_above_the_limit_is_enough_for_99_percent(
     assert (decision.answer.value, decision.value) == (answer, None)
 
 
+@pytest.mark.parametrize("samples", [120, 130, 400])
+def test_more_samples_of_a_single_round_take_no_answer_away(samples: int) -> None:
+    """From 130 on there is an estimate of p95, but one round tells no interval."""
+    one_round = [[160_000 + i for i in range(samples)]]
+
+    far, near = (
+        judge_percentile(one_round, 95.0, limit, 1e-3, pass_level=0.005) for limit in (5e9, 2e5)
+    )
+
+    assert (far.answer, far.samples_needed) == (BudgetAnswer.WITHIN, None)
+    assert near.answer is BudgetAnswer.OPEN
+
+
 def test_one_slow_round_in_a_few_takes_the_bound_away() -> None:
     rounds = [[1_000_000 + i for i in range(80)]] * 8
     slow = [9_000_000 + i for i in range(80)]
