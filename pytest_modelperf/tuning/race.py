@@ -16,6 +16,7 @@ from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.stats.decisions import Decision
 from pytest_modelperf.stats.duet import DuetRule, judge_duet
+from pytest_modelperf.stats.race import Standing, standing_of
 from pytest_modelperf.tuning.records import OptionSet
 
 # Options that an engine refuses end their own race, not that of the others.
@@ -48,6 +49,11 @@ class Lane(Struct):
     @property
     def is_waiting(self) -> bool:
         return self.error is None and (self.decision is None or self.decision.is_open)
+
+    @property
+    def standing(self) -> Standing | None:
+        """How it stands so far; None if no rounds of it were judged."""
+        return None if self.decision is None else standing_of(self.decision)
 
     def judge(self, rule: DuetRule, *, is_last: bool = False) -> None:
         self.decision = judge_duet(block_pairs(self.rounds), rule, is_last=is_last)

@@ -48,7 +48,6 @@ from pytest_modelperf.stats.race import (
     find_contest,
     find_promising,
     most_gain,
-    standing_of,
 )
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.candidates import check_given, combined_sets, named_sets, usual_sets
@@ -256,9 +255,7 @@ class _CaseRun(Struct):
         found = [
             lane
             for lane in lanes
-            if lane.decision is not None
-            and standing_of(lane.decision) is Standing.FASTER
-            and self.refusal_of(lane) is None
+            if lane.standing is Standing.FASTER and self.refusal_of(lane) is None
         ]
         return sorted(found, key=_ratio_of, reverse=True)
 
@@ -269,22 +266,23 @@ class _CaseRun(Struct):
         if contest is None:
             return Leading(find_promising(decisions))
         met = self._meet(lanes, contest)
-        first = max(met, key=lambda place: _ratio_of(met[place]), default=contest.simplest)
-        low = _low_of(met[first]) if met else 0.0
+        faster = {place: lane for place, lane in met.items() if lane.standing is Standing.FASTER}
+        first = max(faster, key=lambda place: _ratio_of(faster[place]), default=contest.simplest)
+        low = _low_of(faster[first]) if faster else 0.0
         equals = (
-            [place for place in met if place != first and _high_of(met[place]) >= low]
-            if met
-            else contest.others
+            [place for place in faster if place != first and _high_of(faster[place]) >= low]
+            if faster
+            # Beside the simplest, an interval below 1 shows a candidate to be slower.
+            else [
+                place for place in contest.others if place not in met or _high_of(met[place]) >= 1.0
+            ]
         )
         places = {id(lane): place for place, lane in enumerate(lanes)}
         rest = [places[id(lane)] for lane in self.faster(lanes)]
         return Leading(tuple(dict.fromkeys((first, *rest))), tuple(equals))
 
     def _meet(self, lanes: Sequence[Lane], contest: Contest) -> dict[int, Lane]:
-        """The candidates that are shown faster than the simplest of the fastest ones.
-
-        Without time for that there are none.
-        """
+        """The others of a contest, each beside the simplest; none if there is no time for that."""
         if not contest.others or self.left(_CONTEST_END) <= 0.0:
             return {}
         self.duets.against = lanes[contest.simplest].option_set
@@ -292,11 +290,7 @@ class _CaseRun(Struct):
             met = self.race([lanes[place].option_set for place in contest.others], _CONTEST_END)
         finally:
             self.duets.against = OptionSet({})
-        return {
-            place: lane
-            for place, lane in zip(contest.others, met, strict=True)
-            if lane.decision is not None and standing_of(lane.decision) is Standing.FASTER
-        }
+        return dict(zip(contest.others, met, strict=True))
 
     # -- what may not be recommended
 
@@ -444,7 +438,7 @@ class _CaseRun(Struct):
         error = None if lane.error is None else lane.error.worded(self.duets.setup.wording)
         return Tried(
             option_set=lane.option_set,
-            standing=None if decision is None or error else standing_of(decision),
+            standing=None if error else lane.standing,
             speedup=None if decision is None or error else _speedup_of(decision),
             rounds=len(lane.rounds),
             outputs=self.outputs_of(lane.option_set),

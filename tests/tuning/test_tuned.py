@@ -43,6 +43,15 @@ def test_more_options_lead_only_if_they_are_shown_faster_than_fewer() -> None:
     assert ("a=1, b=1", "a=1") in duets.met
 
 
+def test_what_the_contest_shows_to_be_slower_is_not_the_same() -> None:
+    """Both intervals of the race overlap, and beside one another the second is 5 % slower."""
+    duets = FakeDuets({"a=1": 1.3, "a=2": 1.235})
+    case = tune(duets, "a=1", "a=2+b=1")
+    assert ("a=2, b=1", "a=1") in duets.met
+    assert case.winner == OptionSet({"a": "1"})
+    assert case.equals == ()
+
+
 def test_nothing_helps_is_an_answer_with_what_could_have_been_seen() -> None:
     case = tune(FakeDuets({"a=1": 0.8}), "a=1", "b=1")
     assert case.winner is None
