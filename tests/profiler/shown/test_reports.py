@@ -233,7 +233,7 @@ Exp                0 -> 1            -         0            0     +786.4 k
 GlobalAveragePool       1            0         0            0     +8.224 k
 Relu                    1            0         0            0     +8.192 k
 Flatten                 1            0         0            0            0
-my.ops::Blend      1 -> 0            ?         -            0            0
+my.ops::Blend      1 -> 0            ?         -            ?            ?
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 -> 1x24x32x32): +221.2 k MACs
 why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
@@ -263,7 +263,7 @@ layer type          count  MACs before  MACs now  MACs change  elementwise
 ─────────────────────────────────────────────────────────────────────────────
 Exp                0 -> 1            -         0            0     +524.3 k  <
 Flatten                 1            0         0            0            0
-my.ops::Blend      1 -> 0            ?         -            0            0
+my.ops::Blend      1 -> 0            ?         -            ?            ?
 Relu                    1            0         0            0     -8.192 k
 GlobalAveragePool       1            0         0            0     -8.224 k
 Gemm                    1          240       160          -80            0
