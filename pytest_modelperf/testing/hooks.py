@@ -271,21 +271,23 @@ class RunHooks:
         result = yield
         self.known.deselected += len(collected.difference(items))
         try:
+            judged = []
             for item in items:
                 read_late_budgets(item)
                 is_unread = _is_skipped_unread(item)
                 if is_unread:
                     self.known.tests.add(item.nodeid)
+                else:
+                    judged.append(item)
                 if is_unread or isinstance(item, UnreadableItem):
                     # Nobody knows which cases it stands for.
                     self.known.deselected += 1
             self.known.add(self.run, items)
+            self.run.count(judged)
         except pytest.UsageError as error:
             self._refuse(str(error))
         except ModelPerfError as error:
             self._refuse(in_python(error))
-        else:
-            self.run.count(items)
         return result
 
     def _refuse(self, message: str) -> None:
@@ -620,16 +622,26 @@ def _is_skipped_unread(item: pytest.Item) -> bool:
 
     pytest.UsageError for such a marker at a test that is not skipped.
     """
-    if not has_markers(item) or case_of(item) is not None or uses_fixture(item):
+    if not has_markers(item) or case_of(item) is not None:
         return False
     if is_skipped(item):
-        return True
+        return not uses_fixture(item) or not _has_readable_budgets(item)
+    if uses_fixture(item):
+        return False
     name = BUDGET if item.get_closest_marker(CASE) is None else CASE
     raise pytest.UsageError(
         f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their classes, "
         "which have it when they are collected. A unittest.TestCase cannot be run once per case, "
         "and no parameter or conftest can add what makes cases."
     )
+
+
+def _has_readable_budgets(item: pytest.Item) -> bool:
+    try:
+        read_mark_budgets(item)
+    except UsageError:
+        return False
+    return True
 
 
 def _width(config: pytest.Config) -> int:

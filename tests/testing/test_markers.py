@@ -595,6 +595,48 @@ def test_a_budget_that_means_nothing_is_told_at_collection_with_the_name_of_the_
     assert message in line
 
 
+@pytest.mark.parametrize("way", ["parameter", "conftest"])
+def test_a_late_budget_of_a_test_with_the_fixture_that_means_nothing_is_one_line(
+    run: pytest.Pytester, way: str
+) -> None:
+    if way == "conftest":
+        run.makeconftest(
+            """
+            import pytest
+
+            def pytest_itemcollected(item):
+                item.add_marker(pytest.mark.perf_budget(mcs=15))
+            """
+        )
+    mark = ", marks=pytest.mark.perf_budget(mcs=15)" if way == "parameter" else ""
+    run.makepyfile(
+        test_file=f"""
+        import pytest
+
+        @pytest.mark.parametrize("number", [pytest.param(1{mark})])
+        def test_it(modelperf, number): pass
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]1]: @pytest.mark.perf_bud*mcs*"])
+
+
+def test_a_skipped_test_with_the_fixture_may_have_a_budget_that_means_nothing(
+    run: pytest.Pytester,
+) -> None:
+    run.makepyfile(
+        test_file="""
+        import pytest
+
+        @pytest.mark.skip
+        @pytest.mark.perf_budget(mcs=15)
+        def test_it(modelperf): pass
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(skipped=1)
+
+
 def test_a_budget_alone_is_refused_where_nothing_is_measured(run: pytest.Pytester) -> None:
     line = refused(run, ["perf_budget(macs=1)"])
     assert line.startswith("test_file.py::test_it: @pytest.mark.perf_budget needs something to m")
