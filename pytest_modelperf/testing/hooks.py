@@ -30,7 +30,7 @@ from pytest_modelperf.testing.ending import (
     in_github,
     path_in_repository,
 )
-from pytest_modelperf.testing.items import OnnxFile, UnreadableItem, check_item
+from pytest_modelperf.testing.items import OnnxFile, OnnxItem, UnreadableItem, check_item
 from pytest_modelperf.testing.left_out import files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
@@ -273,6 +273,8 @@ class RunHooks:
         try:
             judged = []
             for item in items:
+                if isinstance(item, OnnxItem):
+                    item.read_late_budgets()
                 read_late_budgets(item)
                 is_unread = _is_skipped_unread(item)
                 if is_unread:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError, ModelPerfError
 from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
+from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run
 from pytest_modelperf.testing.wording import in_table
@@ -60,6 +62,15 @@ class OnnxItem(pytest.Item):
     def __init__(self, *, case: SizedCase, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
         super().__init__(**kwargs)
         self.case = case
+
+    def read_late_budgets(self) -> None:
+        """Give the case the budgets of markers that a conftest adds; they override the table."""
+        late = read_mark_budgets(self)
+        if late:
+            metrics = {budget.figure.metric for budget in late}
+            spec = self.case.spec
+            kept = [each for each in spec.budgets if each.figure.metric not in metrics]
+            self.case = replace(self.case, spec=replace(spec, budgets=(*kept, *late)))
 
     def runtest(self) -> None:
         run = run_of(self.config)

@@ -490,6 +490,31 @@ def test_budgets_of_a_parameter_or_a_conftest_hold_too(run: pytest.Pytester) -> 
     wrong.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]*: @pytest.mark.perf_budget*mcs*"])
 
 
+def test_a_budget_that_a_conftest_adds_to_a_collected_model_overrides_its_table(
+    run: pytest.Pytester,
+) -> None:
+    run.makepyprojecttoml(
+        """
+        [tool.modelperf.models."dense.onnx"]
+        budget = {macs = 15, params = 14}
+        """
+    )
+    conftest = """
+        import pytest
+
+        def pytest_itemcollected(item):
+            item.add_marker(pytest.mark.perf_budget({budgets}))
+    """
+    run.makeconftest(conftest.format(budgets="macs=14, params=15"))
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    run.makeconftest(conftest.format(budgets="mcs=14"))
+    wrong = run.runpytest_inprocess(*STATIC)
+    assert wrong.ret == pytest.ExitCode.USAGE_ERROR
+    wrong.stderr.fnmatch_lines(["ERROR: dense.onnx::b1-c1: @pytest.mark.perf_budget*mcs*"])
+
+
 def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
     result = run_static(
         run,
