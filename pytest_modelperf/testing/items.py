@@ -21,6 +21,8 @@ from pytest_modelperf.text.escaping import printable
 
 # The name of the test that stands for all cases of a model.
 _PLACEHOLDER = "cases"
+# A model has no lines, but pytest needs one for each test that a marker skips.
+_LINE = 0
 
 
 class OnnxFile(pytest.File):
@@ -85,11 +87,11 @@ class OnnxItem(pytest.Item):
             message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
             raise pytest.fail.Exception(message, pytrace=False) from None
 
-    def reportinfo(self) -> tuple[Path, None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         # The space is there so that pytest does not take it for the end of the id, whose dots it
         # would make colons.
         path = _shown(self.path)
-        return path, None, f"{path.name}::{self.name} "
+        return path, _LINE, f"{path.name}::{self.name} "
 
 
 class SkippedItem(pytest.Item):
@@ -98,9 +100,9 @@ class SkippedItem(pytest.Item):
     def runtest(self) -> None:
         pytest.skip(SWITCHED_OFF)
 
-    def reportinfo(self) -> tuple[Path, None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         path = _shown(self.path)
-        return path, None, path.name
+        return path, _LINE, path.name
 
 
 class UnreadableItem(pytest.Item):
@@ -113,9 +115,9 @@ class UnreadableItem(pytest.Item):
     def runtest(self) -> None:
         pytest.fail(self.message, pytrace=False)
 
-    def reportinfo(self) -> tuple[Path, None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         path = _shown(self.path)
-        return path, None, f"{path.name}::{self.name} "
+        return path, _LINE, f"{path.name}::{self.name} "
 
 
 def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:

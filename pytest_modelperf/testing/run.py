@@ -170,10 +170,11 @@ class Run(Struct):
         has_baseline = has_baseline and not case.is_function
         self.require_machine(case)
         path, line, _ = item.location
+        has_line = isinstance(item, pytest.Function)
         return CaseCheck(
             test=str(item.nodeid),
             case_id=case.id,
-            source=Source(path=path, line=None if line is None else line + 1),
+            source=Source(path=path, line=line + 1 if has_line and line is not None else None),
             model=case.model,
             baseline=self.baseline_of(case) if has_baseline else None,
             request=case.request,

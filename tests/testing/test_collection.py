@@ -375,6 +375,24 @@ def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
 # -- selected as any test is
 
 
+@pytest.mark.parametrize("options", [(), STATIC])
+def test_a_conftest_may_skip_models(run: pytest.Pytester, options: tuple[str, ...]) -> None:
+    run.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker(pytest.mark.skip(reason="not today"))
+        """
+    )
+    (run.path / "broken.onnx").write_bytes(b"no model")
+    result = run.runpytest_inprocess(*options, "-rs", "dense.onnx", "broken.onnx")
+    result.assert_outcomes(skipped=2)
+    for name in ("dense", "broken"):
+        result.stdout.fnmatch_lines([f"SKIPPED [[]1[]] {name}.onnx: not today"])
+
+
 def test_one_case_is_selected_by_its_id(models: pytest.Pytester) -> None:
     write_table(models, ENCODER)
     wanted = "models/encoder.onnx::b8-c1"
