@@ -153,6 +153,8 @@ class RunHooks:
         # The models of tables with the folders above them, and the folders that pytest would skip.
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
+        # The number of `perf_case` markers that each test function had when it was read.
+        self.read_markers: dict[tuple[str, str], int] = {}
         self.has_words = True
         # Why a worker of pytest-xdist runs no test.
         self.refusal: str | None = None
@@ -258,6 +260,7 @@ class RunHooks:
                 message = f"{printable(definition.nodeid)}: {message}"
             # pytest shows any other error with the frames of the plugin.
             raise pytest.Collector.CollectError(message) from None
+        self.read_markers[_function_key(definition)] = _count_case_markers(definition)
         if cases:
             metafunc.fixturenames.append(CASE_ARGUMENT)
             metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
@@ -276,7 +279,7 @@ class RunHooks:
                 if isinstance(item, OnnxItem):
                     item.read_late_budgets()
                 read_late_budgets(item)
-                is_unread = _is_skipped_unread(item)
+                is_unread = self._is_skipped_unread(item)
                 if is_unread:
                     self.known.tests.add(item.nodeid)
                 else:
@@ -291,6 +294,33 @@ class RunHooks:
         except ModelPerfError as error:
             self._refuse(in_python(error))
         return result
+
+    def _is_skipped_unread(self, item: pytest.Item) -> bool:
+        """Whether a test is skipped that has a marker which was not read, or makes no cases.
+
+        pytest.UsageError for such a marker at a test that is not skipped.
+        """
+        has_late_cases = self._has_late_cases(item)
+        if not has_late_cases and (not has_markers(item) or case_of(item) is not None):
+            return False
+        is_idle = not uses_fixture(item)
+        if is_skipped(item):
+            return has_late_cases or is_idle or not _has_readable_budgets(item)
+        if not has_late_cases and not is_idle:
+            return False
+        name = CASE if has_late_cases else BUDGET
+        raise pytest.UsageError(
+            f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
+            "classes, which have it when they are collected. A unittest.TestCase cannot be run "
+            "once per case, and no parameter or conftest can add what makes cases."
+        )
+
+    def _has_late_cases(self, item: pytest.Item) -> bool:
+        """Whether it has a `perf_case` marker that came when its cases were made already."""
+        if isinstance(item, pytest.Function):
+            known = self.read_markers.get(_function_key(item), 0)
+            return _count_case_markers(item) > known
+        return isinstance(item, OnnxItem) and _count_case_markers(item) > 0
 
     def _refuse(self, message: str) -> None:
         """Raise pytest.UsageError; a worker of pytest-xdist tells it by its first test.
@@ -619,31 +649,22 @@ def _severity(outcome: CaseOutcome) -> int:
     return -1 if outcome.has_failed else VERDICT_ORDER.index(outcome.verdict)
 
 
-def _is_skipped_unread(item: pytest.Item) -> bool:
-    """Whether its markers skip a test whose other markers were not read, or make no cases.
-
-    pytest.UsageError for such a marker at a test that is not skipped.
-    """
-    if not has_markers(item) or case_of(item) is not None:
-        return False
-    if is_skipped(item):
-        return not uses_fixture(item) or not _has_readable_budgets(item)
-    if uses_fixture(item):
-        return False
-    name = BUDGET if item.get_closest_marker(CASE) is None else CASE
-    raise pytest.UsageError(
-        f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their classes, "
-        "which have it when they are collected. A unittest.TestCase cannot be run once per case, "
-        "and no parameter or conftest can add what makes cases."
-    )
-
-
 def _has_readable_budgets(item: pytest.Item) -> bool:
     try:
         read_mark_budgets(item)
     except UsageError:
         return False
     return True
+
+
+def _function_key(function: pytest.Function) -> tuple[str, str]:
+    """What all tests of one function share."""
+    parent = "" if function.parent is None else function.parent.nodeid
+    return parent, function.originalname
+
+
+def _count_case_markers(item: pytest.Item) -> int:
+    return sum(1 for _ in item.iter_markers(CASE))
 
 
 def _width(config: pytest.Config) -> int:

@@ -352,6 +352,44 @@ def test_a_parameter_cannot_add_the_marker_that_makes_cases(run: pytest.Pytester
     refused.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]1]: *no parameter *"])
 
 
+@pytest.mark.parametrize("test", ["test_it(number)", "test_it(number, modelperf)"])
+def test_a_parameter_cannot_change_the_cases_of_a_test(run: pytest.Pytester, test: str) -> None:
+    refused = run_static(
+        run,
+        f"""
+        late = pytest.mark.perf_case(batch_size=8)
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.parametrize("number", [pytest.param(1, marks=late)])
+        def {test}: pass
+        """,
+    )
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]*1]: *perf_case*no parameter *"])
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_conftest_cannot_change_the_cases_of_a_collected_model(
+    run: pytest.Pytester, *, skip: bool
+) -> None:
+    run.makeconftest(
+        f"""
+        import pytest
+
+        def pytest_itemcollected(item):
+            item.add_marker(pytest.mark.perf_case(batch_size=8))
+            if {skip}:
+                item.add_marker(pytest.mark.skip)
+        """
+    )
+    result = run.runpytest_inprocess(*STATIC, "dense.onnx")
+    if skip:
+        result.assert_outcomes(skipped=1)
+    else:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["ERROR: dense.onnx::b1-c1: *perf_case*or conftest *"])
+
+
 def test_without_the_option_a_test_case_is_skipped(run: pytest.Pytester) -> None:
     run.makepyfile(
         """
