@@ -6,6 +6,7 @@ Each run is with `--modelperf-static-only`.
 from __future__ import annotations
 
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from textwrap import dedent
@@ -134,6 +135,32 @@ def test_the_line_that_accepts_a_failure_makes_it_pass(recorded: pytest.Pytester
     words = line.partition("accept: pytest ")[2].replace('"', "").split()
     recorded.runpytest_inprocess("--modelperf-static-only", *words).assert_outcomes(passed=1)
     check(recorded, "--modelperf-strict").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--rootdir=.",),
+        ("-c", "our own.ini"),
+        ("--rootdir=.", "-o", "modelperf_baseline_dir=the baselines"),
+    ],
+)
+def test_the_line_that_accepts_a_failure_keeps_the_root_and_the_folder_that_were_typed(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    run.makeini("[pytest]")
+    part = run.mkdir("part")
+    (part / "our own.ini").write_text("[pytest]\n")
+    monkeypatch.chdir(part)
+    write_dense(part / "dense.onnx")
+    check(run, *options, UPDATE, "dense.onnx").assert_outcomes(passed=1)
+    write_dense(part / "dense.onnx", width=7)
+    check(run, *options, "--modelperf-json=run.json", "dense.onnx").assert_outcomes(failed=1)
+    (case,) = read_json(part / "run.json")["cases"]
+    _, *words = shlex.split(case["accept"])
+    run.runpytest_inprocess("--modelperf-static-only", *words).assert_outcomes(passed=1)
+    result = check(run, *options, "--modelperf-strict", "dense.onnx")
+    result.assert_outcomes(passed=1)
 
 
 def test_a_model_with_fewer_macs_has_improved(recorded: pytest.Pytester) -> None:
