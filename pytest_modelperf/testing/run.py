@@ -224,7 +224,7 @@ class Run(Struct):
 
     def _accept(self, item: pytest.Item) -> str:
         """The command that records this case, on the engine that was typed."""
-        file, separator, name = item.nodeid.partition("::")
+        file, separator, name = _id_to_type(item).partition("::")
         folder = self.config.invocation_params.dir
         test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
         # pytest takes these first characters for an option, or for a file of arguments.
@@ -323,7 +323,7 @@ class Run(Struct):
     def with_way_out(self, error: ModelPerfError, item: pytest.Item | None) -> ModelPerfError:
         """The error of a failed test; where only strict fails it, with the way out of that."""
         if isinstance(error, TooFewCoresError) and item is not None:
-            test = shlex.quote(printable(str(item.nodeid)))
+            test = shlex.quote(printable(_id_to_type(item)))
             way_out = (
                 f"{STRICT.flag} fails a case that cannot run here: leave it out of strict "
                 f"runs with --deselect {test}, or skip its test there by a marker."
@@ -363,6 +363,11 @@ def read_late_budgets(item: pytest.Item) -> None:
         if budgets != case.spec.budgets:
             spec = replace(case.spec, budgets=budgets)
             _parameters(item)[CASE_ARGUMENT] = replace(case, spec=spec)
+
+
+def _id_to_type(item: pytest.Item) -> str:
+    """The id that selects a test; pytest-xdist may append its group to `nodeid`."""
+    return item.nodeid if item.parent is None else f"{item.parent.nodeid}::{item.name}"
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:

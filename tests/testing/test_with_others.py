@@ -107,6 +107,24 @@ def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pyteste
     again.stdout.fnmatch_lines(["4 passed."])
 
 
+def test_under_xdist_a_group_is_no_part_of_the_test_that_is_recorded(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.xdist_group("first")
+        @pytest.mark.perf_case(model="base.onnx")
+        def test_it(): pass
+        """
+    )
+    options = ("-n", "1", "--dist", "loadgroup", "--modelperf-static-only")
+    run_with(models, "xdist", *options).assert_outcomes(passed=1)
+    (case,) = cases_of(models)
+    assert case["accept"].endswith('.py::test_it[b1-c1]"')
+
+
 def test_under_xdist_a_failure_is_as_wide_as_the_terminal(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
