@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -183,7 +184,7 @@ class RunHooks:
                 continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
-                self.config.args.append(str(path))
+                self.config.args.append(_as_argument(path, self.settings.root))
             self.reached |= {path, *path.parents}
         self.opened = {
             path
@@ -574,6 +575,22 @@ def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]
                 f"{printable(str(settings.root))}: is the path right, and is the model there?"
             )
         yield from found
+
+
+def _as_argument(path: Path, root: Path) -> str:
+    """The path for a run that starts in the root; UsageError for one that pytest would cut.
+
+    It is relative, so that the folders above the root may have any name.
+    """
+    inner = path.relative_to(root).as_posix()
+    for mark in ("::", "["):
+        if mark in inner:
+            raise UsageError(
+                f"pytest cannot be given {printable(inner)}, which a table names: it takes "
+                f"{mark} for the beginning of a test's name. Rename it, or add a folder above it "
+                "to testpaths."
+            )
+    return f"{os.curdir}/{inner}"
 
 
 def check_sendable(sent: Iterable[object]) -> None:

@@ -264,6 +264,40 @@ def test_a_model_of_a_table_need_not_lie_in_testpaths(models: pytest.Pytester) -
     assert found == ["tests/test_first.py::test_one", "models/encoder.onnx::b1-c1"]
 
 
+def test_a_folder_above_the_root_may_have_brackets_in_its_name(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = run.mkdir("of [us]")
+    run.makepyfile(test_first="def test_one(): pass")
+    run.mkdir(root / "tests")
+    (run.path / "test_first.py").rename(root / "tests/test_first.py")
+    write_dense(root / "dense.onnx")
+    (root / "pyproject.toml").write_text(
+        '[tool.modelperf.models."*.onnx"]\n[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'
+    )
+    monkeypatch.chdir(root)
+    assert collected(run) == ["tests/test_first.py::test_one", "dense.onnx::b1-c1"]
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a[1].onnx", "["), ("a::b.onnx", "::")])
+def test_a_model_of_a_table_that_pytest_cannot_be_given_is_refused_with_a_way_out(
+    run: pytest.Pytester, name: str, mark: str
+) -> None:
+    write_dense(run.path / name)
+    table = '[tool.modelperf.models."a*.onnx"]\n[tool.pytest.ini_options]\ntestpaths = '
+    run.mkdir("tests")
+    write_table(run, f'{table}["tests"]')
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (told,) = [line for line in result.errlines if line]
+    assert told == (
+        f"ERROR: pytest cannot be given {name}, which a table names: it takes {mark} for the "
+        "beginning of a test's name. Rename it, or add a folder above it to testpaths."
+    )
+    write_table(run, f'{table}["tests", "."]')
+    assert collected(run) == [f"{name}::b1-c1"]
+
+
 @pytest.mark.parametrize("testpaths", ['["."]', '["models"]', '["models/encoder.onnx"]'])
 def test_a_model_that_testpaths_hold_is_collected_once(
     models: pytest.Pytester, testpaths: str
