@@ -49,6 +49,11 @@ def folder_name(model: str) -> str:
     name = _SLASH.join(map(_escaped, parts)) + ("" if has_suffix else _NO_SUFFIX)
     if _DEVICE.match(name):
         name = f"%{ord(name[0]):02x}{name[1:]}"
+    return shorten_name(name)
+
+
+def shorten_name(name: str) -> str:
+    """The name of a file or folder, in ASCII; the end of one that is too long is a digest."""
     if len(name) <= MAX_LENGTH:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]

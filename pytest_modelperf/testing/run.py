@@ -282,6 +282,7 @@ class Run(Struct):
 
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
         """Write a trace of the case, from a run of its own if its layers were not timed."""
+        from pytest_modelperf.files.names import shorten_name
         from pytest_modelperf.profiler.records import Profile
         from pytest_modelperf.tracing.profile_trace import dump_trace
 
@@ -296,7 +297,11 @@ class Run(Struct):
         if has_layers and checked.before is not None:
             others = {profile.case.id: checked.before}
         folder = self.config.invocation_params.dir / str(self.settings.trace)
-        name = "--".join(quote(part, safe="[] ") for part in re.split("/|::", item.nodeid))
+        parts = re.split("/|::", item.nodeid)
+        if self._checks > 1:
+            # A test may check several cases.
+            parts.append(str(self._checks))
+        name = shorten_name("--".join(quote(part, safe="[] ") for part in parts))
         profile_of_model = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
         text = dump_trace(profile_of_model, others)
         try:

@@ -1001,6 +1001,23 @@ def test_a_case_that_ran_has_a_trace(
     assert {"process_name", "round 1"} <= names
 
 
+def test_each_case_of_a_test_has_a_trace_of_its_own_although_the_id_is_long(
+    models: pytest.Pytester,
+) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.parametrize("number", [1], ids=["1" * 250])
+        def test_models(modelperf, number):
+            for size in (1, 2):
+                modelperf.check("base.onnx", batch_size=size)
+    """
+    measured(models, source, "--modelperf-trace=traces").assert_outcomes(passed=1)
+    names = [path.name for path in (models.path / "traces").iterdir()]
+    assert len(names) == 2
+    assert all("--test_models[1111" in name for name in names)
+
+
 def test_a_trace_that_cannot_be_had_fails_its_test(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
