@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Integral, Real
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -103,7 +104,7 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
     for key, found in _flat(value, where):
         if key in pairs:
             raise UsageError(f"{where}: {printable(key)} is given twice: give it once.")
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        is_number = isinstance(found, Real) and not isinstance(found, bool)
         pairs[key] = str(found) if is_number else read_text(found, f"{where}: {printable(key)}")
     return pairs
 
@@ -263,8 +264,11 @@ def _read_dim(value: object, where: str) -> int:
 
 
 def _read_whole(value: object, where: str, *, least: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-        return value
+    # An integer of numpy is no int.
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        number = int(value)
+        if number >= least:
+            return number
     raise _wrong(value, where, f"whole numbers of {least} or more")
 
 

@@ -67,13 +67,18 @@ def test_a_test_is_run_once_for_each_combination(run: pytest.Pytester) -> None:
         ('"linear.onnx", inputs="x:f32:2x7x3"', ["b2-c1"]),
         ('pathlib.Path("dense.onnx").read_bytes(), baseline="dense"', ["b1-c1"]),
         ('"dense.onnx", engine="onnxruntime", max_seconds=1, tolerance="5 %"', ["b1-c1"]),
+        ('"dense.onnx", batch_size=np.int64(2), cores=tuple(np.arange(1, 3))', ["b2-c1", "b2-c2"]),
+        ('"dense.onnx", max_seconds=np.float32(1), tolerance=np.float32(0.5)', ["b1-c1"]),
+        ('"dense.onnx", engine_options={"session.a": np.int64(1)}', ["b1-c1"]),
     ],
 )
 def test_a_marker_takes_what_a_table_takes(
     run: pytest.Pytester, marker: str, ids: Sequence[str]
 ) -> None:
     found = collected_of(
-        run, f"import pathlib\n\n@pytest.mark.perf_case({marker})\ndef test_it(): pass"
+        run,
+        "import pathlib\nimport numpy as np\n\n"
+        f"@pytest.mark.perf_case({marker})\ndef test_it(): pass",
     )
     assert found == [f"test_it[{each}]" for each in ids]
 
@@ -557,9 +562,11 @@ def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
     result = run_static(
         run,
         """
+        import numpy as np
+
         @pytest.mark.perf_case(model="dense.onnx")
         @pytest.mark.perf_budget(macs=14)
-        @pytest.mark.perf_budget(params=14)
+        @pytest.mark.perf_budget(params=np.int64(14))
         def test_it(): pass
         """,
     )
