@@ -44,10 +44,16 @@ class OnnxFile(pytest.File):
             for name in dict.fromkeys(name or _PLACEHOLDER for name in named):
                 yield SkippedItem.from_parent(self, name=name)
             return
-        path, spec = _path_below(self.path, run.settings.root), None
+        root, spec = run.settings.root, None
+        path = _path_below(self.path, root)
+        if path is None:
+            yield UnreadableItem.from_parent(
+                self, name=_PLACEHOLDER, message=_lies_outside(self.path, root)
+            )
+            return
         try:
             spec = run.settings.spec_for(path)
-            cases = cases_of(spec_by_table(spec, self.path, run.settings.root))
+            cases = cases_of(spec_by_table(spec, self.path, root))
         except ModelPerfError as error:
             message = in_table(error, path, has_table=spec is not None)
             if not isinstance(error, ModelError):
@@ -83,7 +89,7 @@ class OnnxItem(pytest.Item):
         except PerfFailure as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         except ModelPerfError as error:
-            path = _path_below(self.path, run.settings.root)
+            path = _path_below(self.path, run.settings.root) or self.path.name
             message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
             raise pytest.fail.Exception(message, pytrace=False) from None
 
@@ -137,5 +143,18 @@ def _shown(path: Path) -> Path:
     return Path(printable(str(path)))
 
 
-def _path_below(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+def _path_below(path: Path, root: Path) -> str | None:
+    """The path as a table names it; None if it is not below the root, with all links followed."""
+    real = path.parent.resolve() / path.name
+    for place, top in ((path, root), (real, root.resolve())):
+        if place.is_relative_to(top):
+            return place.relative_to(top).as_posix()
+    return None
+
+
+def _lies_outside(path: Path, root: Path) -> str:
+    return printable(
+        f"{path} is not below {root}, the root of this run, so no table and no baseline can belong "
+        "to it. Give a folder above it with --rootdir, or name it in a test, as in "
+        f"@pytest.mark.perf_case(model={str(path)!r}, baseline='models/encoder.onnx')."
+    )

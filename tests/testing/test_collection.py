@@ -562,6 +562,30 @@ def test_the_file_of_inputs_of_a_table_lies_below_the_root(run: pytest.Pytester)
 
 
 @pytest.mark.slow
+def test_a_model_outside_of_the_root_has_no_table_of_its_name(
+    run: pytest.Pytester, tmp_path: Path
+) -> None:
+    outside = write_dense(tmp_path / "dense.onnx")
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbaseline = "inner.onnx"')
+    options = (*STATIC, "--rootdir=.", "--modelperf-update-baseline")
+    result = run.runpytest_inprocess(*options, str(outside))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*dense.onnx is not below *, the root of this run, *"])
+    assert not (run.path / "baselines").exists()
+
+
+def test_a_model_named_through_a_link_to_the_root_has_its_table(
+    run: pytest.Pytester, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(run.path, target_is_directory=True)
+    table = '[tool.modelperf.models."dense.onnx"]\nbaseline = "dense.onnx"'
+    write_table(run, f"{table}\nbudget = {{macs = 14}}")
+    result = run.runpytest_inprocess(*STATIC, "--rootdir=.", str(link / "dense.onnx"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+
+
 def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pytester) -> None:
     outside = write_linear(run.path.parent / "outside.onnx")
     write_table(run, '[tool.modelperf.models."outside.onnx"]\ndims = {seq = 2}')
