@@ -34,8 +34,9 @@ def add_tables(text: str, tables: Mapping[str, str]) -> str:
     """
     if not tables:
         return text
-    is_crlf = "\r\n" in text
-    plain = text.replace("\r\n", "\n")
+    # A file of both line ends keeps them.
+    is_crlf = 0 < text.count("\r\n") == text.count("\n")
+    plain = text.replace("\r\n", "\n") if is_crlf else text
     added = _in_place(plain, tables)
     if added is not None and not added.startswith(plain):
         # The tables are followed by others, which an empty line sets apart.

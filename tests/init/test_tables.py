@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import cycle
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,21 @@ def test_only_tables_are_added(parts: list[str], newline: str, gap: str, paths: 
         models = wanted.setdefault("tool", {}).setdefault("modelperf", {}).setdefault("models", {})
         models |= {path: tomllib.loads(text) for path, text in tables.items()}
     assert tomllib.loads(after) == wanted
+
+
+@given(
+    parts=st.lists(st.sampled_from(PARTS), unique=True),
+    are_crlf=st.lists(st.booleans(), min_size=1),
+)
+def test_each_line_keeps_its_end(parts: list[str], are_crlf: list[bool]) -> None:
+    lines = "".join(parts).splitlines(keepends=True)
+    before = "".join(
+        line.replace("\n", "\r\n") if is_crlf else line
+        for line, is_crlf in zip(lines, cycle(are_crlf), strict=False)
+    )
+    after = add_tables(before, {"a.onnx": SIZES})
+    left = iter(after.splitlines(keepends=True))
+    assert all(line in left for line in before.splitlines(keepends=True))
 
 
 @given(st.lists(st.text("ab*?[]!-", min_size=1), min_size=1))
