@@ -112,9 +112,11 @@ def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
     except tomllib.TOMLDecodeError:
         return None
     wanted: dict[str, Any] = tomllib.loads(before)
-    holder = wanted
+    holder: Any = wanted
     for key in _PLACE:
         holder = holder.setdefault(key, {})
+        if not isinstance(holder, dict):
+            return None
     holder |= {path_key(path): tomllib.loads(lines) for path, lines in tables.items()}
     left = iter(after.splitlines())
     keeps_lines = all(line in left for line in before.splitlines())

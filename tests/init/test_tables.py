@@ -103,7 +103,10 @@ def test_an_empty_line_sets_tables_apart() -> None:
     )
 
 
-def test_an_inline_table_is_left_to_the_user() -> None:
+@pytest.mark.parametrize(
+    "text", ["[tool]\nmodelperf = {strict = true}\n", "[[tool]]\nx = 1\n", "tool = 3\n"]
+)
+def test_a_form_that_has_no_place_for_tables_is_left_to_the_user(text: str) -> None:
     with pytest.raises(UsageError) as raised:
-        add_tables("[tool]\nmodelperf = {strict = true}\n", {"a.onnx": SIZES})
+        add_tables(text, {"a.onnx": SIZES})
     assert '[tool.modelperf.models."a.onnx"]\n# seq=64' in str(raised.value)
