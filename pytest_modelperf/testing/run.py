@@ -226,7 +226,9 @@ class Run(Struct):
         """The command that records this case, on the engine that was typed."""
         file, separator, name = _id_to_type(item).partition("::")
         folder = self.config.invocation_params.dir
-        test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
+        # pytest has no path in the id of a test that was named and is not below the root.
+        path = self.config.rootpath / (file or item.path)
+        test = f"{os.path.relpath(path, folder)}{separator}{name}"
         # pytest takes these first characters for an option, or for a file of arguments.
         test = f"./{test}" if test.startswith(("-", "@")) else test
         # Double quotes read better, but a shell interprets some characters within them.

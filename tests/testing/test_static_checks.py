@@ -163,6 +163,22 @@ def test_the_line_that_accepts_a_failure_keeps_the_root_and_the_folder_that_were
     result.assert_outcomes(passed=1)
 
 
+def test_the_line_that_accepts_a_failure_names_a_test_outside_of_the_root(
+    run: pytest.Pytester, tmp_path: Path
+) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text(
+        "import pytest\n\n"
+        "@pytest.mark.perf_case('dense.onnx', baseline='dense.onnx')\n"
+        "def test_it(): pass\n"
+    )
+    check(run, "--rootdir=.", "--modelperf-json=run.json", str(test)).assert_outcomes(passed=1)
+    (case,) = read_json(run.path / "run.json")["cases"]
+    _, *words = shlex.split(case["accept"])
+    run.runpytest_inprocess("--modelperf-static-only", *words).assert_outcomes(passed=1)
+    assert read_json(run.path / MODEL)["cases"]
+
+
 def test_a_model_with_fewer_macs_has_improved(recorded: pytest.Pytester) -> None:
     write_dense(recorded.path / "dense.onnx", width=4)
     result = check(recorded, "-v", "--modelperf-strict")
