@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Integral, Real
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -104,7 +103,7 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
     for key, found in _flat(value, where):
         if key in pairs:
             raise UsageError(f"{where}: {printable(key)} is given twice: give it once.")
-        is_number = isinstance(found, Real) and not isinstance(found, bool)
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
         pairs[key] = str(found) if is_number else read_text(found, f"{where}: {printable(key)}")
     return pairs
 
@@ -264,11 +263,8 @@ def _read_dim(value: object, where: str) -> int:
 
 
 def _read_whole(value: object, where: str, *, least: int) -> int:
-    # An integer of numpy is no int.
-    if not isinstance(value, bool) and isinstance(value, Integral):
-        number = int(value)
-        if number >= least:
-            return number
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        return value
     raise _wrong(value, where, f"whole numbers of {least} or more")
 
 

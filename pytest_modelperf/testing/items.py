@@ -15,7 +15,7 @@ from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
-from pytest_modelperf.testing.run import PerfFailure, Run
+from pytest_modelperf.testing.run import PerfFailure, Run, path_below
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
 
@@ -45,7 +45,7 @@ class OnnxFile(pytest.File):
                 yield SkippedItem.from_parent(self, name=name)
             return
         root, spec = run.settings.root, None
-        path = _path_below(self.path, root)
+        path = path_below(self.path, root)
         if path is None:
             yield UnreadableItem.from_parent(
                 self, name=_PLACEHOLDER, message=_lies_outside(self.path, root)
@@ -89,7 +89,7 @@ class OnnxItem(pytest.Item):
         except PerfFailure as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         except ModelPerfError as error:
-            path = _path_below(self.path, run.settings.root) or self.path.name
+            path = path_below(self.path, run.settings.root) or self.path.name
             message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
             raise pytest.fail.Exception(message, pytrace=False) from None
 
@@ -141,15 +141,6 @@ def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
 def _shown(path: Path) -> Path:
     """The path as pytest prints it, where it is that of the id."""
     return Path(printable(str(path)))
-
-
-def _path_below(path: Path, root: Path) -> str | None:
-    """The path as a table names it; None if it is not below the root, with all links followed."""
-    real = path.parent.resolve() / path.name
-    for place, top in ((path, root), (real, root.resolve())):
-        if place.is_relative_to(top):
-            return place.relative_to(top).as_posix()
-    return None
 
 
 def _lies_outside(path: Path, root: Path) -> str:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_spec import TestedModel
-from pytest_modelperf.spec.declaring import read_spec
+from pytest_modelperf.spec.declaring import as_written, read_spec
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
@@ -64,8 +64,9 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
         if not mark.kwargs:
             raise UsageError(f"{where} is empty: give a budget, such as latency_ms=12.")
         # Each is read by itself, so that an inner one does not hide a mistake in an outer one.
-        read_budgets(mark.kwargs, where)
-        marks.append(_Mark(depth, mark.kwargs))
+        written = {word: as_written(value) for word, value in mark.kwargs.items()}
+        read_budgets(written, where)
+        marks.append(_Mark(depth, written))
     return read_budgets(_merge(marks, where), where)
 
 

@@ -212,11 +212,9 @@ class Run(Struct):
         model, root = case.model, self.settings.root
         if isinstance(model, str | os.PathLike):
             path = Path(os.path.normpath(root / model))
-            # The project may be reached by a link, and the model named by where it really lies.
-            real = path.parent.resolve() / path.name
-            for place, top in ((path, root), (real, root.resolve())):
-                if place.is_relative_to(top):
-                    return folder_name(place.relative_to(top).as_posix())
+            inner = path_below(path, root)
+            if inner is not None:
+                return folder_name(inner)
             found = f"{path} is not below {root}"
         else:
             found = "a model that is no file has no path"
@@ -370,6 +368,18 @@ def read_late_budgets(item: pytest.Item) -> None:
         if budgets != case.spec.budgets:
             spec = replace(case.spec, budgets=budgets)
             _parameters(item)[CASE_ARGUMENT] = replace(case, spec=spec)
+
+
+def path_below(path: Path, root: Path) -> str | None:
+    """The path of a file as tables name it; None if it is not below the root.
+
+    The project may be reached by a link, and the file named by where it really lies.
+    """
+    real = path.parent.resolve() / path.name
+    for place, top in ((path, root), (real, root.resolve())):
+        if place.is_relative_to(top):
+            return place.relative_to(top).as_posix()
+    return None
 
 
 def _id_to_type(item: pytest.Item) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 
 
 def as_float(value: object) -> float | None:
     """The value as a float; None if it is no number. A number too large for a float is infinite."""
-    # Numbers of numpy are no int, and only some of them are floats.
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return float(value)
     except OverflowError:
-        return -math.inf if value < 0 else math.inf
+        return math.inf if value > 0 else -math.inf
 
 
 # A year. The system can wait at most 292 years, and no measurement takes one.
