@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import os
 import re
 import shlex
@@ -395,6 +396,13 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
 
 def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
     return FIXTURE in getattr(test, "fixturenames", ())
+
+
+def may_use_fixture(test: pytest.Item) -> bool:
+    """Whether a test uses the fixture, or names it in its code to ask for it as it runs."""
+    function: Any = getattr(test, "function", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return uses_fixture(test) or FIXTURE in getattr(code, "co_consts", ())
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:

@@ -105,6 +105,17 @@ def test_a_run_that_did_not_collect_its_tests_knows_no_unused_baselines(
     assert (models.path / "baselines/base/model.json").exists()
 
 
+def test_the_baseline_of_a_skipped_test_that_asks_for_the_fixture_by_name_stays(
+    models: pytest.Pytester,
+) -> None:
+    source = "def test_it(request): request.getfixturevalue('modelperf').check('base.onnx')\n"
+    models.makepyfile(source)
+    models.runpytest_inprocess(*COUNTS, UPDATE).assert_outcomes(passed=1)
+    models.makepyfile(f"import pytest\n@pytest.mark.skip\n{source}")
+    models.runpytest_inprocess(*COUNTS, "--modelperf-prune").assert_outcomes(skipped=1)
+    assert (models.path / "baselines/base/model.json").exists()
+
+
 @pytest.mark.parametrize("moment", ["writing", "summary"])
 def test_an_interrupt_while_a_run_ends_loses_nothing(
     models: pytest.Pytester,
