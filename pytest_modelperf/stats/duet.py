@@ -477,4 +477,4 @@ def _units_to_decide(spread: float, units: int, level: float, distance: float) -
 
 def _shift(spread: float, level: float, count: int) -> float:
     """The distance from the allowed ratio that a t test of this size sees with `POWER`."""
-    return float(shift_to_detect(level, POWER, np.array([count]))[0]) * spread
+    return shift_to_detect(level, POWER, count) * spread

@@ -135,8 +135,8 @@ def detectable_change(
     if min(count, len(pairs)) < 2:
         return math.inf
     spread = float(_round_differences(pairs).std(ddof=1))
-    seen = float(np.expm1(shift_to_detect(level, power, np.array([count])) * spread)[0])
-    return told_change(max(seen, math.expm1(resolution(pairs))))
+    shift = min(shift_to_detect(level, power, count) * spread, _LARGEST_LOG)
+    return told_change(max(math.expm1(shift), math.expm1(resolution(pairs))))
 
 
 def resolution(pairs: Sequence[PairedTurns]) -> float:
@@ -292,13 +292,16 @@ def told_change(change: float) -> float:
     return change if change <= _LARGEST_CHANGE else math.inf
 
 
-def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) -> Floats:
-    """The shift, in standard deviations, that a t test of this size detects with this power."""
-    freedom = counts - 1
-    critical = t_critical(level, freedom)
+@cache
+def shift_to_detect(level: float, power: float, count: int) -> float:
+    """The shift, in standard deviations, that a t test of this size detects with this power.
+
+    The cases of a run share their levels and often have as many rounds, and one value takes 50 us.
+    """
+    freedom = count - 1
     # The noncentrality at which a noncentral t is below the critical value with chance 1 - power.
-    noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, critical)
-    return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
+    noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, t_critical(level, freedom))
+    return float(noncentral) / math.sqrt(count)
 
 
 def _typical(seen: Floats, confidence: float, least: float = 0.0) -> Ratio:
