@@ -4,7 +4,8 @@ In place of a process that runs models stands an object that answers at once. It
 that it tells from seeded generators, 1 ms with a spread of 0.5 %, so that what a run takes is the
 time of pytest-modelperf and of pytest alone.
 
-    MODELPERF_SCALE_STEPS   the file that the steps, and how often each verdict came, are written to
+    MODELPERF_SCALE_STEPS   the file that the steps, how often each verdict came, and the number of
+                            blocks of inferences that were asked for are written to
     MODELPERF_SCALE_SLOWER  how many times as long a model takes as the twin of its baseline
 """
 
@@ -23,7 +24,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -93,7 +94,11 @@ class _Steps:
             self._verdicts[str(told.get(VERDICT_PROPERTY, report.outcome))] += 1
 
     def pytest_unconfigure(self) -> None:
-        told = {"seconds": self._seconds, "verdicts": self._verdicts}
+        told = {
+            "seconds": self._seconds,
+            "verdicts": self._verdicts,
+            "blocks": InstantWorker.blocks,
+        }
         Path(os.environ[STEPS]).write_text(json.dumps(told), "utf-8")
 
     @contextmanager
@@ -127,6 +132,8 @@ class InstantWorker:
     processors = (0,)
     unpinned_because = None
     python = platform.python_version()
+    # How many of all workers ran.
+    blocks: ClassVar[int] = 0
 
     def __init__(self, setup: object, cores: int, cgroup_files: Sequence[str] = ()) -> None:
         del setup, cores, cgroup_files
@@ -167,6 +174,7 @@ class InstantWorker:
     def _block(
         self, sides: Sequence[str], count: int, max_ns: int, **_: object
     ) -> Mapping[str, Any]:
+        InstantWorker.blocks += 1
         count = max(1, min(count, max_ns // (len(sides) * _INFERENCE_NS)))
         times = {side: self._times_ns(side, count) for side in sides}
         wall_ns = int(sum(each.sum() for each in times.values()))

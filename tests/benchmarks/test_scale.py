@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from scale import SESSIONS, Command, run_commands, run_sessions, start
+from results import Expectation, Start
+from scale import SESSIONS, Command, expectations, run_commands, run_sessions, start, tables
 from scale_models import SHAPES
 
 
@@ -22,8 +24,41 @@ def test_each_kind_of_run_comes_to_its_end(tmp_path: Path) -> None:
     verdicts = [set(row["verdicts"]) for row in rows]
     assert verdicts == [{session.verdict} - {None} for session in SESSIONS]
     assert all(row["steps"]["collect"] > 0 for row in rows if "-n 2" not in row["session"])
+    assert [row["blocks"] > 0 for row in rows] == [
+        session.name in {"recording", "duets", "duets, all worse"} for session in SESSIONS
+    ]
     assert "write baselines" in rows[2]["steps"]
     assert "write HTML" in rows[-1]["steps"]
+
+
+def test_what_measures_twice_as_many_blocks_may_take_twice_as_long() -> None:
+    found = _expectation([(8.0, 1000), (24.0, 3000)])
+    assert found.what == "twice as many blocks, duets: check"
+    assert (found.found, found.is_met) == ("2.00 times", True)
+    assert not _expectation([(8.0, 1000), (24.0, 2000)]).is_met
+
+
+def test_blocks_do_not_count_where_nothing_is_measured() -> None:
+    found = _expectation([(8.0, 0), (24.0, 0)])
+    assert (found.what, found.found) == ("twice as much, duets: check", "3.00 times")
+
+
+def _expectation(sizes: Sequence[tuple[float, int]]) -> Expectation:
+    """What is said of the growth of two runs, of whose check these are seconds and blocks."""
+    rows = [
+        {
+            "session": "duets",
+            "models": models,
+            "children_seconds": 0.0,
+            "own_peak_bytes": 0,
+            "steps": {"check": seconds},
+            "blocks": blocks,
+        }
+        for models, (seconds, blocks) in zip((100, 200), sizes, strict=True)
+    ]
+    result = Start.now("scale").finish({"sessions": rows})
+    assert "| duets | all |" in tables(result)["scale-sessions"]
+    return next(each for each in expectations(result) if each.what.startswith("twice"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
