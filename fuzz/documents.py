@@ -55,7 +55,7 @@ _VIEW = LayerView(MEASURED_COLUMNS, "ms", _ROWS)
 MACHINE_KEY = "linux-x86_64-zen4-2c"
 
 
-def check_baseline(data: bytes) -> None:
+def check_baseline(data: bytes) -> bool:
     """A file of a baseline is refused, or read, written and read again without a difference."""
     model = read_or_refuse(lambda: read_model(data, _FOLDER / "model.json"), BaselineError)
     if model is not None:
@@ -68,13 +68,14 @@ def check_baseline(data: bytes) -> None:
         written = write_machine(machine)
         hold(read_machine(written, path) == machine, "it is read as it was written")
         hold(write_machine(read_machine(written, path)) == written, "it is written the same")
+    return model is not None or machine is not None
 
 
-def check_kept_profile(data: bytes) -> None:
+def check_kept_profile(data: bytes) -> bool:
     """A profile under a name is refused, or written, read again, shown, and put beside itself."""
     kept = read_or_refuse(lambda: read_named(data, _KEPT_FILE), BaselineError)
     if kept is None:
-        return
+        return False
     written = dump_named(kept)
     check_json(written)
     again = read_named(written.encode(), _KEPT_FILE)
@@ -84,6 +85,7 @@ def check_kept_profile(data: bytes) -> None:
     if both is not None:
         check_json(dump_side_by_side(both))
         check_shown(render_side_by_side(both, _ROWS, TextStyle()))
+    return True
 
 
 def _figures(text: str) -> object:
@@ -91,38 +93,42 @@ def _figures(text: str) -> object:
     return json.loads(text, parse_float=lambda number: f"{float(number):.9g}")
 
 
-def check_ort_profile(data: bytes) -> None:
+def check_ort_profile(data: bytes) -> bool:
     """A profile of ONNX Runtime is refused, or a trace whose spans lie within each other."""
     path = scratch_file("profile.json", data)
     profile = read_or_refuse(lambda: OrtProfile(path), UsageError)
     if profile is not None:
         events = list(profile)
         _check_trace(events, profile.notes)
+    return profile is not None
 
 
-def check_stored_profile(data: bytes) -> None:
+def check_stored_profile(data: bytes) -> bool:
     """What `modelperf profile --json` wrote is refused, or a trace like any other."""
     path = scratch_file("profile.json", data)
     profile = read_or_refuse(lambda: read_stored_profile(path), UsageError)
     if profile is not None:
         _check_trace(list(profile.events()), profile.notes)
+    return profile is not None
 
 
-def check_recorded_trace(data: bytes) -> None:
+def check_recorded_trace(data: bytes) -> bool:
     """A recording is refused, or a trace like any other, also when it is written once more."""
     path = scratch_file("trace.json", data)
     trace = read_or_refuse(lambda: RecordedTrace(path), UsageError)
     if trace is not None:
         _check_trace(list(trace), trace.notes)
+    return trace is not None
 
 
-def check_peaks(data: bytes) -> None:
+def check_peaks(data: bytes) -> bool:
     """The peaks of a machine are found anew as they are kept, and a model has a roofline of them.
 
     What cannot be read is no error: they are measured anew.
     """
     folder = scratch_file(f"{MACHINE_KEY}.json", data).parent
-    for peaks in find_peaks(folder, MACHINE_KEY).peaks:
+    found = find_peaks(folder, MACHINE_KEY).peaks
+    for peaks in found:
         other = scratch_path("kept")
         (other / f"{MACHINE_KEY}.json").unlink(missing_ok=True)
         hold(keep_peaks(other, peaks) is None, "peaks can be kept")
@@ -133,6 +139,7 @@ def check_peaks(data: bytes) -> None:
         check_shown(
             render_profile(counted, _VIEW, TextStyle(), roofline_insets(rooflines, _VIEW.top))
         )
+    return bool(found)
 
 
 @cache

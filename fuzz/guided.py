@@ -2,8 +2,8 @@
 
     python -m fuzz.guided --target=NAME [OPTION...] [FOLDER...]
 
-It watches which lines and branches of this package each input reaches, and keeps those that reach
-new ones to change them further: https://llvm.org/docs/LibFuzzer.html.
+It watches which lines and branches of this package, and of the scripts of its actions, each input
+reaches, and keeps those that reach new ones to change them further: https://llvm.org/docs/LibFuzzer.html.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from random import Random
 
 import atheris
 
-with atheris.instrument_imports(include=["pytest_modelperf"]):
+# What `fuzz.reports` imports from `actions`.
+_SCRIPTS = ("comment_body", "run_reader", "workflow")
+
+with atheris.instrument_imports(include=["pytest_modelperf", *_SCRIPTS]):
     from fuzz.replay import limit_memory
     from fuzz.targets import TARGETS
 

@@ -49,7 +49,7 @@ _BATCH_SIZE = 3
 _POOL = 10_007
 
 
-def check_wire(data: bytes) -> None:
+def check_wire(data: bytes) -> bool:
     """A model without its weights is what onnx reads without them, and each is found again."""
     whole = _parsed(data)
     try:
@@ -58,10 +58,10 @@ def check_wire(data: bytes) -> None:
         hold(str(error).isprintable(), f"an error can be shown: {str(error)!r}")
         is_known = any(what in str(error) for what in _KNOWN_REFUSALS)
         hold(whole is None or is_known, f"what onnx reads is read: {error}")
-        return
+        return False
     file = read_or_refuse(lambda: open_model(data), ModelError)
     if whole is None or file is None:
-        return
+        return False
     hold(_without_data(file.proto) == _without_data(whole), "only data is left out")
     for found, told in zip(_tensors(file.proto), _tensors(whole), strict=True):
         if told.data_location != TensorProto.EXTERNAL:
@@ -75,15 +75,16 @@ def check_wire(data: bytes) -> None:
         again is not None and _with_data(again) == _with_data(whole),
         "what is restored is what was there",
     )
+    return True
 
 
-def check_model(data: bytes) -> None:
+def check_model(data: bytes) -> bool:
     """A model has a profile, the same one as after onnx has written it anew, or is refused."""
     profile = read_or_refuse(
         lambda: profile_model(data, ProfileRequest(sparsity=True)), ModelError, BindingError
     )
     if profile is None:
-        return
+        return False
     static = profile.cases[0].static
     _check_figures(static)
     json.loads(dump_profile(profile))
@@ -98,6 +99,7 @@ def check_model(data: bytes) -> None:
     if whole is not None:
         anew = profile_model(whole, ProfileRequest(sparsity=True)).cases[0].static
         hold(anew == static, "the order of fields in a file means nothing")
+    return True
 
 
 def _check_figures(static: StaticProfile) -> None:
@@ -113,18 +115,19 @@ def _check_figures(static: StaticProfile) -> None:
         hold(layer.sparsity is None or 0 <= layer.sparsity.ratio <= 1, "sparsity is a share")
 
 
-def check_twin(data: bytes) -> None:
+def check_twin(data: bytes) -> bool:
     """A twin becomes a model with all of its weights, wherever they lie, or is refused."""
     path = scratch_file("twin.onnx", data)
     twin = read_or_refuse(lambda: read_twin(path), ModelError)
     if twin is None:
-        return
+        return False
     weights = tuple(left_out(twin))
     # All in one file, and what can be in a file of its own.
     with patch.object(drawing, "_POOL", _POOL):
         files = (_rebuilt(twin, "one.onnx", MAX_PROTO_BYTES), _rebuilt(twin, "two.onnx", 0))
     one, two = ([] if file is None else _drawn(file, twin, weights) for file in files)
     hold(one == two, "a weight is the same wherever it is written")
+    return True
 
 
 def _rebuilt(twin: Twin, name: str, max_file_bytes: int) -> ModelFile | None:

@@ -51,9 +51,9 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_ADDED_BYTES, most))
 
 
-def replay(target: str, check: Callable[[bytes], object], paths: Sequence[Path]) -> int:
+def replay(target: str, check: Callable[[bytes], bool], paths: Sequence[Path]) -> int:
     """How many inputs broke a law of a target; each is told with its traceback."""
-    broken = 0
+    taken = broken = 0
     for path in paths:
         sys.stdout.write(f"{target}: {path}\n")
         sys.stdout.flush()
@@ -61,12 +61,12 @@ def replay(target: str, check: Callable[[bytes], object], paths: Sequence[Path])
         # Ends the process, whatever it is in: no signal reaches Python from within a library.
         faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)
         try:
-            check(data)
+            taken += check(data)
         except Exception:  # noqa: BLE001  # whatever comes out is a finding
             broken += 1
             sys.stdout.write(traceback.format_exc())
         faulthandler.cancel_dump_traceback_later()
-    sys.stdout.write(f"{target}: {len(paths)} inputs read, {broken} broke a law\n")
+    sys.stdout.write(f"{target}: {len(paths)} inputs read, {taken} taken, {broken} broke a law\n")
     return broken
 
 

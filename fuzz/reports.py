@@ -45,8 +45,11 @@ _TOP = "3"
 _ALLOWED_DRIFT = 0.05
 
 
-def check_history(data: bytes) -> None:
-    """Lines are read or skipped with a note; what is read of them is listed in every form."""
+def check_history(data: bytes) -> bool:
+    """Lines are read or skipped with a note; what is read of them is listed in every form.
+
+    Whether one was read.
+    """
     path = _history_file(data)
     for metric in (HistoryMetric.P50, HistoryMetric.MACS):
         history = read_history(HistoryStore(path.parent.parent), HistoryQuery(metric=metric))
@@ -59,7 +62,9 @@ def check_history(data: bytes) -> None:
             read_or_refuse(lambda: render(history), UsageError)  # noqa: B023  # called at once
         drifts = find_drifts(history, _ALLOWED_DRIFT)
         check_shown(render_drifts(drifts, _ALLOWED_DRIFT, TextStyle()))
-    render_comment("title", (), _curves(path), _RUN)
+    curves = _curves(path)
+    render_comment("title", (), curves, _RUN)
+    return bool(curves)
 
 
 def _history_file(data: bytes) -> Path:
@@ -79,16 +84,17 @@ def _curves(path: Path) -> tuple[Curve, ...]:
     )
 
 
-def check_run_report(data: bytes) -> None:
+def check_run_report(data: bytes) -> bool:
     """The report of a run is refused, or makes a comment that GitHub takes."""
     try:
         cases = Artifact(_zipped({"modelperf.json": data})).read_cases()
     except StepError as error:
         hold(bool(str(error).encode()), "an error can be written to the log")
-        return
+        return False
     comment = render_comment("title", cases, (), _RUN)
     check_shown(comment)
     hold(len(comment) <= MAX_CHARACTERS, f"{len(comment)} characters are too many")
+    return True
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:
@@ -99,10 +105,11 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def check_trace_file(data: bytes) -> None:
+def check_trace_file(data: bytes) -> bool:
     """`modelperf trace FILE` sums the file up in every form, or refuses it in words."""
     path = scratch_file("given.json", data)
     forms = {name: scratch_path(f"totals.{name}") for name in ("json", "csv", "chrome")}
+    is_taken = False
     for grouping in ("operator", "layer"):
         for target in forms.values():
             target.unlink(missing_ok=True)
@@ -111,7 +118,9 @@ def check_trace_file(data: bytes) -> None:
         check_shown(shown)
         for name in ("json", "chrome"):
             if forms[name].exists():
+                is_taken = True
                 check_json(forms[name].read_text(encoding="utf-8"))
+    return is_taken
 
 
 def _run_command(*arguments: str) -> str:
@@ -125,11 +134,14 @@ def _run_command(*arguments: str) -> str:
     return said.getvalue()
 
 
-def check_answer(data: bytes) -> None:
+def check_answer(data: bytes) -> bool:
     """What a machine of a cluster answers is refused in words, or written and read again."""
     text = data.decode("utf-8", "replace")
+    is_taken = False
     for kind in (JobAnswer, Profile, Comparison):
         found = read_or_refuse(lambda: from_text(text, kind), ClusterError)  # noqa: B023  # at once
         if found is not None:
+            is_taken = True
             written = to_text(found)
             hold(to_text(from_text(written, kind)) == written, "it is read as it was written")
+    return is_taken

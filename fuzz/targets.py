@@ -30,11 +30,12 @@ from fuzz.reports import check_answer, check_history, check_run_report, check_tr
 class Target:
     """A reader: `check` raises where it does not do with the bytes what it has to.
 
-    `mutate` changes an input in a way that its form survives; None where it has none. No input
-    that is looked for is longer than `max_bytes`.
+    It returns whether the reader took them, or refused them in words. `mutate` changes an input in
+    a way that its form survives; None where it has none. No input that is looked for is longer than
+    `max_bytes`.
     """
 
-    check: Callable[[bytes], None]
+    check: Callable[[bytes], bool]
     mutate: Callable[[bytes, Random], bytes | None]
     max_bytes: int
 

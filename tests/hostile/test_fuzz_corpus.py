@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -53,27 +54,31 @@ def told() -> str:
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_input_that_is_kept_breaks_its_reader(target: str, told: str) -> None:
     inputs = committed_inputs(target)
-    assert inputs
-    wanted = f"{target}: {len(inputs)} inputs read, 0 broke a law"
+    line = rf"^{target}: (\d+) inputs read, (\d+) taken, 0 broke a law$"
+    read = re.search(line, told, re.MULTILINE)
     # Where the child died, the input that did it is named last.
-    assert wanted in told.splitlines(), told[-4000:]
+    assert read is not None, told[-4000:]
+    assert int(read[1]) == len(inputs) > 0
+    # A reader that refuses all of them would break by none.
+    assert int(read[2]) > 0
 
 
 def test_an_input_that_breaks_a_law_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def check(data: bytes) -> None:
+    def check(data: bytes) -> bool:
         if data == b"bad":
             raise ZeroDivisionError
+        return data == b"good"
 
-    for name in ("bad", "good"):
+    for name in ("bad", "good", "refused"):
         (tmp_path / name).write_bytes(name.encode())
 
     assert replay("t", check, sorted(tmp_path.iterdir())) == 1
 
     output = capfd.readouterr().out
     assert f"t: {tmp_path / 'bad'}\nTraceback" in output
-    assert output.endswith("t: 2 inputs read, 1 broke a law\n")
+    assert output.endswith("t: 3 inputs read, 1 taken, 1 broke a law\n")
 
 
 def test_an_input_that_breaks_a_law_can_be_given_as_the_text_that_is_shown_of_it(
