@@ -24,8 +24,8 @@ _NS_PER_S = 1_000_000_000
 _ROUNDS_TO_COMPARE = 3
 # The shortest time limit of a block.
 _SHORTEST_BLOCK_NS = 1_000_000
-# A first inference of so many seconds may only be slow to begin: the load took less than this share
-# of it, and so does the second one.
+# A first inference of so many seconds may only be slow to begin: the next ones take less than this
+# share of it.
 _SLOW_SECONDS = 0.25
 _SLOW_BEGINNING = 0.5
 
@@ -117,7 +117,6 @@ class Loop:
         self._watch = watch
         self._trials: list[Trial] = []
         self._estimate: Percentile | None = None
-        self._begins_slowly = False
         # When the first session was loaded.
         self._begun_ns = 0
         self._end_ns: int | None = None
@@ -171,6 +170,7 @@ class Loop:
         return trial
 
     def _take_open_round(self, start: int) -> Trial:
+        unstretched_ns = self._end_ns
         self._tell("load")
         loads = self._target.open()
         if self._end_ns is None:
@@ -179,32 +179,39 @@ class Loop:
             self._begun_ns = self._clock()
             whole_ns = round(self._policy.max_seconds * _NS_PER_S)
             load_ns = min(self._begun_ns - start, round(self._policy.load_share * whole_ns))
-            self._end_ns = self._begun_ns + whole_ns - load_ns
+            self._end_ns = unstretched_ns = self._begun_ns + whole_ns - load_ns
         self._tell("warm up")
         first = self._target.take(1, _SHORTEST_BLOCK_NS)
+        first_ns = _turns_ns(first)[0]
         warm_since = self._clock()
-        warmup = self._warm_up(_turns_ns(first)[0], loads)
+        warmup = self._warm_up(self._expected_turn_ns(first_ns))
         warmup = self._warm_longer(warmup, warm_since)
-        begun = self._clock()
-        self._stretch(begun - start, warmup.turn_ns)
-        self._tell("measure", self._least_seconds(begun - start, warmup.turn_ns))
-        count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
-        taken = self._target.take(count, max_ns)
-        block_ns = self._clock() - begun
-        turns_ns = _turns_ns(taken)
+        prepare_ns, taken = self._take_block(start, warmup)
+        if not warmup.ends and self._is_slow_to_begin(first_ns, _typical_ns(taken)):
+            # The block was planned by the first inference alone, so it was far too short.
+            self._end_ns = unstretched_ns
+            warmup = self._warm_up(_typical_ns(taken), taken)
+            prepare_ns, taken = self._take_block(start, warmup)
         figures = self._target.figures(taken)
         return Trial(
             loads=loads,
             first=first,
             warmup=warmup,
             taken=taken,
-            turns=len(turns_ns),
-            turn_ns=statistics.median(turns_ns),
-            prepare_ns=begun - start,
-            block_ns=block_ns,
+            turns=len(_turns_ns(taken)),
+            turn_ns=_typical_ns(taken),
+            prepare_ns=prepare_ns,
+            block_ns=self._clock() - start - prepare_ns,
             centre=statistics.median(figures),
             spread=_spread(figures),
         )
+
+    def _take_block(self, start: int, warmup: Warmup) -> tuple[int, Blocks]:
+        """The timed block of the round that began at `start`, and what was done before it took."""
+        prepare_ns = self._clock() - start
+        self._stretch(prepare_ns, warmup.turn_ns)
+        self._tell("measure", self._least_seconds(prepare_ns, warmup.turn_ns))
+        return prepare_ns, self._target.take(*self._plan_block(warmup.turn_ns, prepare_ns))
 
     def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
         """The time of the fewest rounds, if the time of a slow model was stretched for them.
@@ -240,30 +247,40 @@ class Loop:
         """How much the inferences of a round vary; 0 before the first round."""
         return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
-    def _warm_up(self, first_ns: int, loads: Sequence[Load]) -> Warmup:
+    def _expected_turn_ns(self, first_ns: int) -> float:
+        """What an inference takes, as far as the first one of a session and other rounds tell."""
+        if self._trials:
+            usual_ns = statistics.median(trial.turn_ns for trial in self._trials)
+            if self._is_slow_to_begin(first_ns, usual_ns):
+                return usual_ns
+        return first_ns
+
+    def _is_slow_to_begin(self, first_ns: int, usual_ns: float) -> bool:
+        """Whether an engine prepares itself in the first inference of a session.
+
+        A provider for a device chooses its algorithms there, which can take a thousand times as
+        long as an inference.
+        """
+        is_slow = self._seconds_a_side(first_ns) >= _SLOW_SECONDS
+        return is_slow and usual_ns < first_ns * _SLOW_BEGINNING
+
+    def _warm_up(self, turn_ns: float, window: Blocks | None = None) -> Warmup:
         """Windows of inferences, until one is hardly faster than the one before.
 
-        The first inference is the first window, and of a very slow model in a duet the last. Where
-        it only took long to begin, the second one takes its place.
+        An inference takes some `turn_ns`, by the first one or by a `window` that was taken already.
+        The first inference of a very slow model in a duet is the whole warm-up.
         """
         policy, target = self._policy, self._target
         warmup_ns = policy.max_warmup_seconds * _NS_PER_S
         begun = self._clock()
-        turn_ns: float = max(first_ns, 1)
-        runs = 0
-        ends: tuple[Blocks, ...] = ()
-        if self._may_begin_slowly(first_ns, loads):
-            second = target.take(1, _SHORTEST_BLOCK_NS)
-            second_ns = max(_turns_ns(second)[0], 1)
-            runs = 1
-            self._begins_slowly = second_ns < turn_ns * _SLOW_BEGINNING
-            if self._begins_slowly:
-                turn_ns, ends = second_ns, (second,)
+        turn_ns = max(turn_ns, 1)
+        ends = () if window is None else (window,)
+        runs = sum(len(_turns_ns(taken)) for taken in ends)
         if self._seconds_a_side(turn_ns) >= policy.warm_after_seconds:
             return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
-        for window in range(policy.max_windows):
+        for number in range(policy.max_windows):
             spent_ns = self._clock() - begun
-            if (spent_ns > warmup_ns and window >= 2) or turn_ns > self.left_ns() / 4:
+            if (spent_ns > warmup_ns and number >= 2) or turn_ns > self.left_ns() / 4:
                 break
             count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
             fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
@@ -279,20 +296,6 @@ class Loop:
             if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
         return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
-
-    def _may_begin_slowly(self, first_ns: int, loads: Sequence[Load]) -> bool:
-        """Whether the first inference may be slow because an engine prepares itself in it.
-
-        A provider for a device may choose its algorithms there, which takes far longer than an
-        inference. Only the first round finds out: a model that loads in less than half the time of
-        its first inference then runs once more, if there is time for it.
-        """
-        if self._trials:
-            return self._begins_slowly
-        left_ns = max(self.left_ns() / 2, (self._policy.stretch_seconds or 0.0) * _NS_PER_S)
-        loaded_ns = sum(load.duration_ns for load in loads)
-        is_slow = self._seconds_a_side(first_ns) >= _SLOW_SECONDS
-        return is_slow and loaded_ns / _SLOW_BEGINNING < first_ns <= left_ns
 
     def _warm_longer(self, warmup: Warmup, since_ns: int) -> Warmup:
         """The warm-up, continued until it is as long as the policy asks."""
@@ -427,6 +430,10 @@ class Loop:
 def _turns_ns(blocks: Blocks) -> list[int]:
     """The time of each turn, in which every side runs once."""
     return [sum(turn) for turn in zip(*(block.times_ns for block in blocks), strict=True)]
+
+
+def _typical_ns(blocks: Blocks) -> float:
+    return max(statistics.median(_turns_ns(blocks)), 1)
 
 
 def _spread(figures: Sequence[float]) -> float:

@@ -221,14 +221,37 @@ def begins_slowly(number: int) -> int:
     return 2 * S if number == 0 else 2 * MS
 
 
-def test_a_first_inference_that_prepares_the_engine_is_no_typical_one() -> None:
-    bench = FakeBench(FakeClock(), begins_slowly, load_ns=MS)
+@pytest.mark.parametrize("load_ns", [MS, 3 * S])
+def test_a_first_inference_that_prepares_the_engine_is_no_typical_one(load_ns: int) -> None:
+    bench = FakeBench(FakeClock(), begins_slowly, load_ns=load_ns)
     policy = replace(SHORT_POLICY, stretch_seconds=3.0)
 
     (only,) = run(bench, policy)
 
     assert len(only.times_ns) >= policy.min_slow_block
     assert set(only.times_ns) == {2 * MS}
+
+
+def test_all_rounds_that_begin_slowly_have_the_blocks_of_a_fast_model() -> None:
+    bench = FakeBench(FakeClock(), begins_slowly, load_ns=MS, jitter=0.1)
+
+    start = bench.clock()
+
+    rounds = run(bench, replace(TIRELESS, max_seconds=5.0))
+
+    assert [each.is_steady for each in rounds] == [True, True]
+    assert all(len(each.times_ns) >= 30 for each in rounds)
+    assert bench.clock() - start < 6 * S
+
+
+def test_a_model_that_begins_slowly_does_not_get_the_time_of_a_slow_one() -> None:
+    bench = FakeBench(FakeClock(), begins_slowly, load_ns=MS, jitter=0.1)
+    start = bench.clock()
+
+    run(bench, replace(TIRELESS, max_seconds=5.0, stretch_seconds=600.0))
+
+    # A slow one would have 25 rounds of 12 inferences of 2 s.
+    assert bench.clock() - start < 60 * S
 
 
 def test_rounds_of_a_duet_that_begin_slowly_have_whole_blocks() -> None:
