@@ -119,6 +119,12 @@ def find_promising(decisions: Sequence[Decision | None]) -> tuple[int, ...]:
     return tuple(sorted(open_ones, key=lambda place: -(open_ones[place] or 0.0)))
 
 
+def has_contender(decisions: Sequence[Decision | None]) -> bool:
+    """Whether one is shown faster, or looks so after enough rounds."""
+    is_shown = any(each is not None and standing_of(each) is Standing.FASTER for each in decisions)
+    return is_shown or bool(find_promising(decisions))
+
+
 def _is_promising(decision: Decision) -> bool:
     """Whether its rounds so far are worth fresh ones: one or two of them tell nothing."""
     is_likely = (decision.ratio or 0.0) > 1.0

@@ -59,11 +59,14 @@ class Lane(Struct):
         self.decision = judge_duet(block_pairs(self.rounds), rule, is_last=is_last)
 
 
+LeftSeconds: TypeAlias = Callable[[Sequence[Lane]], float]
+
+
 def run_race(
     option_sets: Sequence[OptionSet],
     take: TakeRounds,
     rule: DuetRule,
-    left_seconds: Callable[[], float],
+    left_seconds: LeftSeconds,
     choose: random.Random,
 ) -> list[Lane]:
     """Every set of options with its rounds and decision; one that time was too short for has none.
@@ -77,7 +80,7 @@ def run_race(
         if number:
             choose.shuffle(waiting)
         for place, lane in enumerate(waiting):
-            seconds = left_seconds()
+            seconds = left_seconds(lanes)
             if seconds <= 0.0:
                 break
             wanted = look - len(lane.rounds)
@@ -90,7 +93,7 @@ def run_race(
             if lane.rounds and lane.error is None:
                 lane.judge(rule)
         waiting = [lane for lane in waiting if lane.is_waiting]
-        if not waiting or left_seconds() <= 0.0:
+        if not waiting or left_seconds(lanes) <= 0.0:
             break
     for lane in waiting:
         if lane.rounds:

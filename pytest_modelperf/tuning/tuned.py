@@ -47,6 +47,7 @@ from pytest_modelperf.stats.race import (
     detectable_gain,
     find_contest,
     find_promising,
+    has_contender,
     most_gain,
 )
 from pytest_modelperf.stats.records import Ratio
@@ -73,7 +74,8 @@ from pytest_modelperf.tuning.wording import (
 # The seconds of a whole tuning, and how far outputs may differ, unless the user says.
 TUNING_SECONDS = 120.0
 OUTPUTS_TOLERANCE = 0.001
-# The share of the time after which each stage ends; what one leaves is for the next.
+# The share of the time after which each stage ends; what one leaves is for the next. Single options
+# of which none could be confirmed go on, as the stages to come would have nothing to do.
 _SINGLE_END, _COMBINED_END, _CONTEST_END = 0.55, 0.7, 0.8
 # A confirmation gets at least this share of the time.
 _LEAST_SHARE = 0.1
@@ -203,7 +205,7 @@ def tune_case(
 ) -> TunedCase:
     """All stages of one case, as far as the time goes."""
     run = _CaseRun(duets, asked, left)
-    lanes = run.race(sets, _SINGLE_END)
+    lanes = run.race(sets, _SINGLE_END, 1.0 - _LEAST_SHARE)
     if not any(lane.rounds for lane in lanes):
         raise next(
             (lane.error for lane in lanes if isinstance(lane.error, MeasureError)),
@@ -246,9 +248,18 @@ class _CaseRun(Struct):
     notes: list[str] = field(default_factory=list)
     _varies: bool | None = None
 
-    def race(self, sets: Sequence[OptionSet], end: float) -> list[Lane]:
+    def race(
+        self, sets: Sequence[OptionSet], end: float, end_without: float | None = None
+    ) -> list[Lane]:
+        """A race until this share of the time, or until another while nobody could be confirmed."""
         rule = self.asked.rule.of_stage(len(sets))
-        return run_race(sets, self.duets.visit, rule, lambda: self.left(end), self.choose)
+
+        def left_seconds(lanes: Sequence[Lane]) -> float:
+            if end_without is None or has_contender([lane.decision for lane in lanes]):
+                return self.left(end)
+            return self.left(end_without)
+
+        return run_race(sets, self.duets.visit, rule, left_seconds, self.choose)
 
     def faster(self, lanes: Sequence[Lane]) -> list[Lane]:
         """The candidates that are shown faster and may be recommended, the fastest first."""

@@ -14,7 +14,7 @@ RULE = RaceRule()
 def race(duets: FakeDuets, *names: str, seconds: float = 10_000) -> list[Lane]:
     sets = option_sets(*names)
     rule = RULE.of_stage(len(sets))
-    return run_race(sets, duets.visit, rule, lambda: seconds - duets.now, random.Random(1))
+    return run_race(sets, duets.visit, rule, lambda _: seconds - duets.now, random.Random(1))
 
 
 def standings(lanes: list[Lane]) -> list[Standing | None]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.tuning.race import Visit
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, TuningLimits
 from pytest_modelperf.tuning.tuned import Countdown, TuningRequest, tune_case
 from pytest_modelperf.tuning.wording import OUTPUTS_VARY
@@ -143,3 +146,20 @@ def test_what_time_was_too_short_for_is_named() -> None:
     case = tune(FakeDuets(), "a=1", "b=1", "c=1", seconds=8)
     assert [each.name for each in case.unseen] == ["c=1"]
     assert case.notes == ("there was no time for c=1: --max-seconds makes more",)
+
+
+class SlowSessions(FakeDuets):
+    """A visit has time for a single round, which takes 4 s."""
+
+    def visit(self, visit: Visit) -> list[DuetRound]:
+        self.now += 3
+        return super().visit(replace(visit, rounds=1))
+
+
+def test_single_options_go_on_where_none_of_them_could_be_confirmed() -> None:
+    case = tune(SlowSessions({"c=1": 1.4}), "a=1", "b=1", "c=1", "d=1", seconds=56)
+
+    # By the end of the usual share each had two rounds.
+    assert max(each.rounds for each in case.tried) == 3
+    assert case.confirmed is not None
+    assert case.confirmed.name == "c=1"
