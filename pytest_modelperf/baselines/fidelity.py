@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.records import FIDELITY, Fidelity
+from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE, Fidelity
 from pytest_modelperf.files.documents import rounded
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import duet_ratio
+from pytest_modelperf.stats.looks import plan_early_looks
 from pytest_modelperf.stats.records import Ratio
 
-# The confidence of the intervals that decide.
-_FIDELITY_CONFIDENCE = 0.95
+# The rounds after which a twin may be shown to be near or far.
+_LOOKS = plan_early_looks(DUET_POLICY.max_rounds)
 
 
 class FidelityGate(Struct, frozen=True):
@@ -29,7 +30,12 @@ class FidelityGate(Struct, frozen=True):
     has_limits: bool = False
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
-        """Whether the twin is shown to be near or far."""
+        """Whether the twin is shown to be near or far, which is looked for after some rounds only.
+
+        Each look has a chance of its own to err.
+        """
+        if len(rounds) not in _LOOKS:
+            return False
         ratio = _ratio_of(rounds)
         return _is_near(ratio) or _is_far(ratio)
 
@@ -85,7 +91,7 @@ def judge_twin(rounds: Sequence[DuetRound], doubt: str, *, has_same_plan: bool |
 
 def _ratio_of(rounds: Sequence[DuetRound]) -> Ratio:
     pairs = [(each.before.block, each.after.block) for each in rounds]
-    return duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+    return duet_ratio(pairs, FIDELITY_CONFIDENCE)
 
 
 def _is_near(ratio: Ratio) -> bool:

@@ -26,8 +26,10 @@ from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None
 
-# How much a twin may differ from its model.
+# How much a twin may differ from its model, and the confidence of the interval that decides. It is
+# looked at after some of the rounds: a twin that is just so far off is trusted in 5 % at most.
 FIDELITY = 0.02
+FIDELITY_CONFIDENCE = 0.98
 
 
 # The digest of a plan or of a structure.

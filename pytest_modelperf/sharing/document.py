@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
 from pytest_modelperf.comparing.document import Interval, ratio_interval
 from pytest_modelperf.profiler.doctor.document import CheckupJson, checkup_to_json
 from pytest_modelperf.profiler.shown.facts_document import (
@@ -16,8 +17,6 @@ from pytest_modelperf.profiler.shown.facts_document import (
 )
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 from pytest_modelperf.sharing.records import (
-    CONFIDENCE,
-    TOLERANCE,
     Likeness,
     Likening,
     Share,
@@ -88,8 +87,8 @@ def _likening(found: Likening) -> LikeningJson:
         found,
         ratio=found.ratio.value,
         interval=ratio_interval(found.ratio),
-        confidence=CONFIDENCE,
-        tolerance=TOLERANCE,
+        confidence=FIDELITY_CONFIDENCE,
+        tolerance=FIDELITY,
         original=latency_to_json(found.original),
         shared=latency_to_json(found.shared),
     )

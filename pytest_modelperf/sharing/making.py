@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
+from pytest_modelperf.baselines.records import FIDELITY_CONFIDENCE
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.drawn_numbers import describe_input
@@ -40,7 +41,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.sharing.records import CONFIDENCE, Likening, Share, SharedInput
+from pytest_modelperf.sharing.records import Likening, Share, SharedInput
 from pytest_modelperf.sharing.sessions import require_shareable
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 
@@ -179,7 +180,7 @@ def _liken(ran: TwinRun, batch_size: int, *, is_anonymous: bool) -> Likening:
     return Likening(
         original=original,
         shared=shared,
-        ratio=duet_ratio(pairs, CONFIDENCE),
+        ratio=duet_ratio(pairs, FIDELITY_CONFIDENCE),
         rounds=len(pairs),
         has_same_plan=difference is None if ran.knows_plans else None,
         difference=difference,

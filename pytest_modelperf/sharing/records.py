@@ -7,14 +7,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from pytest_modelperf.baselines.records import FIDELITY
 from pytest_modelperf.profiler.doctor.records import Checkup
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.stats.records import Latency, Ratio
-
-# How far the time of a shared model may be from the original one's: the limit of every stand-in.
-TOLERANCE = 0.02
-CONFIDENCE = 0.95
 
 
 class Likeness(enum.Enum):
@@ -55,9 +52,9 @@ class Likening(Struct, frozen=True, kw_only=True):
             return Likeness.OTHER_PLAN
         if low is None or high is None:
             return Likeness.UNDECIDED
-        if low > 1 + TOLERANCE or high < 1 - TOLERANCE:
+        if low > 1 + FIDELITY or high < 1 - FIDELITY:
             return Likeness.OTHER_TIME
-        is_near = low >= 1 - TOLERANCE and high <= 1 + TOLERANCE
+        is_near = low >= 1 - FIDELITY and high <= 1 + FIDELITY
         return Likeness.SAME if is_near else Likeness.UNDECIDED
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.sharing.records import CONFIDENCE, TOLERANCE, Likeness, Likening, Share
+from pytest_modelperf.sharing.records import Likeness, Likening, Share
 from pytest_modelperf.stats.records import Latency, Ratio
 from pytest_modelperf.text.units import format_ms
 from pytest_modelperf.text.words import count_of
 
-_WITHIN = f"{100 * TOLERANCE:g} %"
+_WITHIN = f"{100 * FIDELITY:g} %"
 
 
 def describe_likeness(likening: Likening) -> str:
@@ -66,7 +67,7 @@ def describe_size(share: Share) -> str:
 def describe_method(likening: Likening) -> str:
     return (
         f"Both ran in turn in {count_of(likening.rounds, 'round')}; intervals hold with "
-        f"{100 * CONFIDENCE:g} % confidence."
+        f"{100 * FIDELITY_CONFIDENCE:g} % confidence."
     )
 
 

@@ -320,6 +320,32 @@ def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far() -> None:
     assert not gate.is_decided(rounds(1.0, spread=0.05))
 
 
+def test_few_twins_are_trusted_that_are_just_so_far_off() -> None:
+    gate, random = FidelityGate(), np.random.default_rng(4)
+    trusted = 0
+    for _ in range(200):
+        ratios = FAR * np.exp(0.01 * random.standard_normal(gate.rounds))
+        pairs = [one_turn(float(ratio)) for ratio in ratios]
+        taken = next(
+            (pairs[:count] for count in range(4, gate.rounds) if gate.is_decided(pairs[:count])),
+            pairs,
+        )
+        trusted += judge_twin(taken, DOUBT, has_same_plan=False).is_trusted
+    # 5 % of 200 are 10, and one run in a hundred has more than 18.
+    assert trusted <= 18
+
+
+FAR = 1.02
+
+
+def one_turn(ratio: float) -> DuetRound:
+    def side(time_ns: float) -> Round:
+        block = Block(times_ns=(round(time_ns),), noise=Noise(wall_ns=1))
+        return Round(load_ns=1, first_ns=1, warmup_runs=1, is_steady=True, block=block)
+
+    return DuetRound(before=side(1e6), after=side(1e6 * ratio))
+
+
 def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() -> None:
     process = store_process([make_round([1_000_000] * 40)])
     stored = StoredLatency(engine=make_engine("e"), model_sha256=None, processes=(process,) * 5)
