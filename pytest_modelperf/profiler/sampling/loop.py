@@ -192,6 +192,9 @@ class Loop:
             self._end_ns = unstretched_ns
             warmup = self._warm_up(_typical_ns(taken), taken)
             prepare_ns, taken = self._take_block(start, warmup)
+        block_ns = self._clock() - start - prepare_ns
+        if (least_seconds := self._least_seconds(prepare_ns, _typical_ns(taken))) is not None:
+            self._tell("measure", least_seconds)
         figures = self._target.figures(taken)
         return Trial(
             loads=loads,
@@ -201,7 +204,7 @@ class Loop:
             turns=len(_turns_ns(taken)),
             turn_ns=_typical_ns(taken),
             prepare_ns=prepare_ns,
-            block_ns=self._clock() - start - prepare_ns,
+            block_ns=block_ns,
             centre=statistics.median(figures),
             spread=_spread(figures),
         )
@@ -210,13 +213,14 @@ class Loop:
         """The timed block of the round that began at `start`, and what was done before it took."""
         prepare_ns = self._clock() - start
         self._stretch(prepare_ns, warmup.turn_ns)
-        self._tell("measure", self._least_seconds(prepare_ns, warmup.turn_ns))
+        self._tell("measure")
         return prepare_ns, self._target.take(*self._plan_block(warmup.turn_ns, prepare_ns))
 
     def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
         """The time of the fewest rounds, if the time of a slow model was stretched for them.
 
-        It is known before the first of them is timed, and told only then.
+        It is told once, after the first block: only that tells a slow model from one that begins
+        slowly.
         """
         usual_ns = round(self._policy.max_seconds * _NS_PER_S)
         if self._trials or self._end_ns is None or self._end_ns - self._begun_ns <= usual_ns:

@@ -667,7 +667,7 @@ def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
 
 
 @pytest.mark.parametrize("stretch", [None, 60.0])
-def test_before_it_is_timed_a_slow_model_tells_how_long_the_fewest_rounds_take(
+def test_after_its_first_block_a_slow_model_tells_how_long_the_fewest_rounds_take(
     stretch: float | None,
 ) -> None:
     bench = slow_duet(400, 900)
