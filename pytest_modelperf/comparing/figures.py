@@ -12,6 +12,7 @@ from pytest_modelperf.comparing.limits import (
     OUTPUTS,
 )
 from pytest_modelperf.comparing.records import Metric, TimeChange
+from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
@@ -65,11 +66,6 @@ def metric_title(name: str) -> str:
     if name.startswith(LAYERS_ON):
         return f"layers on {provider_name(name.removeprefix(LAYERS_ON))}"
     return printable(_TITLES.get(name, name))
-
-
-def provider_name(provider: str) -> str:
-    """`CPU` for `CPUExecutionProvider`."""
-    return printable(provider.removesuffix("ExecutionProvider"))
 
 
 def is_time(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -16,8 +16,17 @@ from pytest_modelperf.stats.records import (
     RoundSpread,
     Turns,
 )
+from pytest_modelperf.text.escaping import printable
 
 _NS_PER_MS = 1e6
+_PROVIDER = "ExecutionProvider"
+# The providers that start kernels on a device and do not wait for them, by `provider_name`.
+_DEVICES = frozenset({"CUDA", "Dml", "MIGraphX", "NvTensorRTRTX", "ROCM", "Tensorrt", "WebGpu"})
+
+
+def provider_name(provider: str) -> str:
+    """`CPU` for `CPUExecutionProvider`."""
+    return printable(provider.removesuffix(_PROVIDER))
 
 
 class EngineFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,6 +230,12 @@ class LayerTime(Struct, frozen=True, kw_only=True):
     def half_width_ns(self) -> float | None:
         """Half the interval of the time; None if that is unknown."""
         return math.hypot(*self.doubts_ns) if self.doubts_ns else None
+
+
+def devices_of(times: Iterable[Kernel | LayerTime]) -> str:
+    """`CUDA`: what runs kernels that ONNX Runtime only starts, so that their times are of that."""
+    names = {provider_name(each.provider) for each in times if each.provider is not None}
+    return " and ".join(sorted(names & _DEVICES))
 
 
 class GraphKernel(Struct, frozen=True, kw_only=True):

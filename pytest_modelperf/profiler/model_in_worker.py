@@ -21,7 +21,13 @@ from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
+from pytest_modelperf.profiler.measurements import (
+    WAITING,
+    KernelRun,
+    Measurement,
+    Progress,
+    devices_of,
+)
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, complete
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.request import model_facts
@@ -174,12 +180,18 @@ def add_layer_times(
     names = nodes_by_name(model.bound)
     graph, layers = model.bound.graph, model.static.layers
     found = attribute(run, plan, graph, layers, median_ns, names, waits=waits)
+    devices = devices_of(run.kernels)
+    note = (
+        f"layers on {devices} have the time that it takes to start them, not to run them: what "
+        "still runs when the last one has started is runtime overhead"
+    )
     peaks = [p for p in (measured.engine_peak_bytes, run.engine_peak_bytes) if p is not None]
     return replace(
         measured,
         layer_times=found.times,
         kernels=found.kernels,
         engine_peak_bytes=max(peaks, default=None),
+        notes=(*measured.notes, note) if devices else measured.notes,
     )
 
 

@@ -22,7 +22,7 @@ from pytest_modelperf.graph.runnable import nodes_by_name
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, devices_of
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Watch,
@@ -99,6 +99,13 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
             continue
         if case.measured.layer_times is None:
             finder.note(f"{case.case.id}: no roofline, for there are no times of its layers")
+            continue
+        devices = devices_of(case.measured.layer_times)
+        if devices:
+            finder.note(
+                f"{case.case.id}: no roofline, for its layers on {devices} have the time that it "
+                "takes to start them"
+            )
             continue
         place = CasePlace(case.case, number, len(profile.cases), watch)
         try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.shown.tables.measured import format_percentile
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table, transpose_table
@@ -133,5 +134,5 @@ def _operator_row(
         *((printable(time.op_type or UNKNOWN),) if has_type else ()),
         *(total if is_single else (f"{time.calls:,}", *total, *each)),
         printable(time.precision or ""),
-        printable((time.provider or "").removesuffix("ExecutionProvider")),
+        provider_name(time.provider or ""),
     )

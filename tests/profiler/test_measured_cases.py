@@ -86,6 +86,22 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
     assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
 
+def test_kernels_of_a_device_are_said_to_have_the_time_of_their_start(
+    model: PreparedModel,
+) -> None:
+    def notes_of(provider: str) -> tuple[str, ...]:
+        kernel = Kernel(name="k", op_type="Conv", self_ns=(3e6,) * 20, provider=provider)
+        run = KernelRun(kernels=(kernel,), run_ns=(4e6,) * 20)
+        return add_layer_times(model, make_measurement(8.0), run).notes
+
+    assert notes_of("CPUExecutionProvider") == ()
+    (note,) = notes_of("CUDAExecutionProvider")
+    assert note == (
+        "layers on CUDA have the time that it takes to start them, not to run them: "
+        "what still runs when the last one has started is runtime overhead"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, limit_s=50.0)])
 def test_no_outputs_are_read_where_nobody_compares_them(model: PreparedModel, setup: Setup) -> None:

@@ -181,6 +181,22 @@ def test_a_case_without_times_of_its_layers_has_no_roofline(tmp_path: Path) -> N
     assert found.notes == ("b1-c1: no roofline, for there are no times of its layers",)
 
 
+def test_layers_of_a_device_have_no_roofline(tmp_path: Path) -> None:
+    profile = measured_classifier()
+    (case,) = profile.cases
+    assert case.measured is not None
+    times = tuple(
+        replace(each, provider="CUDAExecutionProvider") for each in case.measured.layer_times or ()
+    )
+    started = replace(case, measured=replace(case.measured, layer_times=times))
+    measure = FakeMeasuring()
+    found = find_rooflines(replace(profile, cases=(started,)), Setup(), tmp_path, measure=measure)
+    assert (measure.cores, found.by_case) == ([], {})
+    assert found.notes == (
+        "b1-c1: no roofline, for its layers on CUDA have the time that it takes to start them",
+    )
+
+
 def test_peaks_that_cannot_be_measured_are_a_note(tmp_path: Path) -> None:
     def fail(*_: object) -> Peaks:
         raise MeasureError("the worker was ended by SIGKILL.")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.figures import provider_name
 from pytest_modelperf.comparing.reasons.reason import Reason
-from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, provider_name
 from pytest_modelperf.text.escaping import printable
 
 

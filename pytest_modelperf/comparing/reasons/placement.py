@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.figures import provider_name
 from pytest_modelperf.comparing.reasons.reason import (
     LayerPair,
     Reason,
@@ -13,6 +12,7 @@ from pytest_modelperf.comparing.reasons.reason import (
     pairs_in_order,
     reason_about_pairs,
 )
+from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of

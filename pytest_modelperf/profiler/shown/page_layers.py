@@ -10,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.counting.records import Attribute, LayerType, StaticLayer
+from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.text.units import format_shape
 
 _NS_PER_MS = 1e6
-_PROVIDER = "ExecutionProvider"
 # An attribute can have thousands of values: the first ones are enough.
 _MAX_ATTRIBUTE = 200
 
@@ -146,7 +146,7 @@ def layer_entry(
         "half_widths": [None if row is None else row.half_width for row in rows],
         "precisions": [None if row is None else row.precision for row in rows],
         "providers": [
-            None if ran is None or ran.provider is None else ran.provider.removesuffix(_PROVIDER)
+            None if ran is None or ran.provider is None else provider_name(ran.provider)
             for ran in times
         ],
         "kernels": [None if ran is None else ran.kernel or None for ran in times],

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
+from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
@@ -28,7 +29,6 @@ from pytest_modelperf.text.words import suggestion
 _LEAST_DECIMALS = 3
 # The most names that a cell lists of layers in one kernel; the others are counted.
 _MAX_LISTED = 3
-_PROVIDER = "ExecutionProvider"
 
 
 class LayerContext(Struct, frozen=True):
@@ -268,7 +268,7 @@ def _total_rate(case: CaseProfile) -> Cell:
 
 
 def _provider(value: Cell, _: LayerContext) -> str:
-    return "" if value is None else printable(str(value).removesuffix(_PROVIDER))
+    return "" if value is None else provider_name(str(value))
 
 
 def _fused(row: LayerRow, context: LayerContext) -> str:
