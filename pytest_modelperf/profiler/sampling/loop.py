@@ -184,11 +184,13 @@ class Loop:
         first = self._target.take(1, _SHORTEST_BLOCK_NS)
         first_ns = _turns_ns(first)[0]
         warm_since = self._clock()
-        warmup = self._warm_up(self._expected_turn_ns(first_ns))
+        expected_ns = self._expected_turn_ns(first_ns)
+        warmup = self._warm_up(expected_ns)
         warmup = self._warm_longer(warmup, warm_since)
         prepare_ns, taken = self._take_block(start, warmup)
-        if not warmup.ends and self._is_slow_to_begin(first_ns, _typical_ns(taken)):
-            # The block was planned by the first inference alone, so it was far too short.
+        is_planned_by_first = expected_ns == first_ns and not warmup.ends
+        if is_planned_by_first and self._is_slow_to_begin(first_ns, _typical_ns(taken)):
+            # So the block was far too short.
             self._end_ns = unstretched_ns
             warmup = self._warm_up(_typical_ns(taken), taken)
             prepare_ns, taken = self._take_block(start, warmup)

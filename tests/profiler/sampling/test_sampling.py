@@ -244,6 +244,26 @@ def test_all_rounds_that_begin_slowly_have_the_blocks_of_a_fast_model() -> None:
     assert bench.clock() - start < 6 * S
 
 
+def test_only_the_first_block_of_a_slow_model_that_begins_slowly_is_taken_again() -> None:
+    clock, steps = FakeClock(), []
+    before, after = (
+        FakeBench(clock, lambda number: S if number == 0 else 300 * MS, jitter=0.01, seed=seed)
+        for seed in (1, 2)
+    )
+
+    sample_duet(
+        FakeDuetBench(before, after),
+        replace(DUET_POLICY, max_seconds=30.0),
+        clock,
+        lambda at: steps.append((at.round, at.step)),
+        never_decided,
+    )
+
+    assert len(set(steps)) > 6
+    assert [number for number, step in steps if step == "measure"].count(1) == 2
+    assert [number for number, step in steps if step == "measure"].count(2) == 1
+
+
 def test_a_model_that_begins_slowly_does_not_get_the_time_of_a_slow_one() -> None:
     bench = FakeBench(FakeClock(), begins_slowly, load_ns=MS, jitter=0.1)
     start = bench.clock()
