@@ -119,7 +119,7 @@ class _Part(Struct):
     """A `TraceSummary` that is still being added up."""
 
     inferences: dict[str, list[int]] = field(default_factory=dict)
-    times: dict[tuple[str, Argument], _Time] = field(default_factory=dict)
+    times: dict[tuple[str, str | None], _Time] = field(default_factory=dict)
     callers: set[int] = field(default_factory=set)
     workers: set[int] = field(default_factory=set)
     between_ns: int = 0
@@ -173,12 +173,12 @@ class _Part(Struct):
                 yield "after the first", times[1:]
 
 
-def _key(span: Span, grouping: Grouping) -> tuple[str, Argument]:
-    op_type = span.arguments.get("op_type")
+def _key(span: Span, grouping: Grouping) -> tuple[str, str | None]:
+    op_type = _text(span.arguments.get("op_type"))
     if grouping is Grouping.OPERATOR:
         return span.name, op_type
     if grouping is Grouping.TYPE:
-        return _text(op_type) or span.name, None
+        return op_type or span.name, None
     return _text(span.arguments.get("layer")) or "", None
 
 
