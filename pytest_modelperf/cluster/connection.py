@@ -20,6 +20,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.versions import VersionMismatchWarning
 from tornado.iostream import BaseIOStream
 
+from pytest_modelperf.cluster.nanny_variables import none_set
 from pytest_modelperf.cluster.places import ClusterPlace
 from pytest_modelperf.cluster.station import PRELOAD_MODULE
 from pytest_modelperf.errors import ClusterError
@@ -97,16 +98,18 @@ def _close_streams(loop: tornado.ioloop.IOLoop) -> None:
 @contextmanager
 def _local_workers(count: int) -> Iterator[Any]:
     """Workers of this machine. Its lock has them measure in turn."""
-    cluster = distributed.LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        # A model is loaded by a process of its own, which Dask does not watch.
-        memory_limit=None,
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": False},
-        preload=[PRELOAD_MODULE],
-        silence_logs=logging.CRITICAL,
-    )
+    # Their nannies live in this process, and would set the variables here as well.
+    with none_set():
+        cluster = distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            # A model is loaded by a process of its own, which Dask does not watch.
+            memory_limit=None,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            preload=[PRELOAD_MODULE],
+            silence_logs=logging.CRITICAL,
+        )
     with cluster:
         yield cluster
 

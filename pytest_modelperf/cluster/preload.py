@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytest_modelperf.cluster.nanny_variables import remove_set
 from pytest_modelperf.cluster.station import make_station
 
 
 def dask_setup(worker: Any) -> None:  # noqa: ANN401  # a Dask worker, which has no types
     """Dask calls it before the worker joins its scheduler."""
     make_station(worker).install()
+    remove_set(worker)

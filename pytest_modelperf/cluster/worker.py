@@ -11,6 +11,7 @@ from distributed import Nanny
 from distributed.comm.addressing import get_address_host, unparse_host_port
 from distributed.utils import get_ip
 
+from pytest_modelperf.cluster.nanny_variables import none_set
 from pytest_modelperf.cluster.places import parse_place, scheduler_address
 from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE
 from pytest_modelperf.errors import ClusterError, UsageError
@@ -76,17 +77,18 @@ async def _serve(
     is_told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, is_told.set)
-    nanny = Nanny(
-        scheduler,
-        # Left to itself, Dask binds the nanny to one interface, and its worker to all of them.
-        host=unparse_host_port(host),
-        nthreads=1,
-        # A model is loaded by a process of its own, which Dask does not watch.
-        memory_limit=None,
-        preload=[PRELOAD_MODULE],
-        env={TAGS_VARIABLE: ",".join(tags)},
-        dashboard=False,
-    )
+    with none_set():
+        nanny = Nanny(
+            scheduler,
+            # Left to itself, Dask binds the nanny to one interface, and its worker to all of them.
+            host=unparse_host_port(host),
+            nthreads=1,
+            # A model is loaded by a process of its own, which Dask does not watch.
+            memory_limit=None,
+            preload=[PRELOAD_MODULE],
+            env={TAGS_VARIABLE: ",".join(tags)},
+            dashboard=False,
+        )
     try:
         await nanny
     except (OSError, TimeoutError, RuntimeError) as error:

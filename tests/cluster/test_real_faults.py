@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from tests.support.clusters import ClusterProcesses, joined, kill_group
 from tests.support.processes import children, ends, on_linux, wait_until
 
 pytestmark = pytest.mark.slow
+
+DASK_SETS = {"MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS"}
 
 
 def test_a_job_whose_worker_is_killed_runs_once_more(
@@ -139,6 +142,15 @@ def test_a_machine_with_another_engine_is_one_error(
         told = r"here onnxruntime is \d+\.\d.*, and on .*old.* it is 0\.0\.1"
         with pytest.raises(ClusterError, match=told):
             cluster.require([()], "onnxruntime")
+
+
+def test_local_workers_set_no_variable_that_a_model_would_see() -> None:
+    """Dask sets some that slow down memory, in this process and in its workers."""
+    before = dict(os.environ)
+    with joined("local:1", machines=1) as (cluster, _):
+        there = json.loads(result(cluster.submit(job(cluster_work.tell_environment))))
+        assert DASK_SETS.isdisjoint(there.keys() - before.keys())
+        assert DASK_SETS.isdisjoint(os.environ.keys() - before.keys())
 
 
 @on_linux

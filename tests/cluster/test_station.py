@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -57,6 +58,17 @@ def test_a_machine_does_not_watch_itself_while_it_measures() -> None:
     make_station(worker).install()
     assert stopped == ["profile", "profile-cycle"]
     assert list(worker.periodic_callbacks) == ["heartbeat"]
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="needs the extra `cluster`")
+def test_a_worker_forgets_what_its_nanny_has_set() -> None:
+    from pytest_modelperf.cluster.nanny_variables import remove_set
+
+    environment = {"MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "4", "HOME": "/"}
+    remove_set(SimpleNamespace(nanny=None), environment)
+    assert len(environment) == 3
+    remove_set(SimpleNamespace(nanny="tcp://a:2"), environment)
+    assert environment == {"OMP_NUM_THREADS": "4", "HOME": "/"}
 
 
 def test_a_worker_of_several_threads_is_refused() -> None:

@@ -18,6 +18,11 @@ def tell_process(request: str, context: JobContext) -> str:  # noqa: ARG001  # a
     return str(os.getpid())
 
 
+def tell_environment(request: str, context: JobContext) -> str:  # noqa: ARG001  # a work's
+    """The variables of the process that runs it."""
+    return json.dumps(dict(os.environ))
+
+
 def wait(request: str, context: JobContext) -> str:  # noqa: ARG001  # a work's
     """Says in the file `begun` which process runs it, and reads the pipe `go` to its end."""
     folder = Path(request)
