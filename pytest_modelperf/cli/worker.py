@@ -14,7 +14,8 @@ from pytest_modelperf.text.site import page_url
     "tags",
     multiple=True,
     metavar="T",
-    help="A name by which runs can choose this machine, as in --tag board; repeatable.",
+    help="A name by which runs can choose this machine, as in --tag board; repeatable.  "
+    "[default: the tags in MODELPERF_TAGS]",
 )
 @click.option(
     "--host",

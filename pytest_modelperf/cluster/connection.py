@@ -22,7 +22,7 @@ from tornado.iostream import BaseIOStream
 
 from pytest_modelperf.cluster.nanny_variables import none_set
 from pytest_modelperf.cluster.places import ClusterPlace
-from pytest_modelperf.cluster.station import PRELOAD_MODULE
+from pytest_modelperf.cluster.station import PRELOAD_MODULE, read_limit
 from pytest_modelperf.errors import ClusterError
 from pytest_modelperf.text.escaping import printable
 
@@ -98,6 +98,8 @@ def _close_streams(loop: tornado.ioloop.IOLoop) -> None:
 @contextmanager
 def _local_workers(count: int) -> Iterator[Any]:
     """Workers of this machine. Its lock has them measure in turn."""
+    # Dask would only log it, and start workers that are no machines.
+    read_limit()
     # Their nannies live in this process, and would set the variables here as well.
     with none_set():
         cluster = distributed.LocalCluster(
@@ -129,22 +131,23 @@ def _client(
             client.__init__(**scheduler, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
         client.close()
-        raise _no_scheduler(place, error) from error
+        shown = str(place.address or place.scheduler_file or "local workers")
+        raise no_scheduler(shown, error) from error
     with client:
         yield client
 
 
-def _no_scheduler(place: ClusterPlace, error: Exception) -> ClusterError:
-    shown = printable(str(place.address or place.scheduler_file or "local workers"))
+def no_scheduler(place: str, error: Exception) -> ClusterError:
+    """The error of a place where no scheduler answers."""
     # Dask raises one error for many tries; their common cause stands in the first.
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
     reason = printable(str(cause) or type(cause).__name__)
     return ClusterError(
-        f"no Dask scheduler answers at {shown}: {reason}. Start one with `dask scheduler` and give "
-        "the address that it prints. For tls:// set distributed.comm.tls.ca-file, client.cert and "
-        "client.key in Dask's configuration."
+        f"no Dask scheduler answers at {printable(place)}: {reason}. Start one with "
+        "`dask scheduler` and give the address that it prints. For tls:// set "
+        "distributed.comm.tls.ca-file, client.cert and client.key in Dask's configuration."
     )
 
 

@@ -169,6 +169,14 @@ def read_tags(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for tag in tags if tag))
 
 
+def read_limit(environment: Mapping[str, str] = os.environ) -> int:
+    """The bytes that kept models may take; ClusterError where the variable is no number."""
+    limit = environment.get(LIMIT_VARIABLE, "")
+    if limit and not limit.isdecimal():
+        raise ClusterError(f"{LIMIT_VARIABLE} is a number of bytes, not {printable(limit)!r}.")
+    return int(limit or DEFAULT_LIMIT_BYTES)
+
+
 def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> Station:  # noqa: ANN401  # a Dask worker
     """The station of a Dask worker; ClusterError where that runs more than one task at a time."""
     if worker.state.nthreads != 1:
@@ -185,11 +193,8 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
         tags=read_tags(environment),
         versions=facts.packages,
     )
-    limit = environment.get(LIMIT_VARIABLE, "")
-    if limit and not limit.isdecimal():
-        raise ClusterError(f"{LIMIT_VARIABLE} is a number of bytes, not {printable(limit)!r}.")
     folder = user_cache_folder(environment) / "models"
-    return Station(worker, machine, ModelCache(folder, int(limit or DEFAULT_LIMIT_BYTES)))
+    return Station(worker, machine, ModelCache(folder, read_limit(environment)))
 
 
 def station_of(worker: Any) -> Station | None:  # noqa: ANN401  # a Dask worker

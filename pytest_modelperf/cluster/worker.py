@@ -11,10 +11,11 @@ from distributed import Nanny
 from distributed.comm.addressing import get_address_host, unparse_host_port
 from distributed.utils import get_ip
 
+from pytest_modelperf.cluster.connection import no_scheduler
 from pytest_modelperf.cluster.nanny_variables import none_set
 from pytest_modelperf.cluster.places import parse_place, scheduler_address
-from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE
-from pytest_modelperf.errors import ClusterError, UsageError
+from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE, read_limit
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
@@ -26,9 +27,10 @@ def serve(
 ) -> None:
     """Measure for a cluster until SIGINT or SIGTERM comes, or the scheduler closes the worker.
 
-    ClusterError where nobody answers. `host` is the address of this machine to listen at; None: the
-    one that leads to the scheduler. `on_start` is called with the address of the worker. It runs
-    beside a nanny, which starts it again when it crashes.
+    ClusterError where nobody answers. Without tags, those of the variable hold. `host` is the
+    address of this machine to listen at; None: the one that leads to the scheduler. `on_start` is
+    called with the address of the worker. It runs beside a nanny, which starts it again when it
+    crashes.
     """
     if not FILES.moves_open_files:
         raise UsageError(
@@ -43,6 +45,8 @@ def serve(
         host = _way_to(scheduler)
     else:
         _require_own(host)
+    # Dask would only log it, and run a worker that is no machine.
+    read_limit()
     asyncio.run(_serve(scheduler, tags, host, on_start))
 
 
@@ -86,17 +90,14 @@ async def _serve(
             # A model is loaded by a process of its own, which Dask does not watch.
             memory_limit=None,
             preload=[PRELOAD_MODULE],
-            env={TAGS_VARIABLE: ",".join(tags)},
+            env={TAGS_VARIABLE: ",".join(tags)} if tags else {},
             dashboard=False,
         )
     try:
         await nanny
     except (OSError, TimeoutError, RuntimeError) as error:
         await nanny.close(timeout=_CLOSE_S)
-        raise ClusterError(
-            f"no Dask scheduler answers at {printable(scheduler)}: {printable(str(error))}. Start "
-            "one with `dask scheduler` and give the address that it prints."
-        ) from error
+        raise no_scheduler(scheduler, error) from error
     on_start(str(nanny.worker_address))
     ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(is_told.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

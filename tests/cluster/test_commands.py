@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests.support.command import run
+from tests.support.timed_models import write_timed
 
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="the extra is not installed")
@@ -24,6 +26,22 @@ def test_wrong_usage_is_one_message(arguments: tuple[str, ...], told: str) -> No
     result = run("worker", *arguments)
     assert result.exit_code == 2
     assert told in result.err
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="the extra is not installed")
+def test_a_wrong_limit_is_told_before_a_worker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELPERF_CACHE_LIMIT", "20 GB")
+    model = tmp_path / "model.onnx"
+    write_timed(model)
+    for arguments in (
+        ("worker", "tcp://127.0.0.1:9"),
+        ("profile", str(model), "--cluster", "local:1"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 3
+        assert "MODELPERF_CACHE_LIMIT is a number of bytes, not '20 GB'." in result.err
 
 
 @pytest.mark.skipif(find_spec("distributed") is not None, reason="the extra is installed")

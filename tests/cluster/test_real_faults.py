@@ -176,6 +176,16 @@ def test_the_command_ends_in_order(own_processes: ClusterProcesses) -> None:
         watched.wait_for(lambda: not cluster.machines)
 
 
+def test_the_tags_of_the_variable_hold_where_none_is_given(
+    own_processes: ClusterProcesses,
+) -> None:
+    own_processes.start_scheduler()
+    own_processes.start_worker(environment={"MODELPERF_TAGS": "board"})
+    own_processes.start_worker("given", environment={"MODELPERF_TAGS": "board"})
+    with joined(own_processes.file, machines=2) as (cluster, _):
+        assert {machine.tags for machine in cluster.machines} == {("board",), ("given",)}
+
+
 def test_nobody_at_an_address_is_one_error() -> None:
     with (
         pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
