@@ -27,7 +27,10 @@ from pytest_modelperf.testing.outcomes import CaseOutcome
 
 
 class RunConditions(Struct, frozen=True):
-    """The facts that all lines of a run share."""
+    """The facts that all lines of a run share.
+
+    `machine` is the key of this machine.
+    """
 
     date: dt.datetime
     revision: Revision
@@ -52,12 +55,10 @@ def write_history(
     ]
     if not held:
         return
-    known = [o.machine for o in held if o.machine is not None]
-    machine = known[0] if known else describe_machine()
     run = RunConditions(
         date.astimezone(dt.timezone.utc).replace(microsecond=0),
         find_revision(settings.root),
-        machine.key,
+        describe_machine().key,
         settings.static_only,
         find_run_url(os.environ),
     )
@@ -104,7 +105,7 @@ def history_line(
         commit=run.revision.commit,
         branch=run.revision.branch,
         model=str(outcome.baseline),
-        # On a cluster, each case is stored with the machine that ran it.
+        # On a cluster, each case is stored with the machine that judged it.
         machine=run.machine if outcome.machine is None else outcome.machine.key,
         case=compared.id,
         engine=engine or (None if known is None else known.engine),

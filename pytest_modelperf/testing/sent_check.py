@@ -116,6 +116,10 @@ def check_sent_case(request: str, context: JobContext) -> str:
         context.paths[sent.model], sent.request, replace(sent.setup, wording=PYTHON_WORDING)
     )
     checked = checker.check(check)
+    outcome = checked.outcome
+    if outcome.machine is None:
+        # Nothing ran, and whoever reads the answer knows no other machine.
+        checked = replace(checked, outcome=replace(outcome, machine=checker.context.machine))
     answer = checked if sent.keeps_profile else Checked(checked.outcome, None)
     if order.takes_layers and not _has_layers(checked):
         # On the same machine, so that the trace is of one.

@@ -34,6 +34,7 @@ from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerm
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.sent_check import CheckOrder
 from pytest_modelperf.testing.wording import PYTHON_WORDING
+from tests.support.recordings import record_baseline
 from tests.support.timed_models import record_base, store, write_timed
 
 pytestmark = pytest.mark.slow
@@ -153,6 +154,19 @@ def test_a_case_that_was_sent_has_the_outcome_of_one_that_stayed(folder: Path) -
     assert there.profile is not None
     assert here.profile is not None
     assert there.profile.static == here.profile.static
+
+
+def test_a_case_that_did_not_run_knows_the_machine_that_judged_it(folder: Path) -> None:
+    """A history stores it under that machine."""
+    model = folder / "base.onnx"
+    setup = Setup(engine=BUILT_IN["onnxruntime"], policy=SamplingPolicy(max_seconds=0.5))
+    recorded = record_baseline("own", str(model), ProfileRequest(), setup, dt.date(2026, 1, 31))
+    store(recorded, folder / "baselines")
+    check = replace(check_of(model, baseline="own"), setup=setup)
+    outcome = on_cluster(FakeCluster(machine(HERE)), context(folder)).check(check).outcome
+    assert outcome.verdict is Verdict.UNCHANGED
+    assert outcome.machine is not None
+    assert outcome.machine.key == HERE
 
 
 def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:

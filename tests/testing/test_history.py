@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
-import pytest_modelperf.history.store
-import pytest_modelperf.testing.history_lines  # noqa: F401  # a run inside of this process needs it
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.comparing.records import How
 from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.testing.history_lines import write_history
 from pytest_modelperf.testing.history_ratio import ratio_to_baseline
 from pytest_modelperf.testing.linking import LinkGate
-from tests.support.comparisons import GRAPH, SLOWER
+from tests.support.comparisons import GRAPH, SAME, SLOWER
 from tests.support.doubted_twin import doubted
 from tests.support.profiles import make_round
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 from tests.support.repository import git, needs_git
+from tests.support.run_reports import outcome
 from tests.support.timed_models import (
     TIMED,
     UPDATE,
@@ -54,6 +57,19 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
 
 def lines_in(folder: Path) -> list[HistoryLine]:
     return [line for file in HistoryStore(folder).files() for line in file.read(HistoryLine)]
+
+
+def test_a_case_that_did_not_run_stands_under_this_machine(tmp_path: Path) -> None:
+    """Whatever machine another case of the run had, as behind a gateway."""
+    settings = SimpleNamespace(root=tmp_path, baseline_dir=tmp_path, static_only=False)
+    ran = outcome(SAME, baseline="ran")
+    kept = outcome(SAME, baseline="kept", machine=None)
+    now = dt.datetime(2026, 2, 1, tzinfo=dt.timezone.utc)
+    write_history(tmp_path / "kept", settings, [ran, kept], [], now)  # type: ignore[arg-type]  # a part of them
+    found = {line.model: line.machine for line in lines_in(tmp_path / "kept")}
+    assert ran.machine is not None
+    assert found == {"ran": ran.machine.key, "kept": describe_machine().key}
+    assert found["ran"] != found["kept"]
 
 
 def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
