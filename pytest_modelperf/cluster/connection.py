@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -45,6 +46,9 @@ def connected(place: ClusterPlace, timeout_s: float | None = None) -> Iterator[A
         client = stack.enter_context(_client({**scheduler, "loop": loop}, place, timeout_s))
         if place.local_workers is not None:
             client.wait_for_workers(place.local_workers, timeout=_LOCAL_START_S)
+        else:
+            versions = client.sync(client.scheduler.versions)
+            require_our_python(str(versions["host"]["python"]), place)
         client.register_plugin(_no_second_run())
         yield client
 
@@ -149,6 +153,21 @@ def no_scheduler(place: str, error: Exception) -> ClusterError:
         "`dask scheduler` and give the address that it prints. For tls:// set "
         "distributed.comm.tls.ca-file, client.cert and client.key in Dask's configuration."
     )
+
+
+def require_our_python(theirs: str, place: ClusterPlace) -> None:
+    """ClusterError for a scheduler that runs another version of Python.
+
+    It is sent code, and the code of another version can crash it.
+    """
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = ".".join(theirs.split(".")[:2])
+    if found != ours:
+        where = printable(str(place.address or place.scheduler_file))
+        raise ClusterError(
+            f"the scheduler at {where} runs Python {printable(found)}, and this is Python {ours}: "
+            "start it with the same version, as in a virtual environment of its own."
+        )
 
 
 def _no_second_run() -> SchedulerPlugin:

@@ -14,7 +14,7 @@ from typing import Any
 from distributed import CancelledError, KilledWorker
 from msgspec import Struct
 
-from pytest_modelperf.cluster.execution import error_of, name_of_work
+from pytest_modelperf.cluster.execution import error_of, name_of_work, run_job
 from pytest_modelperf.cluster.machines import describe_station, no_machine, read_machines
 from pytest_modelperf.cluster.records import (
     ClusterStatus,
@@ -80,7 +80,6 @@ class Runner:
         self._cluster = cluster
         self._on_change = on_change
         self._topic = f"modelperf-{client.id}"
-        self._task = _make_task()
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
         # Those that are gone too: messages name them.
@@ -194,8 +193,7 @@ class Runner:
             version=__version__,
         )
         future = self._client.submit(
-            self._task,
-            to_text(order),
+            *task_of(order),
             key=key,
             pure=False,
             resources={RESOURCE: 1},
@@ -326,18 +324,14 @@ class Runner:
         )
 
 
-def _make_task() -> Callable[[str], str]:
-    """Makes the function that Dask runs, inside of a function so that it is sent by value.
+def task_of(order: JobOrder) -> tuple[Callable[..., Any], str, dict[str, str]]:
+    """The function that Dask runs on a machine, and its arguments.
 
-    A scheduler reads the tasks that pass through it, and need not have this package.
+    A scheduler reads the tasks that pass through it, and need not have this package, so no name of
+    ours is sent. Nor is code: that of another version of Python can crash a machine.
     """
-
-    def run_modelperf_job(order: str) -> str:
-        from pytest_modelperf.cluster.execution import run_job
-
-        return run_job(order)
-
-    return run_modelperf_job
+    module = run_job.__module__
+    return eval, f"__import__({module!r}, fromlist=['']).run_job(order)", {"order": to_text(order)}
 
 
 async def _answer_of(future: Any) -> str:  # noqa: ANN401  # a Dask future

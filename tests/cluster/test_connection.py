@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+import platform
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,12 @@ import pytest
 
 pytest.importorskip("distributed", reason="needs the extra `cluster`")
 
-from pytest_modelperf.cluster.connection import connected
+from pytest_modelperf.cluster.connection import connected, require_our_python
 from pytest_modelperf.cluster.places import ClusterPlace
+from pytest_modelperf.cluster.records import JobOrder
+from pytest_modelperf.cluster.runner import task_of
+from pytest_modelperf.cluster.wire import to_text
+from pytest_modelperf.errors import ClusterError
 from tests.support.clusters import ClusterProcesses
 
 
@@ -56,6 +62,23 @@ def test_a_connection_that_is_under_way_leaves_no_socket_open(
         assert open_sockets() <= before
     finally:
         processes.close()
+
+
+def test_a_task_is_read_by_any_version_of_python() -> None:
+    """It holds names and texts alone: plain pickle sends no code."""
+    order = JobOrder(key="k", topic="t", work="m:f", request="'", models=(), version="0")
+    function, *arguments = pickle.loads(pickle.dumps(task_of(order)))  # noqa: S301  # our own
+    assert function is eval
+    assert arguments[1] == {"order": to_text(order)}
+
+
+def test_a_scheduler_of_another_python_is_one_error() -> None:
+    place = ClusterPlace(address="tcp://s:8786")
+    require_our_python(platform.python_version(), place)
+    with pytest.raises(
+        ClusterError, match=r"at tcp://s:8786 runs Python 3\.4, and this is Python 3"
+    ):
+        require_our_python("3.4.1.final.0", place)
 
 
 def open_sockets() -> set[str]:
