@@ -10,16 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pytest_modelperf.cluster.extra import check_cluster_extra
-from pytest_modelperf.cluster.machines import (
-    find_missing_modules,
-    require_equal_versions,
-    require_machines,
-    require_modules,
-)
+from pytest_modelperf.cluster.machines import require_machines
 from pytest_modelperf.cluster.places import parse_place
-from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine, OnChange
+from pytest_modelperf.cluster.records import ClusterStatus, Demand, Job, Machine, OnChange
 from pytest_modelperf.cluster.turns import PATIENCE_S
-from pytest_modelperf.profiler.machine.describe import describe_machine
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.runner import Runner
@@ -57,18 +51,12 @@ class Cluster:
     ) -> None:
         """ClusterError where no machine has one of these sets of names, or has other software.
 
-        `modules` are those with the hooks of extensions, which each machine has to import.
+        `modules` are those with the hooks of extensions, which each machine has to import. A
+        machine that comes later with other software gets no jobs.
         """
-        wanted = list(wanted)
-        require_machines(self.machines, wanted, self.name)
-        used = [m for m in self.machines if any(m.is_any_of(names) for names in wanted)]
-        require_equal_versions(used, describe_machine().packages, engine)
-        if modules:
-            addresses = [machine.address for machine in used]
-            answers = self._client.run(
-                find_missing_modules, modules, workers=addresses, on_error="ignore"
-            )
-            require_modules(used, answers)
+        demand = Demand(wanted=tuple(wanted), engine=engine, modules=tuple(modules))
+        require_machines(self.machines, demand.wanted, self.name)
+        self._client.sync(self._runner.demand, demand)
 
     def submit(self, job: Job) -> Future[str]:
         """The text that the work of a job will return.

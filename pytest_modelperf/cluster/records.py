@@ -37,6 +37,20 @@ class Machine(Struct, frozen=True, kw_only=True):
         return f"{self.host} ({', '.join((self.key, *self.tags))})"
 
 
+class Demand(Struct, frozen=True, kw_only=True):
+    """The software that machines of these sets of names need: an engine, and modules with hooks.
+
+    The version of the engine is that of the client, as is the version of this package.
+    """
+
+    wanted: tuple[Collection[str], ...]
+    engine: str | None
+    modules: tuple[str, ...]
+
+    def concerns(self, machine: Machine) -> bool:
+        return any(machine.is_any_of(names) for names in self.wanted)
+
+
 class SentFile(Struct, frozen=True):
     """A file of a model: its name relative to the folder of the model, and its size."""
 

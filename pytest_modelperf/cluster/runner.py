@@ -15,9 +15,17 @@ from distributed import CancelledError, KilledWorker
 from msgspec import Struct
 
 from pytest_modelperf.cluster.execution import error_of, name_of_work, run_job
-from pytest_modelperf.cluster.machines import describe_station, no_machine, read_machines
+from pytest_modelperf.cluster.machines import (
+    describe_station,
+    find_missing_modules,
+    no_machine,
+    read_machines,
+    require_equal_versions,
+    require_modules,
+)
 from pytest_modelperf.cluster.records import (
     ClusterStatus,
+    Demand,
     Job,
     JobAnswer,
     JobOrder,
@@ -31,6 +39,7 @@ from pytest_modelperf.cluster.station import RESOURCE
 from pytest_modelperf.cluster.turns import JobTurns
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
+from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
@@ -59,13 +68,13 @@ class _MachineLostError(Exception):
 
 
 class _Running(Struct):
-    """A job that Dask has. Without an address it has not begun.
+    """A job that Dask has, and the addresses that it may run at.
 
-    `allowed` are the addresses that it may run at; None where that is any.
+    Without an address of its own it has not begun.
     """
 
     job: Job
-    allowed: Sequence[str] | None
+    allowed: Sequence[str]
     address: str | None = None
     progress: Progress | None = None
     answer: asyncio.Future[str] | None = None
@@ -82,6 +91,7 @@ class Runner:
         self._topic = f"modelperf-{client.id}"
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
+        self._demands: list[Demand] = []
         # Those that are gone too: messages name them.
         self._known: dict[str, Machine] = {}
         self._running: dict[str, _Running] = {}
@@ -135,6 +145,32 @@ class Runner:
                 await asyncio.wait_for(is_heard.wait(), _HEARD_S)
                 break
         self._client.unsubscribe_topic(own)
+
+    async def demand(self, demand: Demand) -> None:
+        """ClusterError for a machine with other software; one that comes later gets no jobs."""
+        # First: a machine may come while the others answer.
+        self._demands.append(demand)
+        await self._require(demand, self.machines)
+
+    async def _require(self, demand: Demand, machines: Sequence[Machine]) -> None:
+        """ClusterError where one of the machines that it concerns has other software."""
+        used = [machine for machine in machines if demand.concerns(machine)]
+        require_equal_versions(used, describe_machine().packages, demand.engine)
+        if used and demand.modules:
+            addresses = [machine.address for machine in used]
+            answers = await self._client.run(
+                find_missing_modules, demand.modules, workers=addresses, on_error="ignore"
+            )
+            require_modules(used, answers)
+
+    async def _is_fit(self, machine: Machine) -> bool:
+        """Whether it has the software that was demanded of those before it."""
+        try:
+            for demand in self._demands:
+                await self._require(demand, [machine])
+        except ClusterError:
+            return False
+        return True
 
     async def stop(self) -> None:
         """Wait until all that was begun has told its machines, and jobs that were cancelled too."""
@@ -217,19 +253,17 @@ class Runner:
             raise error_of(answer)
         return answer.text
 
-    def _allowed(self, job: Job, lost: Sequence[str]) -> list[str] | None:
-        """The addresses that a job may run at; None where any machine may run it.
+    def _allowed(self, job: Job, lost: Sequence[str]) -> list[str]:
+        """The addresses that a job may run at.
 
-        After a loss it goes to another machine, or, where there is none, to the same again. A job
-        that names machines has addresses even where all machines fit: Dask would pass one that
-        waits on to a machine of another kind that comes later.
+        After a loss it goes to another machine, or, where there is none, to the same again. Also a
+        job that any machine may run has addresses: Dask would pass one that waits on to a machine
+        that comes later, which may have other software.
         """
         fitting = [m for m in self._machines.values() if m.is_any_of(job.machines)]
         lost_hosts = {self._known[address].host for address in lost}
         others = [m for m in fitting if m.host not in lost_hosts]
-        chosen = others or fitting
-        is_any = not job.machines and len(chosen) == len(self._machines)
-        return None if is_any else [m.address for m in chosen]
+        return [m.address for m in others or fitting]
 
     async def _cancel(self, future: Any, key: str) -> None:  # noqa: ANN401  # a Dask future
         address = self._running[key].address
@@ -269,7 +303,8 @@ class Runner:
         silent = [each for each, answer in answers.items() if isinstance(answer, OSError)]
         if silent and tries > 1:
             self._begin(self._find_machines(silent, tries - 1))
-        for machine in read_machines(answers):
+        found = read_machines(answers)
+        for machine in [each for each in found if await self._is_fit(each)]:
             self._machines[machine.address] = self._known[machine.address] = machine
         self._turns.set_machines(self.machines)
         self._tell()
@@ -285,8 +320,7 @@ class Runner:
 
     def _free_if_stranded(self, running: _Running) -> None:
         """Take a job back that Dask would keep until a machine of the same address comes."""
-        allowed = self._machines if running.allowed is None else running.allowed
-        if self._machines.keys().isdisjoint(allowed) and running.answer is not None:
+        if self._machines.keys().isdisjoint(running.allowed) and running.answer is not None:
             running.is_stranded = True
             running.answer.cancel()
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.cluster.cluster import open_cluster
-from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.records import Demand, Machine
 from pytest_modelperf.cluster.runner import Runner, _Running
 from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
+from pytest_modelperf.text.version import __version__
 from tests.cluster.test_real_jobs import Held, job, result
 from tests.support import cluster_work
 from tests.support.clusters import ClusterProcesses, joined, kill_group
@@ -239,7 +240,9 @@ class _BusyClient:
         self.asked.append(workers)
         if len(self.asked) <= self._lost:
             return {"tcp://a": OSError("timed out")}
-        return {"tcp://a": to_text(Machine(address="tcp://a", host="a", key="k", versions={}))}
+        versions = {"pytest-modelperf": __version__}
+        machine = Machine(address="tcp://a", host="a", key="k", versions=versions)
+        return {"tcp://a": to_text(machine)}
 
 
 @pytest.mark.parametrize(("lost", "found"), [(0, ["a"]), (2, ["a"]), (3, [])])
@@ -274,16 +277,30 @@ def test_the_status_can_be_asked_for_while_a_job_begins() -> None:
             runner._running[f"job {len(runner._running)}"] = running
             return super().__contains__(address)
 
-    running = _Running(job(cluster_work.tell_process), None, machine.address)
+    running = _Running(job(cluster_work.tell_process), (), machine.address)
     runner._known = Known({machine.address: machine})
     runner._running["job 0"] = running
     assert [each.machine for each in runner.status.running] == [machine]
 
 
-def test_a_job_that_names_machines_goes_to_no_other_that_comes_later() -> None:
+def test_a_job_goes_to_no_machine_that_comes_later() -> None:
     """Dask gives a job that waits to any idle machine, unless addresses are named."""
     runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
     board = Machine(address="tcp://a", host="a", key="k", tags=("board",), versions={})
     runner._machines = {board.address: board}
     assert runner._allowed(job(cluster_work.tell_process, "", "board"), []) == [board.address]
-    assert runner._allowed(job(cluster_work.tell_process), []) is None
+    assert runner._allowed(job(cluster_work.tell_process), []) == [board.address]
+
+
+def test_a_machine_that_comes_with_another_engine_is_not_used() -> None:
+    """Its figures would stand beside those of the version that the run began with."""
+
+    async def come(engine: str, *names: str) -> list[str]:
+        runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
+        await runner.demand(Demand(wanted=(names,), engine=engine, modules=()))
+        await runner._find_machines(["tcp://a"])
+        return [machine.host for machine in runner.machines]
+
+    assert asyncio.run(come("timed")) == ["a"]
+    assert asyncio.run(come("onnxruntime")) == []
+    assert asyncio.run(come("onnxruntime", "board")) == ["a"]
