@@ -77,6 +77,7 @@ def ask_on_cluster(  # noqa: PLR0913  # a model, what of it, its variants, with 
         request=to_text(order),
         models=(content,),
         machines=tuple(machines),
+        cores=max(request.cores),
     )
     found = from_text(cluster.submit(job).result(), WhatIf)
     # The machine has it at another path.

@@ -22,6 +22,7 @@ from pytest_modelperf.bisect.version_duets import (
 from pytest_modelperf.cluster.cluster import Cluster
 from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs
 from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.records import fitting_machines
 from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.profiler.model_in_worker import Watch
@@ -45,7 +46,7 @@ def compare_versions_on_cluster(
 
     Ratios of different kinds of machines are no answers to one question.
     """
-    kind = next(each.key for each in cluster.machines if each.is_any_of(machines))
+    kind = fitting_machines(cluster.machines, machines, max(asked.request.cores))[0].key
     names = tuple(f"{name}+{kind}" for name in machines) or (kind,)
 
     def compare(question: Question, watch: Watch) -> Comparison:

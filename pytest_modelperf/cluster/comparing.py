@@ -99,6 +99,7 @@ def comparison_jobs(  # noqa: PLR0913  # two sides, what of them, by which rule,
             request=to_text(order),
             models=tuple(contents.values()),
             machines=tuple(machines),
+            cores=max(order.case.cores),
         )
         for number, order in enumerate(orders, 1)
     )

@@ -54,6 +54,7 @@ def profile_jobs(
             ),
             models=(content,),
             machines=tuple(machines),
+            cores=max(case.cores),
         )
         for case in split_request(request)
     )

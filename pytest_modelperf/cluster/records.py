@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +14,8 @@ from pytest_modelperf.profiler.measurements import Progress
 class Machine(Struct, frozen=True, kw_only=True):
     """A Dask worker that measures: where it answers, what machine it is, and its software.
 
-    `key` is the kind of machine, as baselines have it. `versions` are those of installed packages.
+    `key` is the kind of machine, as baselines have it. `versions` are those of installed packages,
+    and `cores` are those that a case can have; None if that is unknown.
     """
 
     address: str
@@ -22,6 +23,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     key: str
     tags: tuple[str, ...] = ()
     versions: Mapping[str, str]
+    cores: int | None = None
 
     def is_any_of(self, names: Collection[str]) -> bool:
         """Whether one of the names is its key or a tag of it; no names mean any machine.
@@ -35,6 +37,17 @@ class Machine(Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """`board-3 (linux-aarch64-cortex_a72-4c)`."""
         return f"{self.host} ({', '.join((self.key, *self.tags))})"
+
+
+def fitting_machines(
+    machines: Iterable[Machine], names: Collection[str], cores: int
+) -> list[Machine]:
+    """The machines of these names that have so many cores; all of these names if none has.
+
+    Then the machine says how many it lacks.
+    """
+    named = [machine for machine in machines if machine.is_any_of(names)]
+    return [each for each in named if each.cores is None or each.cores >= cores] or named
 
 
 class Demand(Struct, frozen=True, kw_only=True):
@@ -99,7 +112,7 @@ Work: TypeAlias = Callable[[str, JobContext], str]
 class Job(Struct, frozen=True, kw_only=True):
     """One case for one machine: what to do, with which models, and which machines may do it.
 
-    `machines` are keys or tags; none of them mean any machine.
+    `machines` are keys or tags; none of them mean any machine. `cores` are the most that it needs.
     """
 
     name: str
@@ -107,6 +120,7 @@ class Job(Struct, frozen=True, kw_only=True):
     request: str
     models: tuple[ModelContent, ...] = ()
     machines: tuple[str, ...] = ()
+    cores: int = 1
 
 
 class RunningJob(Struct, frozen=True):

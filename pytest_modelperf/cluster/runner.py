@@ -33,6 +33,7 @@ from pytest_modelperf.cluster.records import (
     Message,
     OnChange,
     RunningJob,
+    fitting_machines,
 )
 from pytest_modelperf.cluster.sending import Sender
 from pytest_modelperf.cluster.station import RESOURCE
@@ -198,7 +199,7 @@ class Runner:
     async def _carry_out(self, job: Job) -> str:
         lost: list[str] = []
         for _ in range(_MOST_TRIES):
-            async with self._turns.turn(job.machines):
+            async with self._turns.turn(job.machines, job.cores):
                 key = f"modelperf-{self._client.id}-{next(self._numbers)}"
                 running = _Running(job, self._allowed(job, lost))
                 self._running[key] = running
@@ -260,7 +261,7 @@ class Runner:
         job that any machine may run has addresses: Dask would pass one that waits on to a machine
         that comes later, which may have other software.
         """
-        fitting = [m for m in self._machines.values() if m.is_any_of(job.machines)]
+        fitting = fitting_machines(self._machines.values(), job.machines, job.cores)
         lost_hosts = {self._known[address].host for address in lost}
         others = [m for m in fitting if m.host not in lost_hosts]
         return [m.address for m in others or fitting]

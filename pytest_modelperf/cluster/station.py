@@ -192,6 +192,7 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
         key=facts.key,
         tags=read_tags(environment),
         versions=facts.packages,
+        cores=facts.usable_cores,
     )
     folder = user_cache_folder(environment) / "models"
     return Station(worker, machine, ModelCache(folder, read_limit(environment)))

@@ -76,6 +76,7 @@ def sweep_on_cluster(  # noqa: PLR0913  # what to sweep, at which sizes, with wh
         request=to_text(order),
         models=tuple({each.digest: each for each in contents}.values()),
         machines=tuple(machines),
+        cores=max(request.cores),
     )
     swept = from_text(cluster.submit(job).result(), Sweep)
     # The machine has them at other paths.

@@ -9,12 +9,19 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct, field
 
-from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.records import Machine, fitting_machines
 
 Names = tuple[str, ...]
 
 # How long a job waits for a machine of its kind after the last one has gone.
 PATIENCE_S = 60.0
+
+
+class _Need(Struct, frozen=True):
+    """The names of the machines that a job may run on, and the cores that it needs."""
+
+    names: Names
+    cores: int
 
 
 class _Queue(Struct):
@@ -37,41 +44,42 @@ class JobTurns:
         self._describe_lack = describe_lack
         self._patience_s = patience_s
         self._machines: Sequence[Machine] = ()
-        self._queues: dict[Names, _Queue] = {}
+        self._queues: dict[_Need, _Queue] = {}
 
     def set_machines(self, machines: Sequence[Machine]) -> None:
         """Machines have come or gone."""
         self._machines = machines
-        for names in self._queues:
-            self._let_go(names)
+        for need in self._queues:
+            self._let_go(need)
 
     @asynccontextmanager
-    async def turn(self, names: Names) -> AsyncIterator[None]:
-        """Waits until one of the machines that have these names has room, and takes it."""
-        queue = self._queues.setdefault(names, _Queue())
+    async def turn(self, names: Names, cores: int = 1) -> AsyncIterator[None]:
+        """Waits until one of the machines with these names and cores has room, and takes it."""
+        need = _Need(names, cores)
+        queue = self._queues.setdefault(need, _Queue())
         turn = asyncio.get_running_loop().create_future()
         queue.waiting.append(turn)
-        self._let_go(names)
+        self._let_go(need)
         try:
             await turn
         except BaseException:
             # One that is cancelled stays in the queue, and is passed over there.
             if not turn.cancelled() and turn.exception() is None:
-                self._end(names)
+                self._end(need)
             raise
         try:
             yield
         finally:
-            self._end(names)
+            self._end(need)
 
-    def _end(self, names: Names) -> None:
-        self._queues[names].running -= 1
-        self._let_go(names)
+    def _end(self, need: _Need) -> None:
+        self._queues[need].running -= 1
+        self._let_go(need)
 
-    def _let_go(self, names: Names) -> None:
-        queue = self._queues[names]
-        room = sum(machine.is_any_of(names) for machine in self._machines)
-        self._watch_lack(names, queue, room)
+    def _let_go(self, need: _Need) -> None:
+        queue = self._queues[need]
+        room = len(fitting_machines(self._machines, need.names, need.cores))
+        self._watch_lack(need, queue, room)
         while queue.waiting:
             most = 2 * room if len(queue.waiting) > room else room
             if queue.running >= most:
@@ -81,18 +89,18 @@ class JobTurns:
                 queue.running += 1
                 turn.set_result(None)
 
-    def _watch_lack(self, names: Names, queue: _Queue, room: int) -> None:
+    def _watch_lack(self, need: _Need, queue: _Queue, room: int) -> None:
         """Give up on jobs whose machines are gone, unless one comes back in time."""
         if room and queue.giving_up is not None:
             queue.giving_up.cancel()
             queue.giving_up = None
         elif not room and queue.waiting and queue.giving_up is None:
             loop = asyncio.get_running_loop()
-            queue.giving_up = loop.call_later(self._patience_s, self._give_up, names)
+            queue.giving_up = loop.call_later(self._patience_s, self._give_up, need)
 
-    def _give_up(self, names: Names) -> None:
-        self._queues[names].giving_up = None
-        self._refuse(self._queues[names], self._describe_lack(names))
+    def _give_up(self, need: _Need) -> None:
+        self._queues[need].giving_up = None
+        self._refuse(self._queues[need], self._describe_lack(need.names))
 
     def end(self, error: Exception) -> None:
         """Have all that wait end with an error."""

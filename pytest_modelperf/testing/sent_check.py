@@ -89,6 +89,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
         request=to_text(order),
         models=(content,) if older is None or older.digest == content.digest else (content, older),
         machines=tuple(machines),
+        cores=max(case.cores),
     )
 
 

@@ -292,6 +292,17 @@ def test_a_job_goes_to_no_machine_that_comes_later() -> None:
     assert runner._allowed(job(cluster_work.tell_process), []) == [board.address]
 
 
+def test_a_job_goes_to_a_machine_that_has_its_cores() -> None:
+    runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
+    small, large = (
+        Machine(address=f"tcp://{cores}", host="a", key="k", versions={}, cores=cores)
+        for cores in (2, 4)
+    )
+    runner._machines = {each.address: each for each in (small, large)}
+    wanted = [runner._allowed(job(cluster_work.tell_process, cores=n), []) for n in (2, 4, 8)]
+    assert wanted == [["tcp://2", "tcp://4"], ["tcp://4"], ["tcp://2", "tcp://4"]]
+
+
 def test_a_machine_that_comes_with_another_engine_is_not_used() -> None:
     """Its figures would stand beside those of the version that the run began with."""
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.records import Machine, fitting_machines
 from pytest_modelperf.cluster.turns import JobTurns
 
 ANY = ()
@@ -29,12 +30,12 @@ class Crowd:
         self.begun: list[int] = []
         self._ends: list[asyncio.Event] = []
 
-    def add(self, names: tuple[str, ...] = ANY) -> asyncio.Task[None]:
+    def add(self, names: tuple[str, ...] = ANY, cores: int = 1) -> asyncio.Task[None]:
         self._ends.append(asyncio.Event())
-        return asyncio.ensure_future(self._run(len(self._ends) - 1, names))
+        return asyncio.ensure_future(self._run(len(self._ends) - 1, names, cores))
 
-    async def _run(self, number: int, names: tuple[str, ...]) -> None:
-        async with self.turns.turn(names):
+    async def _run(self, number: int, names: tuple[str, ...], cores: int) -> None:
+        async with self.turns.turn(names, cores):
             self.begun.append(number)
             await self._ends[number].wait()
 
@@ -48,6 +49,24 @@ async def settle() -> None:
     """Let every job go on as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def test_a_job_waits_for_machines_with_its_cores() -> None:
+    """Those with fewer run it only where no other is there: then it says what is lacking."""
+    small, large = (replace(machine(n), cores=cores) for n, cores in ((1, 2), (2, 4)))
+
+    async def begun(*machines: Machine) -> list[int]:
+        crowd = Crowd(machines)
+        tasks = [crowd.add(cores=4) for _ in range(2)]
+        await settle()
+        for task in tasks:
+            task.cancel()
+        return crowd.begun
+
+    assert fitting_machines([small, large], ANY, 4) == [large]
+    assert fitting_machines([small, large], ANY, 2) == [small, large]
+    assert fitting_machines([small], ANY, 4) == [small]
+    assert asyncio.run(begun(small, small, large)) == asyncio.run(begun(large))
 
 
 def test_jobs_begin_in_the_order_that_they_came() -> None:

@@ -181,11 +181,13 @@ def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
         machine="board",
         keeps_profile=True,
     )
+    check = replace(check, request=ProfileRequest(cores=(3,)))
     on_cluster(cluster, context(folder)).submit([check])
     ((job, _),) = cluster.jobs
     (content,) = job.models
     sent = from_text(job.request, CheckOrder).check
 
+    assert job.cores == 3
     assert sent.model == content.digest
     assert sent.request == check.request
     assert sent.setup.engine == check.setup.engine
