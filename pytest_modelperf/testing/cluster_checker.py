@@ -120,6 +120,8 @@ class ClusterChecker(Struct, frozen=True):
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
         """Two models side by side on one machine, by the gate of the second one."""
+        if before.is_bound_here or after.is_bound_here:
+            return self.here.compare(_without_machine(before), _without_machine(after))
         (job,) = comparison_jobs(
             ClusterSide(self._content(before.graph), before.setup),
             ClusterSide(self._content(after.graph), after.setup),

@@ -338,6 +338,7 @@ def test_a_board_behind_a_gateway_is_measured_from_here(folder: Path) -> None:
     checker.require([check])
     checker.submit([check])
     assert checker.check(check).outcome.comparison.notes.count(NOT_SENT) == 0
+    assert checker.compare(check, check).verdict is Verdict.UNCHANGED
     assert not cluster.jobs
     with pytest.raises(UsageError, match="leave out its machine, or the gateway"):
         checker.check(replace(check, machine="board"))
