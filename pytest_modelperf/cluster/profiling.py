@@ -17,9 +17,11 @@ from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import measure_model
+from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model, with_phases_of
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 
 
 class ProfileOrder(Struct, frozen=True, kw_only=True):
@@ -104,7 +106,8 @@ def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measu
             continue
         cases.extend(profile.cases)
         found = found or profile.machine
-    return Profile(replace(counted.model, sha256=content.digest), tuple(cases), found)
+    model = replace(counted.model, sha256=content.digest)
+    return Profile(model, tuple(_with_places(cases)), found)
 
 
 def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:
@@ -112,6 +115,23 @@ def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:
     if case.measured is None or case.measured.machine is not None:
         return case
     return replace(case, measured=replace(case.measured, machine=profile.machine))
+
+
+def _with_places(cases: Sequence[CaseProfile]) -> list[CaseProfile]:
+    """The cases with a note of the machine of each, if they ran on machines of several kinds."""
+    machines = [None if case.measured is None else case.measured.machine for case in cases]
+    if len({machine.key for machine in machines if machine is not None}) < 2:
+        return list(cases)
+    return [
+        case
+        if case.measured is None or machine is None
+        else replace(case, measured=_with_note(case.measured, machine))
+        for case, machine in zip(cases, machines, strict=True)
+    ]
+
+
+def _with_note(measured: Measurement, machine: MachineFacts) -> Measurement:
+    return replace(measured, notes=(*measured.notes, f"run on {describe_machine_line(machine)}"))
 
 
 def _label(case: ProfileRequest) -> str:
