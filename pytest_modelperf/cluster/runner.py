@@ -39,6 +39,7 @@ from pytest_modelperf.cluster.sending import Sender
 from pytest_modelperf.cluster.station import RESOURCE
 from pytest_modelperf.cluster.turns import JobTurns
 from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.comparing.engine_change import with_builds
 from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
@@ -156,7 +157,8 @@ class Runner:
     async def _require(self, demand: Demand, machines: Sequence[Machine]) -> None:
         """ClusterError where one of the machines that it concerns has other software."""
         used = [machine for machine in machines if demand.concerns(machine)]
-        require_equal_versions(used, describe_machine().packages, demand.engine)
+        ours = with_builds(describe_machine().packages)
+        require_equal_versions(used, ours, demand.engine)
         if used and demand.modules:
             addresses = [machine.address for machine in used]
             answers = await self._client.run(

@@ -26,6 +26,7 @@ from pytest_modelperf.cluster.cache import (
 )
 from pytest_modelperf.cluster.records import Machine, Message, ModelContent
 from pytest_modelperf.cluster.wire import to_text
+from pytest_modelperf.comparing.engine_change import with_builds
 from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -191,7 +192,7 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
         host=platform.node() or worker.address,
         key=facts.key,
         tags=read_tags(environment),
-        versions=facts.packages,
+        versions=with_builds(facts.packages),
         cores=facts.usable_cores,
     )
     folder = user_cache_folder(environment) / "models"

@@ -51,6 +51,12 @@ def installed_builds(engine: str) -> Mapping[str, str]:
     return {package: version for package, version in found.items() if version is not None}
 
 
+def with_builds(packages: Mapping[str, str]) -> dict[str, str]:
+    """The versions of packages, and of engines that are installed as another build alone."""
+    found = {engine: [*installed_builds(engine).values()] for engine in _BUILDS}
+    return {**{engine: versions[0] for engine, versions in found.items() if versions}, **packages}
+
+
 def requirement_of(engine: str, version: str) -> str:
     """What installs this version of an engine, as the build of it that is installed."""
     package = next(iter(installed_builds(engine)), engine)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_modelperf.comparing.engine_change import EngineChange, change_of_engine
+from pytest_modelperf.comparing.engine_change import EngineChange, change_of_engine, with_builds
 
 Install = Callable[..., None]
 
@@ -34,6 +34,14 @@ def test_another_build_has_the_version_of_its_engine(install: Install) -> None:
     change = change_of_engine("onnxruntime", "1.30.0")
     assert change == EngineChange("onnxruntime", "1.30.0", "1.31.1")
     assert change.recorded_requirement == "onnxruntime-gpu==1.30.0"
+
+
+def test_packages_name_an_engine_that_another_build_brings(install: Install) -> None:
+    install(("onnxruntime-gpu", "1.31.1"))
+    assert with_builds({"onnx": "1.23"}) == {"onnx": "1.23", "onnxruntime": "1.31.1"}
+    assert with_builds({"onnxruntime": "1.30.0"}) == {"onnxruntime": "1.30.0"}
+    install()
+    assert with_builds({}) == {}
 
 
 def test_no_change_is_told_while_one_of_several_builds_has_the_recorded_version(
