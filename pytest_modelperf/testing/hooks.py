@@ -62,6 +62,7 @@ from pytest_modelperf.testing.run import (
     PerfFailure,
     Run,
     case_of,
+    may_use_fixture,
     read_late_budgets,
     uses_fixture,
 )
@@ -368,7 +369,7 @@ class RunHooks:
         cases = [case for case in map(case_of, items) if case is not None]
         for case in cases:
             self.run.require_machine(case)
-        if self.settings.uses_cluster and (cases or any(map(uses_fixture, items))):
+        if self.settings.uses_cluster and (cases or any(map(may_use_fixture, items))):
             from pytest_modelperf.testing.on_cluster import measuring_on_cluster
 
             self.cluster = stack.enter_context(

@@ -174,6 +174,21 @@ def test_the_fixture_measures_on_the_cluster_too(
     assert f"note: {note}:" in re.sub(r"\s+", " ", result.stdout.str())
 
 
+def test_a_fixture_that_a_test_asks_for_as_it_runs_measures_on_the_cluster_too(
+    processes: ClusterProcesses, models: pytest.Pytester
+) -> None:
+    models.makepyfile(
+        """
+        def test_call(request):
+            modelperf = request.getfixturevalue("modelperf")
+            assert round(modelperf("base.onnx").latency.p50_ms, 1) == 0.2
+        """
+    )
+    result = run_on(processes, models, *TIMED)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["modelperf: 0 cases for 2 machines of *"])
+
+
 def test_each_case_has_a_trace_of_its_layers(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
