@@ -73,8 +73,14 @@ def _write_array(array: npt.NDArray[Any]) -> str:
     name = name_of(array.dtype)
     plain = array.view(STORED_AS[name]) if name in STORED_AS else array
     buffer = io.BytesIO()
-    np.save(buffer, plain.astype(str) if plain.dtype == object else plain, allow_pickle=False)
+    np.save(buffer, _texts(plain) if plain.dtype == object else plain, allow_pickle=False)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _texts(array: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
+    """The texts of an array, of which some may be bytes in UTF-8."""
+    texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
+    return np.array(texts, dtype=str).reshape(array.shape)
 
 
 def _read_array(value: object) -> object:

@@ -58,6 +58,13 @@ def test_an_array_that_is_cut_or_another_file_is_an_error_in_words(data: str) ->
         from_text(json.dumps({"source": "x.npz", "arrays": {"x": data}}), GivenInputs)
 
 
+def test_texts_come_back_also_those_that_are_bytes() -> None:
+    texts = np.array([["ä", "ö".encode()], ["", b"x"]], dtype=object)
+    sent = to_text(GivenInputs("here", {"x": texts}))
+    found = from_text(sent, GivenInputs).arrays["x"]
+    assert found.tolist() == [["ä", "ö"], ["", "x"]]
+
+
 def test_an_array_that_is_no_text_is_an_error_in_words() -> None:
     with pytest.raises(ClusterError, match="expected an array in base64, got int"):
         from_text('{"source": "x.npz", "arrays": {"x": 7}}', GivenInputs)
