@@ -51,4 +51,9 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
                 err=True,
             )
 
-    serve(address, tags, host, tell)
+    if not serve(address, tags, host, tell):
+        click.echo(
+            f"the scheduler at {address} is gone, or has closed this worker, which no longer "
+            "measures: start it again when there is a scheduler.",
+            err=True,
+        )

@@ -24,8 +24,10 @@ _CLOSE_S = 10
 
 def serve(
     cluster: str, tags: Sequence[str], host: str | None, on_start: Callable[[str], None]
-) -> None:
-    """Measure for a cluster until SIGINT or SIGTERM comes, or the scheduler closes the worker.
+) -> bool:
+    """Measure for a cluster; returns whether SIGINT or SIGTERM ended that.
+
+    Otherwise the scheduler has closed the worker, or is gone.
 
     ClusterError where nobody answers. Without tags, those of the variable hold. `host` is the
     address of this machine to listen at; None: the one that leads to the scheduler. `on_start` is
@@ -47,7 +49,7 @@ def serve(
         _require_own(host)
     # Dask would only log it, and run a worker that is no machine.
     read_limit()
-    asyncio.run(_serve(scheduler, tags, host, on_start))
+    return asyncio.run(_serve(scheduler, tags, host, on_start))
 
 
 def _way_to(scheduler: str) -> str:
@@ -76,7 +78,7 @@ def _require_own(host: str) -> None:
 
 async def _serve(
     scheduler: str, tags: Sequence[str], host: str, on_start: Callable[[str], None]
-) -> None:
+) -> bool:
     loop = asyncio.get_running_loop()
     is_told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -104,3 +106,4 @@ async def _serve(
     for end in ends:
         end.cancel()
     await nanny.close(timeout=_CLOSE_S)
+    return is_told.is_set()

@@ -187,6 +187,18 @@ def test_the_tags_of_the_variable_hold_where_none_is_given(
         assert {machine.tags for machine in cluster.machines} == {("board",), ("given",)}
 
 
+def test_a_worker_whose_scheduler_is_gone_says_that_it_ends(
+    own_processes: ClusterProcesses,
+) -> None:
+    scheduler = own_processes.start_scheduler()
+    machine = own_processes.start_worker()
+    with joined(own_processes.file, machines=1):
+        pass
+    kill_group(scheduler)
+    assert machine.wait() == 0
+    assert "is gone, or has closed this worker, which no longer measures: " in own_processes.log
+
+
 def test_nobody_at_an_address_is_one_error() -> None:
     with (
         pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
