@@ -94,6 +94,8 @@ class Runner:
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
         self._demands: list[Demand] = []
+        # The addresses that machines have left: one may go while it is asked what it is.
+        self._left: set[str] = set()
         # Those that are gone too: messages name them.
         self._known: dict[str, Machine] = {}
         self._running: dict[str, _Running] = {}
@@ -296,8 +298,10 @@ class Runner:
         told = event[1]
         action = told.get("action") if isinstance(told, dict) else None
         if action == "add-worker":
+            self._left.discard(told["worker"])
             self._begin(self._find_machines([told["worker"]]))
         elif action == "remove-worker" and "worker" in told:
+            self._left.add(told["worker"])
             self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
 
     async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
@@ -308,15 +312,18 @@ class Runner:
             self._begin(self._find_machines(silent, tries - 1))
         found = read_machines(answers)
         for machine in [each for each in found if await self._is_fit(each)]:
+            if machine.address in self._left:
+                continue
             self._machines[machine.address] = self._known[machine.address] = machine
         self._turns.set_machines(self.machines)
         self._tell()
 
     def _forget_machine(self, address: str, *, has_left: bool = False) -> None:
-        """A machine is no more; the jobs of one that has left in order are told by nobody else."""
+        """A machine is no more; Dask tells the jobs that ran there, unless it has left in order."""
         self._machines.pop(address, None)
-        if has_left:
-            for running in self._running.values():
+        for running in self._running.values():
+            # One that has not begun may have come to Dask after the machine was gone.
+            if has_left or running.address != address:
                 self._free_if_stranded(running)
         self._turns.set_machines(self.machines)
         self._tell()

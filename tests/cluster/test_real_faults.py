@@ -304,6 +304,44 @@ def test_a_job_goes_to_no_machine_that_comes_later() -> None:
     assert runner._allowed(job(cluster_work.tell_process), []) == [board.address]
 
 
+def test_a_machine_that_goes_while_it_is_asked_is_not_kept() -> None:
+    """A job for it would wait for ever."""
+
+    async def come() -> tuple[Machine, ...]:
+        client = _BusyClient()
+        runner = Runner(client, "cluster", lambda _: None, patience_s=1.0)
+
+        async def gone(*_: object, **__: object) -> dict[str, object]:
+            runner._on_scheduler_event((0.0, {"action": "remove-worker", "worker": "tcp://a"}))
+            return await _BusyClient().run(None, [], "return")
+
+        client.run = gone  # type: ignore[method-assign]  # the event comes before the answer
+        await runner._find_machines(["tcp://a"])
+        return runner.machines
+
+    assert asyncio.run(come()) == ()
+
+
+def test_a_job_that_came_to_a_machine_too_late_is_taken_back() -> None:
+    """Dask tells only the jobs that were there of a machine that is lost."""
+
+    async def lose(address: str | None) -> bool:
+        runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
+        machine = Machine(address="tcp://a", host="a", key="k", versions={})
+        runner._machines = {machine.address: machine}
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = _Running(
+            job(cluster_work.tell_process), [machine.address], address, answer=answer
+        )
+        runner._running["job"] = running
+        told = {"action": "remove-worker", "worker": "tcp://a", "expected": False}
+        runner._on_scheduler_event((0.0, told))
+        return running.is_stranded
+
+    assert asyncio.run(lose(None))
+    assert not asyncio.run(lose("tcp://a"))
+
+
 def test_a_job_goes_to_a_machine_that_has_its_cores() -> None:
     runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
     small, large = (
