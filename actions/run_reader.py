@@ -138,6 +138,7 @@ def _case(case: RunCaseJson) -> ReadCase:
         static=_static(case.static),
         latency=_latency(case.latency, case.batch_size),
         confidence=case.confidence,
+        is_xfailed=case.xfailed,
     )
     name = test if case_id in test else f"{test} {case_id}"
     boxes = case.picture[: MOST_BOXES + 1]

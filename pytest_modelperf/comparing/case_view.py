@@ -19,7 +19,13 @@ from pytest_modelperf.comparing.figures import (
     format_value,
     metric_title,
 )
-from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import (
+    RECORDED,
+    XFAILED,
+    CaseComparison,
+    Metric,
+    Verdict,
+)
 from pytest_modelperf.comparing.tables import (
     has_output_figures,
     metric_tables,
@@ -51,6 +57,7 @@ TONES = {
     Verdict.UNCHANGED.value: Tone.GOOD,
     Verdict.NEW.value: Tone.PLAIN,
     RECORDED: Tone.PLAIN,
+    XFAILED: Tone.PLAIN,
 }
 _COLUMNS = (
     Column("case", is_text=True, is_name=True),

@@ -400,3 +400,5 @@ def _ops_of(kind: LayerType | None) -> int:
 
 # The word for a case that became the new baseline.
 RECORDED = "recorded"
+# The word for a case whose failure its test expects.
+XFAILED = "xfailed"

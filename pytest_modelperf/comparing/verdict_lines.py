@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.figures import (
 from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, OUTPUTS, Tolerances
 from pytest_modelperf.comparing.records import (
     RECORDED,
+    XFAILED,
     CaseComparison,
     Comparison,
     How,
@@ -249,6 +250,7 @@ SEVERITY = (
     Verdict.OVER_BUDGET.value,
     FAILED,
     Verdict.INCONCLUSIVE.value,
+    XFAILED,
     Verdict.NEW.value,
     RECORDED,
     Verdict.IMPROVED.value,

@@ -68,11 +68,12 @@ class RunCaseJson(ComparedCaseJson, frozen=True, kw_only=True):
     accept: str | None
     engine_change: EngineChange | None
     upgrade: bool
+    xfailed: bool = False
     picture: tuple[SeenBoxJson, ...] = ()
 
 
 class OutcomeCountsJson(Struct, frozen=True):
-    """The number of cases with each verdict, of recorded cases and of failed ones."""
+    """The number of cases with each verdict, of recorded, of failed and of xfailed ones."""
 
     passed: Count
     improved: Count
@@ -83,6 +84,7 @@ class OutcomeCountsJson(Struct, frozen=True):
     unchanged: Count
     recorded: Count
     failed: Count
+    xfailed: Count = 0
 
 
 class BaselineChangeJson(Struct, frozen=True, kw_only=True):
@@ -164,6 +166,7 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
         "latency": None if latency is None else latency_to_json(latency),
         "recorded": outcome.is_recorded,
         "upgrade": outcome.is_upgrade,
+        "xfailed": outcome.is_xfailed,
         "picture": _picture(outcome.comparison),
     }
     return copy_fields(RunCaseJson, outcome, **keys)

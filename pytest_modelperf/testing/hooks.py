@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
@@ -420,16 +421,21 @@ class RunHooks:
         told = item.stash.get(_TOLD, 0)
         # Fixtures may check models before and after the test itself.
         is_told = len(outcomes) > told and (call.when != "setup" or call.excinfo is not None)
-        if is_told:
-            add_properties(item, outcomes)
         report = yield
         if is_told:
+            new = outcomes[told:]
+            has_bad = any(map(self.run.is_failure, new))
+            if has_bad and not report.failed:
+                # A marker expects the failure, or the test caught it.
+                new = [replace(each, is_xfailed=self.run.is_failure(each)) for each in new]
+                outcomes[told:] = new
+            for properties in (item.user_properties, report.user_properties):
+                add_properties(properties, outcomes)
             setattr(report, _ATTACHED, pack(outcomes))
             item.stash[_TOLD] = len(outcomes)
-            new = outcomes[told:]
             worst = min(new, key=_severity)
             # The rest of the test may fail it, or expect the failure.
-            if report.failed is any(map(self.run.is_failure, new)):
+            if report.failed is has_bad:
                 setattr(report, _WORD, f"{report.outcome} {worst.word}")
                 _shorten(report, worst)
         return report
@@ -642,14 +648,14 @@ def describe_settings(settings: RunSettings) -> str:
     return f"modelperf: {', '.join(parts)}"
 
 
-def add_properties(item: pytest.Item, outcomes: Sequence[CaseOutcome]) -> None:
-    """Add the properties of the worst outcome of a test to junit's XML."""
+def add_properties(properties: list[tuple[str, object]], outcomes: Sequence[CaseOutcome]) -> None:
+    """Add the properties of the worst outcome of a test to those that junit's XML has."""
     from pytest_modelperf.testing.junit import PREFIX, junit_properties
 
     worst = min(outcomes, key=_severity)
     # If a test runs again, the properties of its first run are there already.
-    kept = [pair for pair in item.user_properties if not pair[0].startswith(PREFIX)]
-    item.user_properties[:] = [*kept, *junit_properties(worst)]
+    kept = [pair for pair in properties if not pair[0].startswith(PREFIX)]
+    properties[:] = [*kept, *junit_properties(worst)]
 
 
 def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:

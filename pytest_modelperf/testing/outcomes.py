@@ -9,7 +9,13 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
 from pytest_modelperf.comparing.engine_change import EngineChange
-from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
+from pytest_modelperf.comparing.records import (
+    RECORDED,
+    XFAILED,
+    CaseComparison,
+    Verdict,
+    worst,
+)
 from pytest_modelperf.files.documents import Count
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import GenerationFigures, ModelFacts
@@ -52,7 +58,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     and `generation_options` those that ask for the same generation. `engine_change` is how the
     engine changed since the baseline was recorded, if the run did not name the engine of the
     baseline. `is_upgrade`: it is that change that was judged, by the baseline on both versions, and
-    not the model.
+    not the model. `is_xfailed`: it is a failure that its test expects, so the test did not fail.
     """
 
     test: str
@@ -81,6 +87,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     advice: str | None = None
     engine_change: EngineChange | None = None
     is_upgrade: bool = False
+    is_xfailed: bool = False
 
     def __repr__(self) -> str:
         return f"<outcome of {self.test}: {self.word}>"
@@ -106,7 +113,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """The word in reports: the verdict, unless the case failed or was recorded without one."""
+        """The word in reports: the verdict, unless it has none or its test expects the failure."""
+        if self.is_xfailed:
+            return XFAILED
         if self.has_failed:
             return "failed"
         if self.is_recorded and self.verdict is Verdict.NEW:
@@ -149,4 +158,4 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        return worst(o.verdict for o in self.outcomes if not o.has_failed)
+        return worst(o.verdict for o in self.outcomes if not o.has_failed and not o.is_xfailed)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.comparing.advice import advise_all
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
-from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.records import XFAILED, CaseComparison, Verdict
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     SEVERITY,
@@ -43,7 +43,8 @@ def rank_outcome(outcome: CaseOutcome) -> tuple[int, float]:
 def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
     """The verdict in a sentence; without one, why there is none."""
     described = _describe(outcome, is_short=is_short)
-    return f"upgrade of the engine: {described}" if outcome.is_upgrade else described
+    described = f"upgrade of the engine: {described}" if outcome.is_upgrade else described
+    return f"{XFAILED}: {described}" if outcome.is_xfailed else described
 
 
 def _describe(outcome: CaseOutcome, *, is_short: bool) -> str:
@@ -114,7 +115,6 @@ def describe_alarms(report: RunReport) -> str:
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     """The next steps: the word that each is about, and its text."""
-    words = {outcome.word for outcome in report.outcomes}
     strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
@@ -124,12 +124,18 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     yield from _hidden_tails(report.outcomes)
     yield from _unjudged_upgrades(report.outcomes)
     yield from _slow_baselines(report.outcomes)
-    if Verdict.NEW.value in words:
+    if any(_has_no_baseline(outcome) for outcome in report.outcomes):
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
         command = printable(prune(report.typed))
         yield "unused baselines", f"{list_names(report.unused)}; {command} removes them"
+
+
+def _has_no_baseline(outcome: CaseOutcome) -> bool:
+    """Whether it is new and was not recorded, also where its test expects a failure."""
+    is_new = outcome.verdict is Verdict.NEW and not outcome.has_failed
+    return is_new and not outcome.is_recorded
 
 
 def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:

@@ -147,7 +147,7 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
     hidden = [outcome for place, (outcome, _) in enumerate(named) if place not in lines]
     if shown:
         table = fitting_table([o for o, _ in shown], [name for _, name in shown], page.width)
-        styles = [verdict_style(outcome.comparison) for outcome, _ in shown]
+        styles = ["" if o.is_xfailed else verdict_style(o.comparison) for o, _ in shown]
         page.table(table, row_styles=styles)
         _write_generations(page, shown)
     if verbosity >= _VERBOSE:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from run_reader import MAX_ZIP_BYTES, Artifact
 
 from pytest_modelperf.comparing.records import CaseComparison, KernelChange, Metric, Verdict
@@ -464,6 +465,12 @@ def test_a_comment_is_never_too_long(texts: list[tuple[str, list[str]]]) -> None
 
 def test_a_run_without_a_case_points_to_its_log() -> None:
     assert "The run tested no case. Its log says why." in render()
+
+
+def test_a_failure_that_its_test_expects_is_counted_as_that() -> None:
+    body = render(outcome(), replace(SLOWER, is_xfailed=True))
+    assert "Model performance: 1 xfailed, 1 passed" in body
+    assert "xfailed: regressed: p50 latency +11.8 %" in body
 
 
 def test_many_cases_are_cut_the_worst_shown() -> None:

@@ -374,6 +374,57 @@ def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> No
     assert [measures["macs"]["value"] for measures in bencher.values()] == [128]
 
 
+EXPECTED = """
+    import pytest
+
+    pytestmark = pytest.mark.perf_budget(macs=1)
+
+    @pytest.fixture
+    def checked(modelperf):
+        modelperf.check("base.onnx", baseline="set-up.onnx")
+
+    @pytest.mark.xfail
+    @pytest.mark.perf_case(model="base.onnx")
+    def test_marked(): pass
+
+    @pytest.mark.xfail(strict=True)
+    def test_set_up(checked): pass
+
+    def test_caught(modelperf):
+        with pytest.raises(pytest.fail.Exception):
+            modelperf.check("base.onnx", baseline="caught.onnx")
+"""
+
+
+def test_a_failure_that_its_test_expects_is_none_of_the_run(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    models.makepyfile(EXPECTED)
+    reports = ("--modelperf-html=run.html", "--junitxml=run.xml")
+    result = models.runpytest_inprocess(*COUNTS, JSON, *reports, "--modelperf-strict")
+    result.assert_outcomes(passed=1, xfailed=2)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["test_marked* xfailed (MACs) *", "3 xfailed."])
+    result.stdout.no_fnmatch_line("::*")
+    report = read_json(models.path / "run.json")
+    counts = {word: count for word, count in report["counts"].items() if count}
+    assert (report["verdict"], counts) == ("passed", {"xfailed": 3})
+    cases = [(case["verdict"], case["xfailed"]) for case in report["cases"]]
+    assert cases == [("over budget", True)] * 3
+    assert "all 3 xfailed" in (models.path / "run.html").read_text("utf-8")
+    assert (models.path / "run.xml").read_text("utf-8").count('verdict" value="xfailed"') == 3
+
+
+def test_a_failure_that_is_not_the_expected_one_is_told_as_any_other(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(EXPECTED.replace("mark.xfail", "mark.xfail(raises=KeyError)", 1))
+    result = models.runpytest_inprocess(*COUNTS, "-k", "marked")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["1 over budget."])
+
+
 def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx", batch_size=[1, 8]))
     result = models.runpytest_inprocess(*TIMED, "--modelperf-benchmark-json=bench.json")

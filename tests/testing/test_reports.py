@@ -613,6 +613,13 @@ def test_a_strict_run_says_why_what_is_new_or_unclear_failed() -> None:
     assert strict.count("--modelperf-strict lets none pass") == 2
 
 
+def test_a_new_case_whose_failure_is_expected_is_to_be_recorded_too() -> None:
+    report = run(outcome(FRESH, is_xfailed=True), is_strict=True)
+    shown = render_summary(report, TextStyle(80))
+    assert "1 xfailed." in shown
+    assert "new: record what is new with pytest --modelperf " in shown
+
+
 def test_baselines_without_a_test_are_named_and_so_is_the_way_to_remove_them() -> None:
     report = run(outcome(SAME), unused=tuple(f"m{n}: b1-c1" for n in range(7)))
     shown = render_summary(report, TextStyle(160))
@@ -1054,6 +1061,7 @@ def test_a_run_as_json() -> None:
                 "unchanged": 0,
                 "recorded": 0,
                 "failed": 1,
+                "xfailed": 0,
             },
             "baselines": {
                 "changes": [
@@ -1156,6 +1164,7 @@ def test_a_run_as_json() -> None:
             "accept": 'pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"',
             "engine_change": None,
             "upgrade": False,
+            "xfailed": False,
             "picture": [],
         }
     )
