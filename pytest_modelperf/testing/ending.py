@@ -427,7 +427,6 @@ def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
         or known.deselected
         or config.getoption("ignore")
         or config.getoption("ignore_glob")
-        or config.getoption("collectonly")
         # It leaves tests out silently. Without pytest's cache the option does not exist.
         or config.getoption("lf", default=False)
     )

@@ -55,6 +55,7 @@ from pytest_modelperf.testing.pytest_internals import (
     JunitEntries,
     distributes,
     is_skipped,
+    leaves_tests_out,
     list_as_failed,
     runs_tests,
 )
@@ -511,7 +512,7 @@ class RunHooks:
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput[_KNOWN] = self.known.as_message()
             return
-        if self.config.getoption("collectonly"):
+        if leaves_tests_out(self.config):
             return
         outcomes = [outcome for of_test in self.outcomes.values() for outcome in of_test]
         exit_code = int(exitstatus if self.is_whole else pytest.ExitCode.INTERRUPTED)

@@ -72,9 +72,15 @@ def list_as_failed(config: pytest.Config, tests: Mapping[str, str]) -> None:
 
 def runs_tests(session: pytest.Session) -> bool:
     """Whether the loop over the tests runs any, as pytest decides at its beginning."""
-    options = session.config.option
-    is_broken = session.testsfailed and not options.continue_on_collection_errors
-    return bool(session.items) and not is_broken and not options.collectonly
+    continues = session.config.option.continue_on_collection_errors
+    is_broken = session.testsfailed and not continues
+    return bool(session.items) and not is_broken and not leaves_tests_out(session.config)
+
+
+def leaves_tests_out(config: pytest.Config) -> bool:
+    """Whether an option asks to run no test: only to collect, or to set up, or to plan that."""
+    option = config.getoption
+    return bool(option("collectonly") or option("setuponly", default=False))
 
 
 def is_skipped(item: pytest.Item) -> bool:

@@ -105,6 +105,19 @@ def test_a_run_that_did_not_collect_its_tests_knows_no_unused_baselines(
     assert (models.path / "baselines/base/model.json").exists()
 
 
+@pytest.mark.parametrize("option", ["--collect-only", "--setup-plan", "--setup-only"])
+def test_a_run_that_is_to_run_no_test_changes_no_file(
+    models: pytest.Pytester, recording: BaselineRecording, option: str
+) -> None:
+    store(recording, models.path / "baselines")
+    (models.path / "run.json").write_text("an earlier run")
+    models.makepyfile(test_of("base.onnx", baseline="other.onnx"))
+    result = models.runpytest_inprocess(*COUNTS, JSON, "--modelperf-prune", option)
+    assert result.ret == pytest.ExitCode.OK
+    assert (models.path / "baselines/base/model.json").exists()
+    assert (models.path / "run.json").read_text() == "an earlier run"
+
+
 def test_the_baseline_of_a_skipped_test_that_asks_for_the_fixture_by_name_stays(
     models: pytest.Pytester,
 ) -> None:
