@@ -442,9 +442,11 @@ class RunHooks:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "setup":
+            # If a test ran several times, the last run counts.
+            self.outcomes.pop(report.nodeid, None)
         attached = getattr(report, _ATTACHED, None)
         if attached is not None:
-            # If a test ran several times, the last run counts.
             self.outcomes[report.nodeid] = unpack(attached)
             self.junit.add(report)
         if report.when == "call" and report.passed:

@@ -292,6 +292,30 @@ def test_of_a_test_that_is_run_again_the_last_outcome_counts(models: pytest.Pyte
     assert len(cases_of(models)) == 1
 
 
+def test_of_a_test_whose_last_run_had_no_outcome_none_is_told(models: pytest.Pytester) -> None:
+    models.makepyfile(
+        """
+        from pathlib import Path
+        import pytest
+
+        @pytest.fixture
+        def once():
+            Path("once").touch(exist_ok=False)
+
+        @pytest.mark.perf_case(model="base.onnx")
+        @pytest.mark.perf_budget(macs=1)
+        def test_flaky(once): pass
+
+        @pytest.mark.perf_case(model="base.onnx", batch_size=2)
+        def test_other(): pass
+        """
+    )
+    result = run_with(models, "rerunfailures", "--reruns=1", "--modelperf-static-only")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["1 new.", "note: no result of*"])
+    assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
+
+
 def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("slow_400us.onnx"))
     options = (
