@@ -47,10 +47,10 @@ class KnownTests(Struct):
     """The tests of a run and their cases, whether they ran or not.
 
     `tests` are those about a case, and `failed` are all that failed. `open` are tests that may name
-    cases while they run; `passed` are tests that came to their end, and `skipped` those that never
-    began. `deselected` counts what keeps cases unknown that may be in use: tests that were left
-    out, files and models that could not be read, crashed workers. `projects` are the pyproject.toml
-    that were seen and not read.
+    cases while they run; `passed` are tests that came to their end, and `skipped` those that the
+    project skipped. `deselected` counts what keeps cases unknown that may be in use: tests that
+    were left out, files and models that could not be read, crashed workers. `projects` are the
+    pyproject.toml that were seen and not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class RunEnding(Struct):
         notes += _without_result(outcomes, known)
         notes += _functions_left_out(outcomes)
         if settings.strict:
-            notes += _skipped(known)
+            notes += _skipped(outcomes, known)
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
@@ -329,13 +329,14 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
         yield f"no result of {named}: failed before there was one"
 
 
-def _skipped(known: KnownTests) -> Iterator[str]:
-    """A note of the tests with cases that the project itself skipped."""
-    tests = sorted(known.skipped & (known.tests | known.open))
+def _skipped(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
+    """A note of the tests with cases that the project itself skipped before one was judged."""
+    skipped = known.skipped & (known.tests | known.open)
+    tests = sorted(skipped - {outcome.test for outcome in outcomes})
     if tests:
         were = "1 test was" if len(tests) == 1 else f"{len(tests):,} tests were"
         named = shorten_list([*map(printable, tests)], _MOST_NAMED)
-        yield f"{were} skipped by the project's own markers or fixtures, and not judged: {named}"
+        yield f"{were} skipped by the project itself, and not judged: {named}"
 
 
 def _functions_left_out(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:

@@ -453,8 +453,12 @@ class RunHooks:
             self.known.passed.add(report.nodeid)
         if report.failed:
             self.known.failed.add(report.nodeid)
-        if report.when == "setup" and report.skipped:
+        if report.skipped and (report.when == "setup" or self._is_own_skip(report)):
             self.known.skipped.add(report.nodeid)
+
+    def _is_own_skip(self, report: pytest.TestReport) -> bool:
+        """Whether the body of a test skips it: it may be by us where no model runs."""
+        return not hasattr(report, "wasxfail") and not self.settings.static_only
 
     # A wrapper, because pytest itself fails a test here whose subtests failed.
     @pytest.hookimpl(wrapper=True)

@@ -450,13 +450,13 @@ def test_of_something_else():
 
 def test_a_skip_of_the_project_passes_a_strict_run_which_says_so(run: pytest.Pytester) -> None:
     note = (
-        "note: 2 tests were skipped by the project's own markers or fixtures, and not judged: "
+        "note: 2 tests were skipped by the project itself, and not judged: "
         "test_file.py::test_called, test_file.py::test_marked[b1-c1]"
     )
     strict = run_static(run, SKIPPED, "--modelperf-strict")
     strict.assert_outcomes(skipped=3)
     assert note in " ".join(strict.stdout.str().split())
-    assert "own markers" not in run_static(run, SKIPPED).stdout.str()
+    assert "the project itself" not in run_static(run, SKIPPED).stdout.str()
 
 
 def test_strict_markers_know_ours(run: pytest.Pytester) -> None:

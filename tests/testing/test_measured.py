@@ -1028,3 +1028,31 @@ def test_a_trace_that_cannot_be_had_fails_its_test(
     result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*the engine is gone*"])
+
+
+# -- skipped
+
+
+def test_a_test_that_skips_itself_before_its_check_is_told_by_a_strict_run(
+    recorded: pytest.Pytester,
+) -> None:
+    source = """
+        import pytest
+
+        def test_before(modelperf):
+            pytest.skip("only on the large machine")
+
+        def test_after(modelperf):
+            modelperf.check("base.onnx")
+            pytest.skip("only on the large machine")
+
+        @pytest.mark.xfail
+        def test_expected(modelperf):
+            raise KeyError
+    """
+    recorded.makepyfile(test_it=source)
+    result = recorded.runpytest_inprocess(*TIMED, "--modelperf-strict")
+    result.assert_outcomes(skipped=2, xfailed=1)
+    told = " ".join(result.stdout.str().split())
+    note = "note: 1 test was skipped by the project itself, and not judged: test_it.py::test_before"
+    assert note in told
