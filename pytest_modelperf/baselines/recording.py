@@ -15,6 +15,7 @@ from pytest_modelperf.baselines.records import (
     Fidelity,
     MachineBaseline,
     Provenance,
+    StoredCase,
     StoredPlan,
 )
 from pytest_modelperf.baselines.storing import generation_of, store_case, store_latency
@@ -129,7 +130,8 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
 def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
     """The recordings of several cases of one model as one recording.
 
-    UsageError if the model changed meanwhile: the cases would not belong together.
+    UsageError if the model changed meanwhile: the cases would not belong together; or if two are
+    one case that was run in different ways.
     """
     first = parts[0]
     if any(part.model != first.model for part in parts):
@@ -142,11 +144,27 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
     latencies = {key: case for machine in machines for key, case in machine.cases.items()}
     return replace(
         first,
-        cases=tuple(case for part in parts for case in part.cases),
+        cases=_join_cases(parts),
         twin=with_twin.twin,
         left_out_bytes=with_twin.left_out_bytes,
         machine=replace(machines[0], cases=latencies) if machines else None,
     )
+
+
+def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
+    """Each case once, as it was recorded last."""
+    cases: dict[str, StoredCase] = {}
+    for case in (case for part in parts for case in part.cases):
+        known = cases.setdefault(case.id, case)
+        has_same_engine = (known.engine, known.options) == (case.engine, case.options)
+        if not (has_same_engine and known.runs_on_the_same(case)):
+            raise UsageError(
+                f"two checks record the case {printable(case.id)} of the baseline {parts[0].name}, "
+                "but run it differently: nothing is stored of it. Give one of them a name of its "
+                "own, as in baseline='models/encoder-long.onnx'."
+            )
+        cases[case.id] = case
+    return tuple(cases.values())
 
 
 class RebuiltTwin(Struct, frozen=True):

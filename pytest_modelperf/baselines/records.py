@@ -239,10 +239,13 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
 
     def asks_the_same(self, other: StoredCase) -> bool:
         """Whether both were recorded of the same model with the same sizes and inputs."""
-        return self.model_sha256 == other.model_sha256 is not None and all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("batch_size", "dims", "inputs", "generation")
-        )
+        is_same_model = self.model_sha256 == other.model_sha256 is not None
+        return is_same_model and self.runs_on_the_same(other)
+
+    def runs_on_the_same(self, other: StoredCase) -> bool:
+        """Whether both have the same sizes and inputs."""
+        names = ("batch_size", "dims", "inputs", "generation")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
         """Why the case cannot be compared at these sizes of dimensions; None if it can."""

@@ -242,6 +242,26 @@ def test_the_check_of_a_call_holds_the_model_against_its_baseline(run: pytest.Py
     assert_says_no_internals(result)
 
 
+def test_two_checks_of_one_case_that_is_run_differently_are_not_recorded(
+    run: pytest.Pytester,
+) -> None:
+    source = """
+        def test_short(modelperf):
+            modelperf.check("linear.onnx", dims={"seq": 64})
+
+        def test_long(modelperf):
+            modelperf.check("linear.onnx", dims={"seq": 128})
+    """
+    run.makepyfile(source)
+    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
+    result.assert_outcomes(failed=2)
+    told = "error: two checks record the case b1-c1 of the baseline linear, but run it differently*"
+    result.stdout.fnmatch_lines(["2 failed.", told])
+    assert not (run.path / "baselines/linear").exists()
+    run.makepyfile(source.replace("128", "64"))
+    run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline").assert_outcomes(passed=2)
+
+
 def test_a_model_that_is_no_file_is_checked_by_the_name_of_its_baseline(
     run: pytest.Pytester,
 ) -> None:
