@@ -152,7 +152,7 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
 
 
 def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
-    """Each case once, as it was recorded last."""
+    """Each case once, as it was recorded last, with a sketch if one of its tests asks for it."""
     cases: dict[str, StoredCase] = {}
     for case in (case for part in parts for case in part.cases):
         known = cases.setdefault(case.id, case)
@@ -163,7 +163,7 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
                 "but run it differently: nothing is stored of it. Give one of them a name of its "
                 "own, as in baseline='models/encoder-long.onnx'."
             )
-        cases[case.id] = case
+        cases[case.id] = case if case.sketch else replace(case, outputs=known.outputs)
     return tuple(cases.values())
 
 

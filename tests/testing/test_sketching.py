@@ -57,6 +57,18 @@ def test_other_outputs_of_the_same_weights_fail(
     result.stdout.fnmatch_lines(["*regressed: outputs differ by 5 %, allowed +0.1 %*"])
 
 
+@pytest.mark.parametrize("asks", [(True, False), (False, True)], ids=["first", "last"])
+def test_a_sketch_that_one_of_two_tests_of_a_case_asks_for_is_kept(
+    recorded: pytest.Pytester, asks: tuple[bool, bool]
+) -> None:
+    first, last = (test_of("base.onnx", output_sketch=each) for each in asks)
+    recorded.makepyfile(test_first=first, test_last=last)
+    result = recorded.runpytest_inprocess(*TIMED, UPDATE, "test_first.py", "test_last.py")
+    result.assert_outcomes(passed=2)
+    model = read_json(recorded.path / "baselines/base/model.json")
+    assert "outputs" in model["cases"]["b1-c1"]
+
+
 def test_rounding_passes_and_a_limit_of_the_user_comes_first(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
