@@ -39,6 +39,10 @@ _NO_MODEL = (
     "no model is tested here: name one, as in pytest --modelperf model.onnx, or give it a table "
     '[tool.modelperf.models."model.onnx"] in pyproject.toml, or a test'
 )
+_NOT_PRUNED = (
+    "nothing was pruned: only a run of all tests, which all came to their end, knows which "
+    "baselines are unused"
+)
 # A note names at most so many tests.
 _MOST_NAMED = 3
 
@@ -143,6 +147,8 @@ class RunEnding(Struct):
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
             outcomes = [outcome.without_recording() for outcome in outcomes]
+        if exit_code not in _ENDED and settings.prune:
+            notes.append(_NOT_PRUNED)
         left_out = [*unread_tables(map(Path, known.projects), self.run.config)]
         if exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
             reason = unused_tables(settings, self.run.config)
@@ -245,10 +251,7 @@ class RunEnding(Struct):
         """The stored cases without a test; None if the run may not have seen all tests."""
         if not _selects_all(self.run.config, known):
             if self.run.settings.prune:
-                notes.append(
-                    "nothing was pruned: only a run of all tests, which all came to their end, "
-                    "knows which baselines are unused"
-                )
+                notes.append(_NOT_PRUNED)
             return None
         found = None
         with self._noting_problems():

@@ -118,6 +118,14 @@ def test_a_run_that_is_to_run_no_test_changes_no_file(
     assert (models.path / "run.json").read_text() == "an earlier run"
 
 
+def test_a_run_that_cannot_prune_says_so(models: pytest.Pytester) -> None:
+    note = "note: nothing was pruned: only a run of all tests, *"
+    interrupted(models, "--modelperf-prune").stdout.fnmatch_lines([note])
+    result = models.runpytest_inprocess(*COUNTS, "--modelperf-prune", "-k", "no_such_test")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines([note])
+
+
 def test_the_baseline_of_a_skipped_test_that_asks_for_the_fixture_by_name_stays(
     models: pytest.Pytester,
 ) -> None:
