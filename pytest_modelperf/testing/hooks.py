@@ -544,8 +544,8 @@ class RunHooks:
 
         writer = self.config.get_terminal_writer()
         style = TextStyle(writer.fullwidth, writer.hasmarkup, self.run.encoding)
-        if report.outcomes or report.plans or report.unused or report.notes:
-            text = render_summary(report, style, verbosity=terminalreporter.verbosity)
+        text = render_summary(report, style, verbosity=terminalreporter.verbosity)
+        if text:
             terminalreporter.section("model performance")
             terminalreporter.write(text)
         for problem in self.ending.problems:

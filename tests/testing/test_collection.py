@@ -48,6 +48,11 @@ def test_a_run_that_finds_nothing_says_how_a_model_is_named(run: pytest.Pytester
     chosen.stdout.no_fnmatch_line(told)
 
 
+def test_a_quiet_run_that_finds_nothing_has_no_empty_section(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess(*STATIC, "-q")
+    result.stdout.no_fnmatch_line("*model performance*")
+
+
 @pytest.fixture
 def project(run: pytest.Pytester) -> Path:
     """A project in the folder `part` of another one, which pytest takes as its root."""
