@@ -128,7 +128,7 @@ def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
     """The arguments of a marker by name; the first one without a name is the model."""
     if len(mark.args) > 1:
         raise UsageError(f"{where} takes one argument without a name, the model.")
-    words = dict(mark.kwargs)
+    words = {word: as_written(value) for word, value in mark.kwargs.items()}
     if mark.args:
         if "model" in words:
             raise UsageError(f"{where} names its model twice: name it once.")

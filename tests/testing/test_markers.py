@@ -112,6 +112,17 @@ def test_a_stacked_marker_without_a_model_holds_for_those_with_one(run: pytest.P
     assert found == ["test_it[other-b1-c2]", "test_it[dense-b1-c2]"]
 
 
+def test_stacked_markers_may_say_the_same_by_arrays(run: pytest.Pytester) -> None:
+    source = """
+        import numpy as np
+
+        @pytest.mark.perf_case(batch_size=np.array([1, 2]))
+        @pytest.mark.perf_case("dense.onnx", batch_size=np.array([1, 2]))
+        def test_it(): pass
+    """
+    assert collected_of(run, source) == ["test_it[b1-c1]", "test_it[b2-c1]"]
+
+
 def test_stacked_markers_may_name_the_same_model_at_other_cases(run: pytest.Pytester) -> None:
     found = collected_of(
         run,
