@@ -140,18 +140,8 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         return next(iter(found.values()), None)
 
     def for_model(self, spec: CaseSpec) -> RunSettings:
-        """The settings of a model with this spec; only typed settings win over it.
-
-        Engine options belong to an engine: if another one is chosen, they are ignored.
-        """
-        engine = spec.engine or self.engine
-        if run.ENGINE.key in self.typed:
-            engine = self.engine
-        options: Mapping[str, str] = self.engine_options if engine == self.engine else {}
-        if spec.engine_options and spec.engine in {None, engine}:
-            options = spec.engine_options
-        if run.ENGINE_OPTION.key in self.typed:
-            options = self.engine_options
+        """The settings of a model with this spec; only typed settings win over it."""
+        engine, options = self.engine_for(spec)
         given: dict[str, Any] = {
             each.field: value
             for each in _OF_MODELS
@@ -163,3 +153,18 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         )
         settings.check_seconds(lambda setting: setting.key)
         return settings
+
+    def engine_for(self, spec: CaseSpec) -> tuple[str, Mapping[str, str]]:
+        """The engine of a model with this spec, and its options.
+
+        Options belong to an engine: if another one is chosen, they are ignored.
+        """
+        engine = spec.engine or self.engine
+        if run.ENGINE.key in self.typed:
+            engine = self.engine
+        options: Mapping[str, str] = self.engine_options if engine == self.engine else {}
+        if spec.engine_options and spec.engine in {None, engine}:
+            options = spec.engine_options
+        if run.ENGINE_OPTION.key in self.typed:
+            options = self.engine_options
+        return engine, options

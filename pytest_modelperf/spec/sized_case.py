@@ -54,14 +54,14 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """Facts that the id does not tell; two cases with the same id and facts are the same."""
+        """Facts that the id does not tell: two cases with the same id and facts run alike.
+
+        The engine is not among them: a run may choose it.
+        """
         spec = self.spec
         dims = {name: size for name, (size,) in self.request.dims.items()}
         files = _place(self.model), _place(spec.input_file)
-        return (
-            *(files, dims, spec.inputs, spec.engine, spec.engine_options),
-            self.request.generations,
-        )
+        return (files, dims, spec.inputs, self.request.generations)
 
 
 def _place(source: object) -> object:

@@ -17,7 +17,6 @@ from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
 from pytest_modelperf.profiler.shown.report_files import check_report_files
 from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, HTML, JSON, MARKDOWN
 from pytest_modelperf.spec.run_settings import RunSettings
-from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
 from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOT_SENT, CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, may_use_fixture
@@ -74,17 +73,18 @@ class KnownTests(Struct):
             if case is not None and not case.is_function:
                 # Its test reports a model without a name for its baseline.
                 with suppress(UsageError):
-                    self._add_case((run.baseline_of(case), case.id), item, case)
+                    conditions = (case.conditions, run.settings.engine_for(case.spec))
+                    self._add_case((run.baseline_of(case), case.id), item, conditions)
             if may_use_fixture(item):
                 self.open.add(item.nodeid)
 
-    def _add_case(self, key: tuple[str, str], item: pytest.Item, case: SizedCase) -> None:
+    def _add_case(self, key: tuple[str, str], item: pytest.Item, conditions: object) -> None:
         """pytest.UsageError if another test stores a different case in the same place."""
-        first, known = self.cases.setdefault(key, (item.nodeid, case.conditions))
-        if known != case.conditions:
+        first, known = self.cases.setdefault(key, (item.nodeid, conditions))
+        if known != conditions:
             raise pytest.UsageError(
                 f"{printable(first)} and {printable(item.nodeid)} both have the case "
-                f"{printable(case.id)} of the baseline {key[0]}, but are run differently. Name all "
+                f"{printable(key[1])} of the baseline {key[0]}, but are run differently. Name all "
                 'sizes in one place, as in dims={"seq": [64, 128]}, or give one of them a name of '
                 "its own, as in baseline='models/encoder-long.onnx'."
             )

@@ -804,7 +804,12 @@ def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
     assert "test_short" in line
     assert "test_long" in line
     assert "baseline=" in line
-    # The very same case may have two tests.
+    # The very same case may have two tests, also where one of them names the usual engine.
+    usual = source.replace("SIZE}", '64}, engine="onnxruntime"')
+    assert run_static(run, usual).ret == pytest.ExitCode.OK
+    other = usual.replace('"onnxruntime"', '"openvino"')
+    assert run_static(run, other).ret == pytest.ExitCode.USAGE_ERROR
+    assert run_static(run, other, "--modelperf-engine=openvino").ret == pytest.ExitCode.OK
     assert run_static(run, source.replace("SIZE", "64")).ret == pytest.ExitCode.OK
     named = source.replace("SIZE}", '128}, baseline="long.onnx"')
     assert run_static(run, named).ret == pytest.ExitCode.OK
