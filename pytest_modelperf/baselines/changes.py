@@ -98,6 +98,7 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
         "dims": ", ".join(f"{name}={size}" for name, size in sorted(case.dims.items())) or None,
         "state": None if case.generation is None else _listed(case.generation.state) or None,
         "engine": case.engine,
+        "engine version": case.engine_version,
         "engine options": None if not case.options else _listed(case.options),
         "inputs": str(case.inputs) if case.inputs.specs else None,
         **_fidelity_figures(case),

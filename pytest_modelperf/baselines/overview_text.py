@@ -42,7 +42,8 @@ _NOT_RECORDED = "this is not what a recording writes"
 # The figures that have words of their own in a line.
 _RATIOS = {"latency_p50_ns": "p50", "macs": "MACs", "params": "params"}
 _TOLD = frozenset({
-    *_RATIOS, "model", "twin", "twin_trusted", "runtime", "plan", "machine", "case",
+    *_RATIOS, "model", "twin", "twin_trusted", "runtime", "engine version", "plan", "machine",
+    "case",
     # These change with every recording.
     "latency_p95_ns", "peak_rss_bytes", "processes",
 })  # fmt: skip

@@ -1,7 +1,8 @@
 """The changes that an update would make, decided before anything is written.
 
 A case that was not measured stays as it is. A case with the same content keeps its provenance too,
-so accepting the same content again changes no file.
+so accepting the same content again changes no file. The version of the engine is a part of the
+content, for later runs are held against it.
 """
 
 from __future__ import annotations
@@ -82,13 +83,18 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
     for case in recording.cases:
         known = cases.get(case.id)
         new = _with_what_ran(case, known)
-        is_same = known is not None and replace(new, provenance=known.provenance) == known
-        cases[case.id] = known if known is not None and is_same else new
+        cases[case.id] = known if known is not None and _has_content_of(known, new) else new
     return ModelBaseline(
         model=replace(recording.model, path=None),
         cases=tuple(case for _, case in sorted(cases.items())),
         twin=_merge_twins(old, recording, {case.model_sha256 for case in cases.values()}),
     )
+
+
+def _has_content_of(known: StoredCase, new: StoredCase) -> bool:
+    """Whether recording a case again would change nothing but where and when that was."""
+    is_same = replace(new, provenance=known.provenance) == known
+    return is_same and new.engine_version == known.engine_version
 
 
 def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:

@@ -233,6 +233,11 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
     observed: StoredStatic | None
 
     @property
+    def engine_version(self) -> str | None:
+        """The version of the engine that it was recorded with; None if that is not known."""
+        return None if self.engine is None else self.provenance.packages.get(self.engine)
+
+    @property
     def sketch(self) -> OutputSketch | None:
         """The sketch of its outputs."""
         return None if self.outputs is UNSET else self.outputs

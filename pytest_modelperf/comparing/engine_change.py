@@ -32,7 +32,7 @@ class EngineChange(Struct, frozen=True, order=True):
 
 def find_engine_change(stored: StoredCase) -> EngineChange | None:
     """The change of a case's engine since it was recorded; None without one, or if unknown."""
-    return change_of_engine(stored.engine, recorded_version(stored))
+    return change_of_engine(stored.engine, stored.engine_version)
 
 
 def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange | None:
@@ -61,11 +61,6 @@ def requirement_of(engine: str, version: str) -> str:
     """What installs this version of an engine, as the build of it that is installed."""
     package = next(iter(installed_builds(engine)), engine)
     return f"{package}=={version}"
-
-
-def recorded_version(stored: StoredCase) -> str | None:
-    """The version of the engine that a case was recorded with; None if that is not known."""
-    return None if stored.engine is None else stored.provenance.packages.get(stored.engine)
 
 
 def _installed_version(package: str) -> str | None:

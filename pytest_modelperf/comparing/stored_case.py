@@ -10,7 +10,7 @@ from pytest_modelperf.baselines.recorded_twin import (
 )
 from pytest_modelperf.baselines.records import StoredCase
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
-from pytest_modelperf.comparing.engine_change import installed_builds, recorded_version
+from pytest_modelperf.comparing.engine_change import installed_builds
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.paired_case import PairedCase
@@ -128,7 +128,7 @@ def has_recorded_engine(stored: StoredCase, setup: Setup) -> bool:
     engine = setup.engine.name
     return (
         stored.engine == engine
-        and list(installed_builds(engine).values()) == [recorded_version(stored)]
+        and list(installed_builds(engine).values()) == [stored.engine_version]
         and is_this_python(setup.spec)
         # The options that were not given are defaults, which follow from the version.
         and stored.options == dict(setup.options)

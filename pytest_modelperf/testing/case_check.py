@@ -15,7 +15,6 @@ from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Stor
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.engine_change import (
     installed_builds,
-    recorded_version,
     requirement_of,
 )
 from pytest_modelperf.comparing.gates import Gate
@@ -284,7 +283,7 @@ class BoundCheck(Struct, frozen=True):
     def _recorded(self, stored: StoredCase | None) -> str:
         """The requirement for the recorded engine; UsageError if no version was recorded."""
         engine = self.check.setup.engine.name
-        version = None if stored is None else recorded_version(stored)
+        version = None if stored is None else stored.engine_version
         if stored is None or version is None or stored.engine != engine:
             raise UsageError(
                 f"the baseline of {self.case.id} was recorded with no known version of {engine}, "

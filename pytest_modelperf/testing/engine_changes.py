@@ -6,11 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.comparing.engine_change import (
-    EngineChange,
-    change_of_engine,
-    recorded_version,
-)
+from pytest_modelperf.comparing.engine_change import EngineChange, change_of_engine
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.spec.run_definitions import JUDGE_UPGRADES
 from pytest_modelperf.text.escaping import printable
@@ -31,7 +27,7 @@ def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
         except BaselineError:
             continue
         if stored is not None:
-            recorded = {(case.engine, recorded_version(case)) for case in stored.model.cases}
+            recorded = {(case.engine, case.engine_version) for case in stored.model.cases}
             changes = {change_of_engine(engine, version) for engine, version in recorded}
             found.update(change for change in changes if change is not None)
     return found

@@ -956,6 +956,27 @@ def test_what_did_not_change_is_not_written_not_even_its_date(tmp_path: Path) ->
     assert snapshot_files(tmp_path) == before
 
 
+def test_another_version_of_the_engine_is_other_content(tmp_path: Path) -> None:
+    """Otherwise a recording would not accept an upgrade of the engine that changes no plan."""
+
+    def recorded_with(version: str) -> BaselineRecording:
+        origin = make_provenance(DAY, {"onnxruntime": version, "onnx": version})
+        recording = make_recording()
+        (case,) = recording.cases
+        return replace(recording, cases=(replace(case, provenance=origin),))
+
+    store_recording(tmp_path, recorded_with("1.31.1"))
+    store = BaselineStore(tmp_path)
+    plan = store.apply(plan_update(store.read(NAME), recorded_with("1.32.0")))
+    assert [(change.name, change.before, change.after) for change in plan.changes] == [
+        ("engine version", "1.31.1", "1.32.0")
+    ]
+    stored = store.read(NAME)
+    assert stored is not None
+    (case,) = stored.model.cases
+    assert case.provenance.packages == {"onnxruntime": "1.32.0", "onnx": "1.32.0"}
+
+
 def test_only_files_whose_content_changes_are_written(tmp_path: Path) -> None:
     store_recording(tmp_path)
     before = snapshot_files(tmp_path)
