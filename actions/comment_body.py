@@ -16,7 +16,7 @@ from workflow import StepError
 
 from pytest_modelperf.comparing.tables import metric_tables
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
-from pytest_modelperf.history.records import HistoryPoint, shift_between
+from pytest_modelperf.history.records import HistoryPoint, shift_since
 from pytest_modelperf.history.text import format_shift, model_name, sparkline
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.picture.mermaid import render_mermaid
@@ -195,7 +195,7 @@ def _curves(ranked: Sequence[ReadCase], curves: Sequence[Curve]) -> tuple[str, l
             sparkline([point.level for point in curve.points[-LAST_POINTS:]]),
             f"{curve.points[-LAST_POINTS:][0].date.date()}",
             f"{curve.points[-1].date.date()}",
-            format_shift(shift_between(curve.points[0], curve.points[-1])),
+            format_shift(shift_since(curve.points[0], curve.points[-1])),
             curve.machine,
         )
         for curve in found[:_MAX_CURVES]

@@ -130,11 +130,7 @@ def chain_of(random: np.random.Generator, kind: Kind, step: float) -> ChainOfCas
 
 
 def find_steps(chain: ChainOfCase) -> list[int]:
-    levels = chain.levels
-    changes = find_changes(
-        levels.values, levels.variances, levels.shared_variances, levels.are_links
-    )
-    return [change.index for change in changes]
+    return [change.index for change in find_changes(chain.levels)]
 
 
 def simulate(series: int, step: float, otava: str | None) -> list[Found]:

@@ -2,8 +2,8 @@
 
 A run measures a model relative to its baseline. Both are known by their digests, so a model that
 was measured against one baseline and became the next one links the two. Logarithms of ratios are
-added along the links, and so are their variances. Where a baseline was never measured against the
-one before, a new chain begins.
+added along the links, and so are their variances. A baseline that comes back has its level again.
+Where a baseline was never measured against the one before, a new chain begins.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter, ne
 from statistics import NormalDist
@@ -23,42 +24,29 @@ from pytest_modelperf.history.records import (
     ChainedLine,
     HistoryMetric,
     HistoryPoint,
+    Shift,
     StoredRatio,
 )
+from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
+
+# The place of the first baseline of a chain.
+_NO_LINE = -1
 
 
 class ModelLevel(Struct, frozen=True):
     """The logarithm of the cost of a model relative to the start of a chain, with its variance.
 
-    `place` is the line that measured it; None for the first baseline of a chain.
+    `place` is the line that measured it, against the baseline with the number `parent`. No line
+    measured the first baseline of a chain.
     """
 
     value: float
     variance: float
-    place: int | None = None
+    parent: int
+    place: int = _NO_LINE
 
 
-class Levels(Struct, frozen=True):
-    """The levels of the points of a chain with their variances, as `HistoryPoint` has them.
-
-    `are_links` tells which points measured a later baseline: their error is that of its link.
-    """
-
-    values: Sequence[float] = ()
-    variances: Sequence[float] = ()
-    shared_variances: Sequence[float] = ()
-    are_links: Sequence[bool] = ()
-
-    def at(self, places: Sequence[int]) -> Levels:
-        return Levels(
-            [self.values[place] for place in places],
-            [self.variances[place] for place in places],
-            [self.shared_variances[place] for place in places],
-            [self.are_links[place] for place in places],
-        )
-
-
-class ChainOfCase(Struct, frozen=True):
+class ChainOfCase(Struct, frozen=True, dict=True):
     """The latest chain of one case: the lines of its points, and their levels.
 
     `past` has all lines of the case. `unlinked` says why nothing links the chain to the one before,
@@ -87,12 +75,22 @@ class ChainOfCase(Struct, frozen=True):
                 verdict=line.verdict,
                 baseline=line.baseline,
                 level=levels.values[place],
-                variance=levels.variances[place],
-                shared_variance=levels.shared_variances[place],
+                variance=levels.own_variance(place),
+                link_variance=self._variances_from_first[levels.baselines[place]],
                 reasons=line.reasons,
                 run_url=line.run_url,
             )
         return self.made[place]
+
+    def shift(self, before: int, after: int) -> Shift:
+        """The change between the points of these places."""
+        levels = self.levels
+        size = levels.values[after] - levels.values[before]
+        if before == after:
+            return Shift(size)
+        links = levels.linked.variances_from(levels.baselines[before])[levels.baselines[after]]
+        variance = levels.own_variance(before) + levels.own_variance(after) + links
+        return Shift(size, math.sqrt(variance))
 
     def followed_by(self, line: ChainedLine) -> ChainOfCase:
         """The chain with one more line; this one stays as it is."""
@@ -109,6 +107,11 @@ class ChainOfCase(Struct, frozen=True):
             self.earlier_points,
             self.unlinked,
         )
+
+    @cached_property
+    def _variances_from_first(self) -> Sequence[float]:
+        """The error of the links between the baseline of the first point and each one."""
+        return self.levels.linked.variances_from(self.levels.baselines[0])
 
 
 def chain_cases(
@@ -147,8 +150,8 @@ def _chain_exact(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainOf
     values = [None if each is None else getattr(each, metric.value) for each in figures]
     counted = [line for line, value in zip(lines, values, strict=True) if value]
     levels = [math.log(value) for value in values if value]
-    zeros = [0.0] * len(levels)
-    exact = Levels(levels, zeros, zeros, [False] * len(levels))
+    count = len(levels)
+    exact = Levels(levels, [0.0] * count, [0] * count, [False] * count)
     return ChainOfCase(metric, lines, counted, exact)
 
 
@@ -177,25 +180,31 @@ def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[
     links = [place for place, line in enumerate(lines) if line.digest in needed]
     first = 0
     values: list[float] = []
-    shared: list[float] = []
+    numbers: list[int] = []
+    linked = LinkedBaselines()
     known: dict[str | None, ModelLevel] = {}
-    used: set[int | None] = set()
+    # The numbers of baselines by the lines that measured them.
+    made: dict[int, int] = {}
     for begin, end in pairwise([*begins, len(lines)]):
         base = known.get(baselines[begin])
         if base is None:
-            first, base = begin, ModelLevel(0.0, 0.0)
+            first, base = begin, ModelLevel(0.0, 0.0, 0)
             known = {baselines[begin]: base}
-            values.clear()
-            shared.clear()
-        used.add(base.place)
+            values, numbers, linked, made = [], [], LinkedBaselines(), {base.place: 0}
+        if base.place not in made:
+            made[base.place] = linked.add(base.parent, variances[base.place])
+        number = made[base.place]
         values += [base.value + math.log(ratio.ratio) for ratio in ratios[begin:end]]
-        shared += [base.variance] * (end - begin)
+        numbers += [number] * (end - begin)
         for place in links[bisect_left(links, begin) : bisect_left(links, end)]:
             digest, variance = lines[place].digest, base.variance + variances[place]
             if digest not in known or variance < known[digest].variance:
-                known[digest] = ModelLevel(values[place - first], variance, place)
-    are_links = [place in used for place in range(first, len(lines))]
-    return first, Levels(values, variances[first:], shared, are_links)
+                known[digest] = ModelLevel(values[place - first], variance, number, place)
+    are_links = [place in made for place in range(first, len(lines))]
+    for place, number in made.items():
+        if place != _NO_LINE:
+            numbers[place - first] = number
+    return first, Levels(values, variances[first:], numbers, are_links, linked)
 
 
 def _why_unlinked(lines: Sequence[ChainedLine], first: ChainedLine) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, shift_between
+from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, shift_since
 from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.tables import Cell
 
@@ -21,7 +21,7 @@ def _rows(history: History) -> Iterator[Sequence[Cell]]:
     for case in history.cases:
         steps = {id(step.after) for step in case.steps}
         for point in case.points:
-            shift = shift_between(case.first, point)
+            shift = shift_since(case.first, point)
             low, high = shift.bounds(INTERVAL_QUANTILE)
             yield (
                 case.model, case.machine, case.case, case.engine, point.date.isoformat(),

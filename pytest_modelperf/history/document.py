@@ -14,7 +14,7 @@ from pytest_modelperf.history.records import (
     HistoryPoint,
     Shift,
     Step,
-    shift_between,
+    shift_since,
 )
 from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
 
@@ -113,7 +113,7 @@ def _step(step: Step) -> StepJson:
 
 
 def _point(first: HistoryPoint, point: HistoryPoint) -> HistoryPointJson:
-    shift = shift_between(first, point)
+    shift = shift_since(first, point)
     low, high = shift.bounds(INTERVAL_QUANTILE)
     interval = 1.0 + low, 1.0 + high
     return copy_fields(HistoryPointJson, point, ratio=shift.ratio, interval=interval)

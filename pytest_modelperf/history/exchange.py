@@ -17,7 +17,7 @@ from pytest_modelperf.history.records import (
     History,
     HistoryMetric,
     HistoryPoint,
-    shift_between,
+    shift_since,
 )
 from pytest_modelperf.history.text import name_case
 from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
@@ -121,7 +121,7 @@ def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
 def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> _Value:
     if metric.is_exact:
         return _Value(round(math.exp(point.level)))
-    shift = shift_between(case.first, point)
+    shift = shift_since(case.first, point)
     low, high = shift.bounds(INTERVAL_QUANTILE)
     return _Value(shift.ratio, 1.0 + low, 1.0 + high)
 

@@ -20,7 +20,7 @@ from pytest_modelperf.history.records import (
     History,
     HistoryPoint,
     Shift,
-    shift_between,
+    shift_since,
 )
 from pytest_modelperf.history.run_page import is_web_address
 from pytest_modelperf.history.text import metric_title, model_name
@@ -71,7 +71,7 @@ def history_data(
 
 
 def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
-    shifts = [shift_between(case.first, point) for point in case.points]
+    shifts = [shift_since(case.first, point) for point in case.points]
     places = {id(point): index for index, point in enumerate(case.points)}
     commits = (_number(shared.commits, point.commit) for point in case.points)
     baselines = (_number(shared.baselines, point.baseline) for point in case.points)

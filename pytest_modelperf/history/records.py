@@ -145,8 +145,8 @@ class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
     """One point of a chain: the logarithm of a cost, and how sure it is.
 
     `level` counts from the first baseline of the chain. `variance` is the error of this point
-    alone. `shared_variance` is the error of the links to its baseline, which all points of that
-    baseline have in common. Exact figures have no error.
+    alone, and `link_variance` that of the links between its baseline and the one of the first
+    point. A point that is a link itself has no other error. Exact figures have none.
     """
 
     date: dt.datetime
@@ -155,7 +155,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
     baseline: str | None
     level: float
     variance: float = 0.0
-    shared_variance: float = 0.0
+    link_variance: float = 0.0
     reasons: tuple[str, ...] = ()
     run_url: str | None = None
 
@@ -211,8 +211,8 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
 
     `points` is the latest chain, or the last points of it in a listing; `first` is its first point
     and `count` the number of all. `earlier_points` counts those of chains before it that nothing
-    links to it; `unlinked` says why, if that is known. `tagged` is the point of the last tag; None
-    if there is none.
+    links to it; `unlinked` says why, if that is known. `tagged` is the point of the last tag, and
+    `since_tag` the change since then; both are None if there is none.
     """
 
     model: str
@@ -226,14 +226,11 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     unlinked: str | None = None
     steps: tuple[Step, ...] = ()
     tagged: HistoryPoint | None = None
+    since_tag: Shift | None = None
 
     @property
     def since_first(self) -> Shift:
-        return shift_between(self.first, self.points[-1])
-
-    @property
-    def since_tag(self) -> Shift | None:
-        return None if self.tagged is None else shift_between(self.tagged, self.points[-1])
+        return shift_since(self.first, self.points[-1])
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -245,10 +242,9 @@ class History(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def shift_between(before: HistoryPoint, after: HistoryPoint) -> Shift:
-    """The change from one point of a chain to a later one."""
-    if before == after:
+def shift_since(first: HistoryPoint, point: HistoryPoint) -> Shift:
+    """The change from the first point of a chain to this one."""
+    if first == point:
         return Shift(0.0)
-    links = abs(after.shared_variance - before.shared_variance)
-    variance = before.variance + after.variance + links
-    return Shift(after.level - before.level, math.sqrt(variance))
+    variance = first.variance + point.variance + point.link_variance
+    return Shift(point.level - first.level, math.sqrt(variance))

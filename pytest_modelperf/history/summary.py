@@ -23,7 +23,6 @@ from pytest_modelperf.history.records import (
     Shift,
     Step,
     Tag,
-    shift_between,
 )
 from pytest_modelperf.history.store import Hasher, HistoryFile, HistoryStore
 from pytest_modelperf.text.escaping import printable
@@ -163,6 +162,7 @@ def summarize_case(  # noqa: PLR0913  # what the case is called, its chain, and 
     if not count:
         return None
     listed = range(0 if most_points is None else max(0, count - most_points), count)
+    tagged = None if query.tag is None else _place_of(query.tag, chain)
     return CaseHistory(
         model=file.model,
         machine=file.machine,
@@ -174,29 +174,28 @@ def summarize_case(  # noqa: PLR0913  # what the case is called, its chain, and 
         earlier_points=chain.earlier_points,
         unlinked=chain.unlinked,
         steps=_find_steps(shown),
-        tagged=None if query.tag is None else _point_of(query.tag, chain),
+        tagged=None if tagged is None else chain.point(tagged),
+        since_tag=None if tagged is None else chain.shift(tagged, len(chain.lines) - 1),
     )
 
 
-def _point_of(tag: Tag, chain: ChainOfCase) -> HistoryPoint | None:
-    """The last point of the tag's commit; or else the last one before the tag was made."""
+def _place_of(tag: Tag, chain: ChainOfCase) -> int | None:
+    """The place of the last point of the tag's commit, or else of the last one before the tag."""
     lines = chain.lines
     own = [place for place, line in enumerate(lines) if line.commit == tag.commit]
     found = own or [place for place, line in enumerate(lines) if line.date <= tag.date]
-    return chain.point(found[-1]) if found else None
+    return found[-1] if found else None
 
 
 def _find_steps(chain: ChainOfCase) -> tuple[Step, ...]:
-    point, levels = chain.point, chain.levels
+    point = chain.point
     if chain.metric.is_exact:
-        pairs = enumerate(pairwise(levels.values), 1)
-        changed = [(point(place - 1), point(place)) for place, (old, new) in pairs if old != new]
-        return tuple(Step(old, new, shift_between(old, new)) for old, new in changed)
+        pairs = enumerate(pairwise(chain.levels.values), 1)
+        places = [place for place, (old, new) in pairs if old != new]
+        return tuple(Step(point(i - 1), point(i), chain.shift(i - 1, i)) for i in places)
     from pytest_modelperf.stats.change_points import find_changes
 
-    changes = find_changes(
-        levels.values, levels.variances, levels.shared_variances, levels.are_links
-    )
+    changes = find_changes(chain.levels)
     return tuple(
         Step(point(each.index - 1), point(each.index), Shift(each.size, each.error))
         for each in changes

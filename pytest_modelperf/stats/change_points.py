@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
+
 # The chance that a series of pure noise has any change point.
 LEVEL = 0.01
 # Smaller ones are within what the twin of a baseline may differ from its model.
@@ -39,32 +41,21 @@ class LevelChange(Struct, frozen=True):
     error: float
 
 
-def find_changes(
-    levels: npt.ArrayLike,
-    variances: npt.ArrayLike,
-    shared_variances: npt.ArrayLike,
-    are_links: npt.ArrayLike = (),
-) -> list[LevelChange]:
-    """The changes between levels that hold for at least two points.
-
-    `variances` are the errors of the single points. `shared_variances` are those of the links to
-    their baselines, which add up from each baseline to the next. `are_links` tells which points
-    measured a later baseline; none of them if it is empty.
-    """
-    values = np.asarray(levels)
+def find_changes(levels: Levels) -> list[LevelChange]:
+    """The changes between levels that hold for at least two points."""
+    values = np.asarray(levels.values)
     if len(values) < 2 * _LEAST_POINTS:
         return []
-    own = np.maximum(np.asarray(variances), _LEAST_ERROR**2)
-    shared = np.array(shared_variances, dtype=float)
-    fitted = own.copy()
-    # The error of such a point is that of its link, so it counts as a point of the later baseline.
-    links = np.flatnonzero(are_links)
-    shared[links] += np.asarray(variances)[links]
-    fitted[links] = _LEAST_ERROR**2
+    measured = np.maximum(np.asarray(levels.variances), _LEAST_ERROR**2)
     penalty = change_penalty(len(values))
-    starts = find_starts(values, 1.0 / own, penalty)
+    starts = find_starts(values, 1.0 / measured, penalty)
+    if not starts:
+        return []
+    own = np.where(np.asarray(levels.are_links), _LEAST_ERROR**2, measured)
+    baselines = np.asarray(levels.baselines)
+    shared = _shared_variances(levels.linked)
     while starts:
-        changes = _fit_changes(values, fitted, shared, starts)
+        changes = _fit_changes(values, own, baselines, shared, starts)
         weakest = min(changes, key=_score)
         if _score(weakest) > penalty:
             return changes
@@ -211,24 +202,34 @@ def _find_paying(prefixes: _Prefixes, penalty: float) -> _Splits:
     return _Splits(known, starts, ends)
 
 
+def _shared_variances(linked: LinkedBaselines) -> npt.NDArray[np.float64]:
+    """The error of the links that each two baselines have in common."""
+    shared = np.zeros((len(linked.parents), len(linked.parents)))
+    for place, (parent, variance) in enumerate(zip(linked.parents, linked.variances, strict=True)):
+        shared[place, :place] = shared[:place, place] = shared[parent, :place]
+        shared[place, place] = variance
+    return shared
+
+
 def _fit_changes(
     values: npt.NDArray[np.float64],
     variances: npt.NDArray[np.float64],
-    shared_variances: npt.NDArray[np.float64],
+    baselines: npt.NDArray[np.intp],
+    shared: npt.NDArray[np.float64],
     starts: Sequence[int],
 ) -> list[LevelChange]:
     """The sizes of all changes together, by generalized least squares.
 
-    Two points share the errors of the links up to the earlier of their baselines, so a change
-    within one baseline is as certain as its points, and one across a link is less certain. Points
-    of one segment and one baseline count as their mean, which tells as much of the levels.
+    Two points share the errors of the links that their baselines have in common, so a change within
+    one baseline is as certain as its points, and one across a link is less certain. Points of one
+    segment and one baseline count as their mean, which tells as much of the levels.
     """
-    relinked = np.flatnonzero(np.diff(shared_variances)) + 1
+    relinked = np.flatnonzero(np.diff(baselines)) + 1
     begins = np.union1d(relinked, [0, *starts])
     weights = np.add.reduceat(1.0 / variances, begins)
     means = np.add.reduceat(values / variances, begins) / weights
-    shared = shared_variances[begins]
-    covariance = np.diag(1.0 / weights) + np.minimum.outer(shared, shared)
+    of_groups = baselines[begins]
+    covariance = np.diag(1.0 / weights) + shared[np.ix_(of_groups, of_groups)]
     design = np.stack([begins >= start for start in (0, *starts)], axis=1).astype(float)
     weighted = np.linalg.solve(covariance, design)
     spread = np.linalg.inv(design.T @ weighted)

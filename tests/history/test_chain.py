@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
 from pytest_modelperf.history.csv import render_history_csv
 from pytest_modelperf.history.document import dump_history
-from pytest_modelperf.history.records import History, HistoryLine, HistoryMetric, shift_between
+from pytest_modelperf.history.records import (
+    History,
+    HistoryLine,
+    HistoryMetric,
+    Tag,
+    shift_since,
+)
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, summarize_case
 from pytest_modelperf.history.text import render_history
@@ -51,8 +57,9 @@ def test_ratios_multiply_along_the_links_and_variances_add(
     last = found.points[-1]
     assert last.level == pytest.approx(sum(math.log(ratio) for ratio, _ in links), abs=1e-9)
     assert last.variance == pytest.approx(links[-1][1] ** 2, rel=1e-6)
-    shared = sum(error**2 for _, error in links[:-1])
-    assert last.shared_variance == pytest.approx(shared, rel=1e-6, abs=1e-12)
+    assert last.variance + last.link_variance == pytest.approx(
+        sum(error**2 for _, error in links[len(links) > 1 :]), rel=1e-6
+    )
     assert found.earlier_points == 0
 
 
@@ -101,9 +108,10 @@ def test_the_most_certain_measurement_of_a_model_links_it(
     errors: list[float], ratios: tuple[float, float, float]
 ) -> None:
     measured = [make_line(day, ratios[day], errors[day], digest="b") for day in range(3)]
-    last = chain(*measured, make_line(9, 1.0, baseline="b")).points[-1]
+    found = chain(*measured, make_line(9, 1.0, baseline="b"))
+    last = found.points[-1]
     assert last.level == pytest.approx(math.log(ratios[errors.index(0.001)]), abs=1e-9)
-    assert last.shared_variance == pytest.approx(0.001**2, rel=1e-6)
+    assert found.levels.linked.variances == pytest.approx([0.0, 0.001**2], rel=1e-6)
 
 
 def test_a_point_that_measured_a_later_baseline_is_a_link() -> None:
@@ -139,9 +147,37 @@ def test_the_errors_of_links_do_not_count_between_points_of_one_baseline() -> No
         make_line(1, 1.0, 0.003, baseline="b"),
         make_line(2, 1.1, 0.004, baseline="b"),
     )
-    first, second, third = found.points
-    assert shift_between(second, third).error == pytest.approx(0.005, rel=1e-6)
-    assert shift_between(first, third).error > 0.05
+    assert found.shift(1, 2).error == pytest.approx(0.005, rel=1e-6)
+
+
+def test_a_run_that_measured_a_baseline_has_no_error_of_its_own() -> None:
+    """Its error is that of the link, which the points of the baseline have as well."""
+    found = chain(
+        make_line(0, 1.0, 0.002, baseline="a"),
+        make_line(1, 1.1, 0.05, baseline="a", digest="b"),
+        make_line(2, 1.0, 0.003, baseline="b"),
+    )
+    assert found.shift(1, 2).error == pytest.approx(0.003, rel=1e-6)
+    assert found.shift(0, 2).error == pytest.approx(math.hypot(0.002, 0.05, 0.003), rel=1e-6)
+
+
+def test_baselines_on_both_sides_of_a_reverted_one_share_no_link() -> None:
+    found = chain(
+        make_line(0, 1.0, 0.02, baseline="a", digest="b"),
+        make_line(1, 1.0, 0.003, baseline="b"),
+        make_line(2, 1.0, 0.02, baseline="a", digest="d"),
+        make_line(3, 1.1, 0.004, baseline="d"),
+    )
+    error = pytest.approx(math.hypot(0.02, 0.003, 0.02, 0.004), rel=1e-6)
+    assert found.shift(1, 3).error == error
+    later = found.since(FIRST_DAY + dt.timedelta(days=1))
+    assert shift_since(later.point(0), later.point(2)).error == error
+    query = HistoryQuery(tag=Tag("v1", "elsewhere", FIRST_DAY + dt.timedelta(days=1)))
+    file = HistoryStore(Path("history")).file("m", "linux")
+    case = summarize_case(file, "b1-c1", None, found, query)
+    assert case is not None
+    assert case.since_tag is not None
+    assert case.since_tag.error == error
 
 
 def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
@@ -176,6 +212,6 @@ def test_exact_figures_need_no_baseline_and_have_no_error() -> None:
         make_line(1, None, baseline="z", macs=20),
         metric=HistoryMetric.MACS,
     )
-    shift = shift_between(*found.points)
+    shift = shift_since(*found.points)
     assert shift.change == pytest.approx(1.0)
     assert shift.error == 0.0

@@ -167,7 +167,7 @@ def test_the_data_of_30_000_points_is_small() -> None:
 
 def test_the_page_says_in_words_what_the_terminal_does() -> None:
     slower = make_case(earlier_points=7)
-    slower = replace(slower, tagged=slower.points[1])
+    slower = replace(slower, tagged=slower.points[1], since_tag=slower.since_first)
     same = make_case([0.0] * 3, steps=(), model="other+", engine="openvino")
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     history = replace(make_history(slower, same, tag=TAG), notes=("line 3 skipped",))

@@ -11,14 +11,38 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.stats.change_points import change_penalty, find_changes, find_starts
+from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+# Sums in another order differ by less.
+_ROUNDING = 1e-12
 
 
-def changes(levels: list[float], error: float, shared: list[float] | None = None) -> list[int]:
-    found = find_changes(levels, [error**2] * len(levels), shared or [0.0] * len(levels))
+def make_levels(
+    values: Sequence[float],
+    variances: Sequence[float],
+    shared: Sequence[float] = (),
+    are_links: Sequence[bool] = (),
+) -> Levels:
+    """Levels whose baselines follow one another; `shared` is the error of the links up to each."""
+    are_links = [*map(bool, are_links)] or [False] * len(values)
+    linked, numbers = LinkedBaselines(), [0] * len(values)
+    for place, (before, after) in enumerate(itertools.pairwise([0.0, *shared])):
+        number = numbers[place - 1] if place else 0
+        link = after - before
+        numbers[place] = linked.add(number, link) if link > _ROUNDING else number
+    # A run that measured a baseline has the number of that one, which comes next.
+    own = [number + is_link for number, is_link in zip(numbers, are_links, strict=True)]
+    if own and own[-1] == len(linked.parents):
+        linked.add(numbers[-1], variances[-1])
+    return Levels(values, variances, own, are_links, linked)
+
+
+def changes(levels: list[float], error: float, shared: Sequence[float] = ()) -> list[int]:
+    found = find_changes(make_levels(levels, [error**2] * len(levels), shared))
     return [change.index for change in found]
 
 
@@ -61,11 +85,11 @@ def test_a_single_point_off_the_others_is_no_step() -> None:
 
 def test_uncertain_points_count_less() -> None:
     levels = [0.0] * 10 + [0.05] * 3
-    (change,) = find_changes(levels, [0.01**2] * 13, [0.0] * 13)
+    (change,) = find_changes(make_levels(levels, [0.01**2] * 13))
     assert change.index == 10
     assert change.size == pytest.approx(0.05)
     assert change.error == pytest.approx(0.01 * (1 / 10 + 1 / 3) ** 0.5)
-    assert find_changes(levels, [0.01**2] * 10 + [0.2**2] * 3, [0.0] * 13) == []
+    assert find_changes(make_levels(levels, [0.01**2] * 10 + [0.2**2] * 3)) == []
 
 
 def test_the_error_of_a_link_is_no_step() -> None:
@@ -75,10 +99,25 @@ def test_the_error_of_a_link_is_no_step() -> None:
     assert changes(levels, 0.005, [0.0] * 20 + [0.01**2] * 20) == []
 
 
+def test_the_errors_of_the_links_on_two_branches_are_no_step() -> None:
+    """A baseline was reverted, and the next one was linked to that before both."""
+    linked = LinkedBaselines()
+    reverted, later = linked.add(0, 0.0075**2), linked.add(0, 0.0075**2)
+    levels = Levels(
+        values=[0.0] * 20 + [0.02] * 20,
+        variances=[0.005**2] * 40,
+        baselines=[reverted] * 20 + [later] * 20,
+        are_links=[False] * 40,
+        linked=linked,
+    )
+    assert find_changes(levels) == []
+    assert len(find_changes(replace(levels, baselines=[later] * 40))) == 1
+
+
 def test_a_step_within_a_baseline_is_as_certain_as_its_points() -> None:
     levels = [0.0] * 30 + [0.03] * 5
     shared = [0.0] * 20 + [0.02**2] * 15
-    (change,) = find_changes(levels, [0.005**2] * 35, shared)
+    (change,) = find_changes(make_levels(levels, [0.005**2] * 35, shared))
     assert change.index == 30
     assert change.size == pytest.approx(0.03)
     assert change.error < 0.004
@@ -88,7 +127,8 @@ def test_the_measurement_of_a_later_baseline_counts_once() -> None:
     """A run measured a new model, which became the baseline and did not change since."""
     levels, shared = [0.0] * 9 + [0.05] * 11, [0.0] * 10 + [0.01**2] * 10
     variances = [0.0] * 9 + [0.01**2] + [0.0] * 10
-    (change,) = find_changes(levels, variances, shared, [place == 9 for place in range(20)])
+    are_links = [place == 9 for place in range(20)]
+    (change,) = find_changes(make_levels(levels, variances, shared, are_links))
     assert change.index == 9
     assert change.size == pytest.approx(0.05, rel=1e-3)
     assert change.error == pytest.approx(0.01, rel=0.01)
@@ -100,8 +140,9 @@ def test_new_baselines_of_an_unchanged_cost_make_hardly_any_steps() -> None:
     are_links = places % 6 == 5
     variances = np.where(are_links, 0.006**2, 0.0)
     shared = np.cumsum(variances) - variances
-    drawn = np.random.default_rng(1).normal(0.0, np.sqrt(variances), (200, 60))
-    found = [find_changes(levels, variances, shared, are_links) for levels in drawn.cumsum(axis=1)]
+    drawn = np.random.default_rng(1).normal(0.0, np.sqrt(variances), (200, 60)).cumsum(axis=1)
+    levels = make_levels(drawn[0].tolist(), variances.tolist(), shared.tolist(), are_links.tolist())
+    found = [find_changes(replace(levels, values=values)) for values in drawn.tolist()]
     assert sum(map(bool, found)) < 8
 
 
@@ -213,7 +254,9 @@ def test_the_size_and_error_of_a_step_are_those_of_least_squares_with_every_poin
     are_links = np.isin(places + 1, links[::2])
     variances[are_links] = (np.append(shared[1:], shared[-1]) - shared)[are_links]
     levels = np.where(places < step, 0.0, 1.0) + drawn.normal(0.0, np.sqrt(variances))
-    found = find_changes(levels.tolist(), variances.tolist(), shared.tolist(), are_links.tolist())
+    found = find_changes(
+        make_levels(levels.tolist(), variances.tolist(), shared.tolist(), are_links.tolist())
+    )
     starts = [change.index for change in found]
     design = np.stack([places >= start for start in (0, *starts)], axis=1).astype(float)
     covariance = np.diag(variances) + np.minimum.outer(shared, shared)

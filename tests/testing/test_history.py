@@ -139,7 +139,8 @@ def test_an_update_of_the_baseline_is_a_link_of_the_chain(
     (chain,) = chain_cases(lines, HistoryMetric.P50).values()
     first, last = chain.points
     assert last.level == pytest.approx(first.level + math.log(later.ratio))
-    assert last.shared_variance == pytest.approx(first.variance)
+    # The error of the link is that of the first point.
+    assert chain.shift(0, 1).error == pytest.approx(math.sqrt(last.variance))
 
 
 def test_the_link_of_a_slower_model_is_its_ratio(

@@ -27,7 +27,7 @@ UNKNOWN = "\u2013"
 CARDS = ".history-card"
 ROWS = ".history-cases tbody tr"
 SLOWER = make_case()
-SLOWER = replace(SLOWER, tagged=SLOWER.points[1])
+SLOWER = replace(SLOWER, tagged=SLOWER.points[1], since_tag=SLOWER.since_first)
 FASTER = make_case([0.0, 0.0, 0.0, -0.2, -0.2], steps=(3,), model="detector", case="b8-c2")
 SAME = make_case([0.0] * 3, steps=(), machine="linux-aarch64-4c", engine="openvino")
 HISTORY = make_history(SLOWER, FASTER, SAME, tag=Tag("v1.0", commit_of(1), FIRST_DAY))
