@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
+from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.shown.case_options import (
+    case_options,
+    engine_options,
+    length_options,
+    size_options,
+)
 from pytest_modelperf.profiles.records import (
     DIMENSIONS,
     ENGINE,
@@ -62,13 +67,8 @@ def judging_command(found: SideBySide) -> str:
     if CALLABLE_ENGINE in {_engine(pair.before).name, _engine(pair.after).name}:
         # No command runs two functions in turn.
         return f"modelperf doctor --cores {case.cores}"
-    options = " ".join(
-        [
-            f"--batch {case.batch_size} --cores {case.cores}",
-            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in case.sizes.items()),
-            *_lengths([case]),
-        ]
-    )
+    engine = engine_options(_engine(pair.after).name)
+    options = " ".join([*engine, *case_options(case)])
     if MODEL_FILE in unlike:
         before = found.before.profile.model.path
         old = "OLD.onnx" if before in {None, model.path} else shell_path(before or "")
@@ -76,7 +76,8 @@ def judging_command(found: SideBySide) -> str:
     if ENGINE in unlike and _is_other_version(pair):
         return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
     if ENGINE in unlike:
-        return f"modelperf compare {now} {now} {_both_engines(pair)} {options}"
+        both = " ".join([_both_engines(pair), *case_options(case)])
+        return f"modelperf compare {now} {now} {both}"
     if pair.before.case.id != case.id or DIMENSIONS in unlike:
         batches, cores = (
             ",".join(dict.fromkeys(map(str, sizes)))
@@ -85,10 +86,11 @@ def judging_command(found: SideBySide) -> str:
                 (pair.before.case.cores, case.cores),
             )
         )
-        dims = "".join(f" --dim {shell_word(dim)}" for dim in _both_sizes(pair.before.case, case))
-        lengths = "".join(f" {each}" for each in _lengths([pair.before.case, case]))
-        return f"modelperf sweep {now} --batch {batches} --cores {cores}{dims}{lengths}"
-    return f"modelperf doctor {now} --cores {case.cores}"
+        dims = [f"--dim {shell_word(dim)}" for dim in _both_sizes(pair.before.case, case)]
+        lengths = length_options([pair.before.case, case])
+        sizes = [f"--batch {batches} --cores {cores}", *dims, *lengths]
+        return " ".join([f"modelperf sweep {now}", *engine, *sizes])
+    return " ".join([f"modelperf doctor {now}", *engine, *size_options(case)])
 
 
 def roofline_command(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
@@ -103,20 +105,11 @@ def roofline_command(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
             f"modelperf profile {shell_path(model.path or model.name)}",
             f"--batch {','.join(batches)} --cores {','.join(cores)}",
             *(f"--dim {shell_word(f'{name}={size}')}" for name, size in dims),
-            *_lengths([case.case for case in cases]),
-            *(f"--engine {shell_word(name)}" for name in engines if name != DEFAULT_ENGINE),
+            *length_options([case.case for case in cases]),
+            *engine_options(*engines),
             "--roofline --name NAME",
         ]
     )
-
-
-def _lengths(cases: Sequence[Case]) -> list[str]:
-    """The options that make the phases of these cases."""
-    phases = [case.phase for case in cases if case.phase is not None]
-    prompts = dict.fromkeys(str(each.prompt) for each in phases if each.prompt)
-    counts = dict.fromkeys(str(each.generate) for each in phases if each.phase is Phase.STEP)
-    options = (("--prompt", prompts), ("--generate", counts))
-    return [f"{option} {','.join(values)}" for option, values in options if values]
 
 
 def _both_sizes(before: Case, now: Case) -> list[str]:

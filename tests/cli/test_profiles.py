@@ -163,7 +163,8 @@ def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
     assert re.findall(r"^(b\S+) +[\d.]+ +[\d.]+ +[\d.]+ ", done.out, re.MULTILINE) == ["b1-c1"]
     assert "b2-c1 was measured in b only" in done.out
     assert "The two did not take turns. " in done.out
-    assert "to know: modelperf doctor models/net.onnx --cores 1" in done.out
+    told = "to know: modelperf doctor models/net.onnx --engine timed --batch 1 --cores 1"
+    assert told in done.out
     compared = document_of("--compare", "a", "b")
     (case,) = compared["cases"]
     assert case["ratio"] == pytest.approx(case["after"]["p50_ms"] / case["before"]["p50_ms"])

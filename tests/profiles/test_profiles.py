@@ -887,7 +887,7 @@ def with_dims(**sizes: int) -> Profile:
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        (timed(5), "doctor classifier.onnx --cores 1"),
+        (timed(5), "doctor classifier.onnx --batch 1 --cores 1"),
         (timed(5, cores=4), "sweep classifier.onnx --batch 1 --cores 1,4"),
         (with_dims(seq=128), "sweep classifier.onnx --batch 1 --cores 1 --dim seq=128"),
         (
@@ -918,6 +918,27 @@ def with_dims(**sizes: int) -> Profile:
 )  # fmt: skip
 def test_what_would_show_a_difference_is_said(after: Profile, expected: str) -> None:
     assert f"  to know: modelperf {expected}" in compared(timed(5), after)
+
+
+def test_what_would_show_a_difference_runs_on_the_engine_of_both_at_the_same_sizes() -> None:
+    """Another engine or another size would answer another question."""
+
+    def sized(version: str, cores: int = 1) -> Profile:
+        profile = with_engine(name="openvino", version=version)
+        case = Case(2, cores, given_dims=(("seq", 64),))
+        return replace(profile, cases=(replace(profile.cases[0], case=case),))
+
+    told = "  to know: modelperf"
+    options = "--engine openvino --batch 2 --cores 1 --dim seq=64"
+    same = compared(sized("1"), sized("1"))
+    assert f"{told} doctor classifier.onnx {options}" in same
+    upgraded = " ".join(line.strip() for line in compared(sized("1"), sized("2")))
+    assert f"--python-a OTHER_PYTHON {options}" in upgraded
+    wider = compared(sized("1"), sized("1", cores=4))
+    assert (
+        f"{told} sweep classifier.onnx --engine openvino --batch 2 --cores 1,4 --dim seq=64"
+        in wider
+    )
 
 
 def test_of_a_function_only_the_noise_of_the_machine_can_be_told() -> None:
