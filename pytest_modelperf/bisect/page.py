@@ -27,6 +27,7 @@ from pytest_modelperf.bisect.text import (
 from pytest_modelperf.comparing.case_view import TONES, CaseView
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, verdict_word
 from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
@@ -160,7 +161,16 @@ def _comparing(bisect: Bisect, pair: VersionPair) -> str:
         f"--requirement-{side} {shell_word(f'{_package(each)}=={each.name}')}"
         for side, each in sides
     )
-    return f"modelperf compare {model} {model} {' '.join(pins)}"
+    options = (f"{name}={value}" for name, value in bisect.options.items())
+    compared = bisect.search.ends.comparison
+    words = [
+        f"modelperf compare {model} {model}",
+        *pins,
+        *engine_options(bisect.engine),
+        *(f"--engine-option {shell_word(option)}" for option in options),
+        *([] if compared is None else case_options(compared.case)),
+    ]
+    return " ".join(words)
 
 
 def _package(release: Version) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
@@ -171,7 +172,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
 
 class Bisect(Struct, frozen=True, kw_only=True):
-    """A whole bisect of one case of a model."""
+    """A whole bisect of one case of a model; `options` are those given to the engine."""
 
     model: str
     engine: str
@@ -182,6 +183,7 @@ class Bisect(Struct, frozen=True, kw_only=True):
     level: float
     seconds: float
     judges: BisectFigure = BisectFigure.LATENCY
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict | None:

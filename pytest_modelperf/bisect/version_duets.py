@@ -69,6 +69,7 @@ def run_bisect(
         level=asked.rule.level,
         seconds=time.monotonic() - begun,
         judges=asked.rule.judges,
+        options=asked.setup.options,
     )
 
 

@@ -25,7 +25,8 @@ from pytest_modelperf.bisect.search import Question, SearchRule, find_regression
 from pytest_modelperf.bisect.text import render_bisect
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.words import display_width
@@ -176,6 +177,20 @@ def next_steps(bisect: Bisect) -> dict[str, str]:
 def test_the_page_advises_to_install_the_last_good_release() -> None:
     steps = next_steps(bisected([2.0, 2.0, 2.2, 2.2]))
     assert steps["stay at 1.1"] == "pip install engine==1.1"
+
+
+def test_the_page_repeats_the_case_and_the_engine_that_were_bisected() -> None:
+    found = replace(bisected([2.0, 2.0, 2.2, 2.2]), options={"hint": "LATENCY"})
+    case = Case(8, 2, (("seq", 64),), given_dims=(("seq", 64),))
+    ends = found.search.ends
+    assert ends.judged is not None
+    judged = replace(ends.judged, comparison=CaseComparison(case, (), ()))
+    found = replace(found, search=replace(found.search, ends=replace(ends, judged=judged)))
+    assert next_steps(found)["measure 1.1 → 1.2 again"] == (
+        "modelperf compare models/encoder.onnx models/encoder.onnx --requirement-a engine==1.1 "
+        "--requirement-b engine==1.2 --engine engine --engine-option hint=LATENCY "
+        "--batch 8 --cores 2 --dim seq=64"
+    )
 
 
 def test_the_page_advises_more_time_only_where_times_are_compared() -> None:
