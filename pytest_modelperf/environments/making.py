@@ -57,29 +57,38 @@ def make_environment(
     found = find_environment(folder, wanted)
     if found is not None:
         return found
-    with locked_environments(folder, on_progress):
-        # Another process perhaps made it in the meantime.
-        found = find_environment(folder, wanted)
-        if found is not None:
-            return found
-        remove_unfinished(folder)
-        unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
-        try:
-            unfinished.mkdir()
-            return _make(wanted, folder, unfinished, installer or find_installer(), on_progress)
-        except OSError as error:
-            raise unwritable(folder, error) from error
-        except EnvironmentMakingError as error:
-            named = " and ".join(wanted.requirements)
-            raise EnvironmentMakingError(
-                f"no environment with {named} for Python {platform.python_version()} can be made: "
-                f"{error.message}\n{_ADVICE}"
-            ) from error
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        with locked_environments(folder, on_progress):
+            # Another process perhaps made it in the meantime.
+            found = find_environment(folder, wanted)
+            return found or _make(wanted, folder, installer or find_installer(), on_progress)
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def _make(
+    wanted: WantedPackages,
+    folder: Path,
+    installer: Installer,
+    tell: Callable[[str], None],
+) -> Environment:
+    """A new environment; the caller holds the lock."""
+    remove_unfinished(folder)
+    unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+    try:
+        unfinished.mkdir()
+        return _install(wanted, folder, unfinished, installer, tell)
+    except EnvironmentMakingError as error:
+        named = " and ".join(wanted.requirements)
+        raise EnvironmentMakingError(
+            f"no environment with {named} for Python {platform.python_version()} can be made: "
+            f"{error.message}\n{_ADVICE}"
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _install(
     wanted: WantedPackages,
     folder: Path,
     unfinished: Path,

@@ -138,26 +138,28 @@ def prune_environments(folder: Path, unused_since: dt.datetime | None) -> Kept:
     """
     if not folder.is_dir():
         return Kept(folder)
-    with locked_environments(folder):
-        remove_unfinished(folder)
-        kept = with_sizes(list_environments(folder))
-        old = [
-            each for each in kept.environments if unused_since is None or each.used < unused_since
-        ]
-        places = [each.environment.folder for each in old] + [u.folder for u in kept.unreadable]
-        try:
-            for place in places:
-                # Renamed first, so that nobody finds half of it.
-                doomed = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
-                place.rename(doomed)
-                shutil.rmtree(doomed)
-        except OSError as error:
-            where = printable(str(error.filename or folder))
-            raise OutputError(
-                f"{where} cannot be removed: {error.strerror or error}. Remove the folder "
-                f"{printable(str(folder))} by hand."
-            ) from error
-        return Kept(folder, tuple(old), kept.unreadable)
+    try:
+        with locked_environments(folder):
+            return _prune(folder, unused_since)
+    except OSError as error:
+        where = printable(str(error.filename or folder))
+        raise OutputError(
+            f"environments in {printable(str(folder))} cannot be removed: {where}: "
+            f"{error.strerror or error}. Make the folder writable, or remove it by hand."
+        ) from error
+
+
+def _prune(folder: Path, unused_since: dt.datetime | None) -> Kept:
+    remove_unfinished(folder)
+    kept = with_sizes(list_environments(folder))
+    old = [each for each in kept.environments if unused_since is None or each.used < unused_since]
+    places = [each.environment.folder for each in old] + [u.folder for u in kept.unreadable]
+    for place in places:
+        # Renamed first, so that nobody finds half of it.
+        doomed = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+        place.rename(doomed)
+        shutil.rmtree(doomed)
+    return Kept(folder, tuple(old), kept.unreadable)
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -172,7 +174,10 @@ def locked_environments(
     folder: Path,
     on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005
 ) -> Iterator[None]:
-    """Hold the lock of the folder: one process at a time makes or removes environments."""
+    """Hold the lock of the folder: one process at a time makes or removes environments.
+
+    OSError if the folder cannot be written.
+    """
     path = folder / _LOCK
     lock = FileLock(path)
     try:
@@ -187,8 +192,6 @@ def locked_environments(
             f"another process makes environments in {printable(str(folder))} for more than "
             f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
         ) from None
-    except OSError as error:
-        raise unwritable(folder, error) from error
     try:
         yield
     finally:

@@ -23,7 +23,7 @@ from pytest_modelperf.environments.store import (
     prune_environments,
     with_sizes,
 )
-from pytest_modelperf.errors import EnvironmentMakingError, UsageError
+from pytest_modelperf.errors import EnvironmentMakingError, OutputError, UsageError
 from tests.support.installers import FakeInstaller
 
 
@@ -251,6 +251,13 @@ def test_the_next_install_removes_what_a_killed_one_left(
     (folder / f"{UNFINISHED}0123" / "lib").mkdir(parents=True)
     made = make_environment(["engine==1.0"], installer=installer, folder=folder)
     assert names_in(folder) == {made.folder.name}
+
+
+def test_a_folder_that_cannot_be_pruned_is_an_error_that_says_so(folder: Path) -> None:
+    """A folder in the place of the lock is refused as one that cannot be written."""
+    (folder / ".lock").mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"environments in .* cannot be removed: .*\.lock: "):
+        prune_environments(folder, None)
 
 
 def test_nothing_is_pruned_where_nothing_was_made(folder: Path) -> None:
