@@ -230,7 +230,16 @@ def _folders_in(folder: Path) -> list[Path]:
 
 def _folder_bytes(folder: Path) -> int:
     """The size of the files in a folder; uv shares them with its own cache."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    return sum(map(_file_bytes, files))
+
+
+def _file_bytes(path: Path) -> int:
+    """The size of a file; 0 for one that is gone, as Python's temporary files soon are."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 def _is_of_this_python(kept: KeptEnvironment) -> bool:

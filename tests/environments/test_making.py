@@ -260,6 +260,25 @@ def test_a_folder_that_cannot_be_pruned_is_an_error_that_says_so(folder: Path) -
         prune_environments(folder, None)
 
 
+def test_a_file_that_is_gone_when_it_is_looked_at_has_no_size(
+    folder: Path, installer: FakeInstaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the files that Python writes while it compiles modules."""
+    made = make_environment(["engine==1.0"], installer=installer, folder=folder)
+    kept = list_environments(folder)
+    (before,) = with_sizes(kept).environments
+    (made.folder / "module.pyc.1234").write_bytes(b"1234")
+    found = os.walk
+
+    def walk_before_it_goes(top: Path) -> list[tuple[str, list[str], list[str]]]:
+        listed = [*found(top)]
+        (made.folder / "module.pyc.1234").unlink()
+        return listed
+
+    monkeypatch.setattr(os, "walk", walk_before_it_goes)
+    assert with_sizes(kept).environments == (before,)
+
+
 def test_nothing_is_pruned_where_nothing_was_made(folder: Path) -> None:
     assert not prune_environments(folder, None).environments
     assert not folder.exists()
