@@ -58,7 +58,7 @@ def render_history_page(
 def history_overview(history: History, made: dt.datetime | None = None) -> Overview:
     notes = (*history.notes, *remarks(history.cases))
     if not history.cases:
-        notes = (no_point(history.metric), *notes)
+        notes = (no_point(history), *notes)
     tag = [] if history.tag is None else [("last tag", history.tag.name)]
     return Overview(
         title=f"History of {metric_title(history.metric)}",

@@ -234,10 +234,14 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The histories of all cases; `notes` say what could not be read."""
+    """The histories of all cases; `notes` say what could not be read.
+
+    Points before `since` are left out; None leaves out none.
+    """
 
     metric: HistoryMetric
     cases: tuple[CaseHistory, ...]
+    since: dt.datetime | None = None
     tag: Tag | None = None
     notes: tuple[str, ...] = ()
 

@@ -91,7 +91,13 @@ def read_history(
     _require("case", query.case, known)
     if index is not None:
         notes += index.problems
-    return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
+    return History(
+        metric=query.metric,
+        cases=tuple(cases),
+        since=query.since,
+        tag=query.tag,
+        notes=tuple(notes),
+    )
 
 
 def _read_chains(

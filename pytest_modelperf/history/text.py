@@ -30,6 +30,7 @@ _NO_POINT = (
     "run counts"
 )
 _NO_FIGURE = "no point has a {metric}: no run so far stored it, and the next one does"
+_NONE_SINCE = "no point since {day} has a {metric}: an earlier day for --since lists more"
 _UNKNOWN = "-"
 
 
@@ -39,7 +40,7 @@ def render_history(history: History, style: TextStyle) -> str:
     if history.cases:
         page.table(_table(history))
     else:
-        page.sentence(no_point(history.metric))
+        page.sentence(no_point(history))
     for case in history.cases:
         for step in case.steps:
             page.line("")
@@ -121,10 +122,12 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     )
 
 
-def no_point(metric: HistoryMetric) -> str:
+def no_point(history: History) -> str:
     """Why a history has no cases."""
-    text = _NO_FIGURE if metric.is_exact else _NO_POINT
-    return text.format(metric=metric_title(metric))
+    title = metric_title(history.metric)
+    if history.since is not None:
+        return _NONE_SINCE.format(day=history.since.date(), metric=title)
+    return (_NO_FIGURE if history.metric.is_exact else _NO_POINT).format(metric=title)
 
 
 def remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:

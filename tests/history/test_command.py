@@ -131,6 +131,14 @@ def test_a_metric_without_points_says_what_can_be_listed() -> None:
     assert "no run so far stored it, and the next one does" in " ".join(listed.out.split())
 
 
+def test_a_day_after_the_last_point_is_told_as_the_reason() -> None:
+    write_lines([make_line()])
+    listed = run("history", "--since", "2026-05-01")
+    assert listed.exit_code == 0
+    assert "no point since 2026-05-01 has a latency p50" in listed.out
+    assert "baseline" not in listed.out
+
+
 @pytest.mark.parametrize("metric", HistoryMetric)
 def test_every_metric_can_be_listed(metric: HistoryMetric) -> None:
     write_lines([make_line()])
