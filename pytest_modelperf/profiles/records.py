@@ -91,7 +91,7 @@ class CasePair(Struct, frozen=True, kw_only=True):
 class SideBySide(Struct, frozen=True, kw_only=True):
     """Two profiles of one model that were measured at different times.
 
-    `single` has the cases that only one of them has, or that did not run in both.
+    `single` has the cases that only one of them measured, with its name.
     """
 
     before: NamedProfile

@@ -49,7 +49,7 @@ def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
         single=tuple(
             (named.name, case.case)
             for named in (before, after)
-            for case in named.profile.cases
+            for case in _measured(named).values()
             if id(case) not in paired
         ),
         unlike=_unlike(

@@ -661,8 +661,20 @@ def test_side_by_side_are_the_cases_that_both_have() -> None:
     found = put_side_by_side(named(measured_cases(), "all"), named(timed(5), "one"))
     assert [pair.id for pair in found.pairs] == ["b1-c1"]
     assert [(name, case.id) for name, case in found.single] == [
-        *(("all", case_id) for case_id in ("b1-c2", "b8-c1", "b8-c2", "b1-c8", "b64-c2")),
+        *(("all", case_id) for case_id in ("b1-c2", "b8-c1", "b8-c2")),
     ]
+
+
+def test_a_case_that_failed_in_one_is_told_of_the_other_alone() -> None:
+    other = timed(4, cores=2).cases[0]
+    failed = CaseProfile(other.case, None, None, Outcome.FAILED, "it crashed")
+    before, after = (
+        named(replace(timed(5), cases=(*timed(5).cases, case)), name)
+        for case, name in ((failed, "before"), (other, "after"))
+    )
+    text = render_side_by_side(put_side_by_side(before, after), None, TextStyle())
+    assert "b1-c2 was measured in after only: in before it failed" in text
+    assert "measured in before only" not in text
 
 
 def test_one_case_each_is_a_pair_whatever_they_are() -> None:
