@@ -75,7 +75,7 @@ def _baselines_before(
     for plan in plans:
         before.setdefault(plan.name, plan.before)
     for name in {str(outcome.baseline) for outcome in outcomes} - set(before):
-        before[name] = store.read(name)
+        before[name] = store.read(name, machines=())
     return before
 
 

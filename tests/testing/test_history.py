@@ -156,6 +156,17 @@ def test_the_link_of_a_slower_model_is_its_ratio(
     assert line.verdict == "recorded"
 
 
+def test_a_broken_file_of_another_machine_loses_no_line(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(recording, models.path / "baselines")
+    (models.path / "baselines/base/linux-arm64-4c.json").write_text("{")
+    models.makepyfile(test_of("base.onnx"))
+    models.runpytest_inprocess(*TIMED, HISTORY)
+    (line,) = lines_in(models.path / "kept")
+    assert line.verdict == "passed"
+
+
 def make_pair(index: int, ratio: float, spread: float) -> DuetRound:
     """A round whose second side takes `ratio` as long, by more or less in every other round."""
     factor = ratio * (1 + spread if index % 2 else 1 - spread)
