@@ -129,9 +129,11 @@ class BaselineStore(Struct, frozen=True):
         What cannot be written, such as a checkout of somebody else, stays as it is.
         """
         with contextlib.suppress(OSError, BaselineError, OutputError):
-            found = [path for path in self.root.iterdir() if is_safe_name(path.name)]
-            folders = [path for path in found if path.is_dir() and not path.is_symlink()]
-            if any(_has_leftovers(self.root, folder) for folder in folders):
+            found = [*self.root.iterdir()]
+            named = [path for path in found if is_safe_name(path.name)]
+            folders = [path for path in named if path.is_dir() and not path.is_symlink()]
+            is_unfinished = (_is_unfinished(self.root, folder) for folder in folders)
+            if any(map(_is_removed, found)) or any(is_unfinished):
                 with locked(self.root, seconds=0.0):
                     self._remove_remains()
                     for folder in folders:
@@ -193,7 +195,7 @@ class BaselineStore(Struct, frozen=True):
 
     def _remove_remains(self) -> None:
         for path in list(self.root.iterdir()):
-            if path.name.startswith(_REMOVED):
+            if _is_removed(path):
                 shutil.rmtree(path)
 
 
@@ -283,8 +285,18 @@ def _wrong_twin(folder: Path) -> BaselineError:
 
 def _has_leftovers(root: Path, folder: Path) -> bool:
     """Whether a writer is at work, or was killed at work."""
-    is_removing = root.is_dir() and any(root.glob(f"{_REMOVED}*"))
-    return is_removing or (folder / _NEXT_TWIN).exists() or has_leftovers(root, folder)
+    is_removing = root.is_dir() and any(map(_is_removed, root.iterdir()))
+    return is_removing or _is_unfinished(root, folder)
+
+
+def _is_removed(path: Path) -> bool:
+    """Whether it is a folder that a writer removes, or did when it was killed."""
+    return path.name.startswith(_REMOVED)
+
+
+def _is_unfinished(root: Path, folder: Path) -> bool:
+    """Whether a baseline is being written, or was when its writer was killed."""
+    return (folder / _NEXT_TWIN).exists() or has_leftovers(root, folder)
 
 
 def _settle(folder: Path) -> None:
