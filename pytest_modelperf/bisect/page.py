@@ -147,7 +147,7 @@ def _next_steps(bisect: Bisect, wording: Wording) -> Iterator[tuple[str, str]]:
         if bisect.range.kind is RangeKind.RELEASES and found:
             requirement = f"{_package(pair.before)}=={pair.before.name}"
             yield f"stay at {short_name(pair.before)}", f"pip install {shell_word(requirement)}"
-    if found and not bisect.search.is_whole:
+    if bisect.may_have_more:
         yield "find other regressions in the range", "the same command with --all"
     is_timed = bisect.judges is BisectFigure.LATENCY
     if is_timed and any(step.answer is Answer.INCONCLUSIVE for step in bisect.search.steps):

@@ -188,3 +188,9 @@ class Bisect(Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict | None:
         return self.search.verdict
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether the range may have regressions that were not looked for."""
+        has_more = len(self.range.versions) > 2
+        return bool(self.search.regressions) and not self.search.is_whole and has_more

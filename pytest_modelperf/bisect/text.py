@@ -253,7 +253,7 @@ def note_lines(bisect: Bisect, wording: Wording) -> Iterator[str]:
             if _is_of_outputs(bisect)
             else f"inconclusive, also with more time: {names}; {longer} gives each step more"
         )
-    if search.regressions and not search.is_whole:
+    if bisect.may_have_more:
         what = "changes" if _is_of_outputs(bisect) else "regressions"
         yield f"other {what} in the range were not looked for: --all finds them"
     told = f"{count_of(len(search.steps), 'step')} in {bisect.seconds:.0f} s"

@@ -200,6 +200,15 @@ def test_the_page_advises_more_time_only_where_times_are_compared() -> None:
     assert advised not in next_steps(replace(found, judges=BisectFigure.OUTPUTS))
 
 
+def test_a_range_of_two_versions_has_no_other_regressions_to_look_for() -> None:
+    pair, longer = bisected([2.0, 2.2]), bisected([2.0, 2.2, 2.2])
+    advised = "find other regressions in the range"
+    assert "--all" not in shown(pair)
+    assert advised not in next_steps(pair)
+    assert "--all" in shown(longer)
+    assert advised in next_steps(longer)
+
+
 def test_markdown_has_the_same_table() -> None:
     text = render_bisect(bisected([2.0, 2.0, 2.2]), MarkdownStyle(), COMMAND_WORDING)
     assert "| step | version |" in " ".join(text.split())
