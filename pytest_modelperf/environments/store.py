@@ -224,7 +224,10 @@ def _folders_in(folder: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise EnvironmentMakingError(
+            f"{printable(str(folder))} cannot be read: {error.strerror or error}. Make the folder "
+            f"readable, or set {FOLDER_VARIABLE} to another folder."
+        ) from error
     return [place for place in places if not place.name.startswith(".") and place.is_dir()]
 
 

@@ -158,6 +158,15 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     assert not list_environments(tmp_path / place).environments
 
 
+def test_a_folder_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
+    folder = tmp_path / "environments"
+    folder.symlink_to(folder.name)
+    with pytest.raises(
+        EnvironmentMakingError, match=r"environments cannot be read: .* links\. Make"
+    ):
+        list_environments(folder)
+
+
 def test_two_that_want_the_same_environment_make_it_once(folder: Path) -> None:
     installer, waits = FakeInstaller(), threading.Event()
     found: list[Environment] = []
