@@ -17,7 +17,7 @@ from workflow import StepError
 from pytest_modelperf.comparing.tables import metric_tables
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
 from pytest_modelperf.history.records import HistoryPoint, shift_since
-from pytest_modelperf.history.text import format_shift, model_name, sparkline
+from pytest_modelperf.history.text import case_name, format_shift, model_name, sparkline
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.picture.mermaid import render_mermaid
 from pytest_modelperf.report.tables import Column, Table
@@ -73,12 +73,13 @@ class EndedRun(Struct, frozen=True):
 
 
 class Curve(Struct, frozen=True):
-    """The history of one case on one kind of machine."""
+    """The history of one case on one kind of machine, by one engine."""
 
     model: str
     machine: str
     case: str
     points: tuple[HistoryPoint, ...]
+    engine: str | None = None
 
 
 def hidden_mark(title: str) -> str:
@@ -191,7 +192,7 @@ def _curves(ranked: Sequence[ReadCase], curves: Sequence[Curve]) -> tuple[str, l
     rows = tuple(
         (
             model_name(curve.model),
-            curve.case,
+            case_name(curve.case, curve.engine),
             sparkline([point.level for point in curve.points[-LAST_POINTS:]]),
             f"{curve.points[-LAST_POINTS:][0].date.date()}",
             f"{curve.points[-1].date.date()}",

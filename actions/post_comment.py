@@ -161,9 +161,9 @@ def _read_curves(github: GitHub, branch: str) -> tuple[Curve, ...]:
 def curves_of(files: Sequence[HistoryFile]) -> tuple[Curve, ...]:
     """The curve of each case that has points."""
     return tuple(
-        Curve(file.model, file.machine, case, chain.points)
+        Curve(file.model, file.machine, case, chain.points, engine)
         for file in files
-        for (case, _), chain in chain_cases(file.read(P50Line), HistoryMetric.P50).items()
+        for (case, engine), chain in chain_cases(file.read(P50Line), HistoryMetric.P50).items()
         if chain.points
     )
 

@@ -16,6 +16,7 @@ from pytest_modelperf.history.records import (
     Step,
 )
 from pytest_modelperf.history.summary import Drift
+from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.report.page import TextStyle, write_items
 from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
 from pytest_modelperf.text.escaping import printable
@@ -111,7 +112,7 @@ def _table(history: History) -> Table:
 def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     return (
         model_name(case.model),
-        _case_name(case),
+        case_name(case.case, case.engine),
         sparkline([point.level for point in case.points[-LISTED_POINTS:]]),
         f"{case.count:,}",
         f"{case.first.date.date()}",
@@ -154,13 +155,13 @@ def model_name(folder: str) -> str:
     return printable(model_path(folder) or folder)
 
 
-def _case_name(case: CaseHistory) -> str:
-    engine = "" if case.engine is None or case.engine == "onnxruntime" else f" {case.engine}"
-    return printable(f"{case.case}{engine}")
+def case_name(case_id: str, engine: str | None) -> str:
+    """`b1-c1`, or `b1-c1 openvino` where another engine than the default ran it."""
+    return printable(case_id if engine in {None, DEFAULT_ENGINE} else f"{case_id} {engine}")
 
 
 def name_case(case: CaseHistory) -> str:
-    return f"{model_name(case.model)} {_case_name(case)}"
+    return f"{model_name(case.model)} {case_name(case.case, case.engine)}"
 
 
 def name_place(point: HistoryPoint) -> str:

@@ -639,6 +639,25 @@ def test_the_curve_has_the_last_points_of_the_main_branch(
     assert len(cells[2]) == LAST_POINTS
 
 
+def test_the_curves_of_two_engines_are_told_apart(
+    runner: Runner, github: StandIn, tmp_path: Path
+) -> None:
+    """A project may have moved to another engine, and the case kept its id."""
+    store = HistoryStore(tmp_path / "history")
+    lines = [make_line(day) for day in range(4)]
+    store.append(
+        msgspec.structs.replace(line, engine=engine)
+        for engine in ("onnxruntime", "openvino")
+        for line in lines
+    )
+    (path,) = store.root.rglob("*.jsonl")
+    github.branches["perf"] = tarball({path.relative_to(store.root).as_posix(): path.read_bytes()})
+    assert not comment(runner, history_branch="perf").has_failed
+    curves = [line for line in bodies(github)[0].splitlines() if "▅" in line]
+    cells = [line.split(" | ")[1] for line in curves]
+    assert cells == ["<code>b1-c1</code>", "<code>b1-c1 openvino</code>"]
+
+
 @pytest.mark.parametrize(
     ("content", "notice"),
     [
