@@ -53,14 +53,14 @@ def find_changes(levels: Levels) -> list[LevelChange]:
         return []
     own = np.where(np.asarray(levels.are_links), _LEAST_ERROR**2, measured)
     baselines = np.asarray(levels.baselines)
-    shared = _shared_variances(levels.linked)
-    while starts:
-        changes = _fit_changes(values, own, baselines, shared, starts)
-        weakest = min(changes, key=_score)
-        if _score(weakest) > penalty:
-            return changes
-        starts.remove(weakest.index)
-    return []
+    fitted = _fit_changes(values, own, baselines, _shared_variances(levels.linked), starts)
+    while fitted.starts:
+        scores = fitted.scores
+        weakest = int(scores.argmin())
+        if scores[weakest] > penalty:
+            break
+        fitted = fitted.without(weakest)
+    return fitted.changes
 
 
 def change_penalty(points: int, level: float = LEVEL) -> float:
@@ -211,13 +211,46 @@ def _shared_variances(linked: LinkedBaselines) -> npt.NDArray[np.float64]:
     return shared
 
 
+class _FittedChanges(Struct, frozen=True):
+    """The sizes of the changes at these starts, and the covariance of their errors."""
+
+    starts: list[int]
+    sizes: npt.NDArray[np.float64]
+    covariance: npt.NDArray[np.float64]
+
+    @property
+    def changes(self) -> list[LevelChange]:
+        errors = np.sqrt(np.diag(self.covariance)).tolist()
+        return list(map(LevelChange, self.starts, self.sizes.tolist(), errors))
+
+    @property
+    def scores(self) -> npt.NDArray[np.float64]:
+        """How many squared errors large each is; 0 for one that a twin could account for."""
+        is_small = np.abs(self.sizes) < math.log1p(_LEAST_STEP)
+        return np.where(is_small, 0.0, self.sizes**2 / np.diag(self.covariance))
+
+    def without(self, place: int) -> _FittedChanges:
+        """The fit in which there is no change at this place.
+
+        The others follow from this one: they are the expected sizes where that of this change is 0.
+        """
+        kept = np.arange(len(self.starts)) != place
+        with_it = self.covariance[kept, place]
+        follows = with_it / self.covariance[place, place]
+        return _FittedChanges(
+            [start for start, is_kept in zip(self.starts, kept, strict=True) if is_kept],
+            self.sizes[kept] - follows * self.sizes[place],
+            self.covariance[np.ix_(kept, kept)] - np.outer(follows, with_it),
+        )
+
+
 def _fit_changes(
     values: npt.NDArray[np.float64],
     variances: npt.NDArray[np.float64],
     baselines: npt.NDArray[np.intp],
     shared: npt.NDArray[np.float64],
     starts: Sequence[int],
-) -> list[LevelChange]:
+) -> _FittedChanges:
     """The sizes of all changes together, by generalized least squares.
 
     Two points share the errors of the links that their baselines have in common, so a change within
@@ -234,15 +267,5 @@ def _fit_changes(
     weighted = np.linalg.solve(covariance, design)
     spread = np.linalg.inv(design.T @ weighted)
     sizes = spread @ (weighted.T @ means)
-    errors = np.sqrt(np.diag(spread))
-    return [
-        LevelChange(start, float(sizes[index]), float(errors[index]))
-        for index, start in enumerate(starts, 1)
-    ]
-
-
-def _score(change: LevelChange) -> float:
-    """How many squared errors large the change is; 0 for one that a twin could account for."""
-    if abs(change.size) < math.log1p(_LEAST_STEP):
-        return 0.0
-    return (change.size / change.error) ** 2
+    # The first is the level before all changes.
+    return _FittedChanges(list(starts), sizes[1:], spread[1:, 1:])
