@@ -179,7 +179,7 @@ class RebuiltTwin(Struct, frozen=True):
         """The twin at the dimensions of its model."""
         if self.file is None:
             return None
-        return Model.bind(self.file, model.binding, model.request, model.extensions)
+        return Model.bind_whole(self.file, model.binding, model.request, model.extensions)
 
 
 @contextmanager

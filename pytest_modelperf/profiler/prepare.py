@@ -66,7 +66,13 @@ class Model(Struct, frozen=True, dict=True):
     def bind(
         cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
     ) -> Model:
-        binding = with_given(binding, request, file)
+        return cls.bind_whole(file, with_given(binding, request, file), request, extensions)
+
+    @classmethod
+    def bind_whole(
+        cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
+    ) -> Model:
+        """The model at a binding that has the given inputs already, as that of another model."""
         bound = load_model(file, binding, extensions.operators.shape_rules)
         static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
         return Model(file, binding, request, extensions, bound, static)

@@ -363,7 +363,7 @@ def _reopened(model: Model, path: Path) -> PreparedModel:
     )
     given = {**{spec.name: spec for spec in specs}, **bound.inputs.values}
     binding = Binding(inputs=tuple(given.values()))
-    return prepare(Model.bind(open_model(path), binding, model.request, model.extensions))
+    return prepare(Model.bind_whole(open_model(path), binding, model.request, model.extensions))
 
 
 def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.recording import rebuilt_twin
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.sides import Side, baseline_side
@@ -20,6 +22,8 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.inputs.given import read_given
+from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_fidelity, make_provenance
@@ -161,3 +165,13 @@ def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:
     older = replace(first, model_sha256="b" * 64, static=replace(first.static, macs=1))
     cases = (older, *others)
     rebuilt(replace(stored, model=replace(stored.model, cases=cases)))
+
+
+def test_a_twin_runs_on_the_inputs_that_were_given_to_its_model() -> None:
+    given = read_given({"x": np.ones((3, 64), np.float32)})
+    model = Model.load(dense(), ProfileRequest(given=given), Extensions())
+    with rebuilt_twin(model.file) as made:
+        twin = made.bind(model)
+    assert twin is not None
+    assert twin.bound.inputs.batch_size == 3
+    assert twin.given_inputs == model.given_inputs

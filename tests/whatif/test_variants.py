@@ -22,6 +22,7 @@ from pytest_modelperf.profiler.hookspecs import (
     Extensions,
     load_extensions,
 )
+from pytest_modelperf.profiler.inputs.given import GivenInputs, read_given
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_in_worker import Watch
@@ -122,6 +123,7 @@ def ask(
         dims: Mapping[str, tuple[int, ...]] | None = None,
         watch: Watch = lambda _: None,
         options: Mapping[str, str] | None = None,
+        given: GivenInputs | None = None,
     ) -> WhatIf:
         setup = Setup(
             engine=extensions.engines.find(engine),
@@ -129,7 +131,7 @@ def ask(
             options=options or {},
             limit_s=LIMIT_S,
         )
-        request = ProfileRequest(cores=cores, dims=dims or {"seq": (4,)})
+        request = ProfileRequest(cores=cores, dims=dims or {"seq": (4,)}, given=given)
         return ask_what_if(
             source, request, setup, variants, estimates, extensions, watch, quantizer
         )
@@ -220,6 +222,16 @@ def test_a_quantizer_is_calibrated_with_several_inputs(
         "x": (1, 16), "z": (1, 4)
     }  # fmt: skip
     assert len({feed["x"].array.tobytes() for feed in quantizer.feeds}) == len(quantizer.feeds)
+
+
+def test_variants_run_on_the_inputs_of_the_user(
+    ask: Callable[..., WhatIf], quantizer: FakeQuantizer
+) -> None:
+    x = np.full((3, 16), 0.25, np.float32)
+    (case,) = ask(HALF, STATIC, given=read_given({"x": x})).cases
+    assert case.id == "b3-c1"
+    assert not case.has_failed
+    assert all(np.array_equal(feed["x"].array, x) for feed in quantizer.feeds)
 
 
 # -- what fails
