@@ -45,7 +45,8 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
     state = request.generations[0].state if request.generations else {}
     alone = replace(
         request,
-        batch_sizes=(case.batch_size,),
+        # A model whose inputs share no batch cannot be given a size of it.
+        batch_sizes=(None if None in request.batch_sizes else case.batch_size,),
         cores=(case.cores,),
         # A dimension that does not vary may still be listed once for each case.
         dims={

@@ -211,6 +211,17 @@ def test_the_detail_takes_the_time_that_the_passes_left(
     assert first_load.seconds_left == most
 
 
+def test_a_model_without_a_batch_is_looked_at_closely(
+    tmp_path: Path, extensions: Extensions
+) -> None:
+    text = "g (float[4] x, float[3] z) => (float[4] y, float[3] v) { y = Relu(x) v = Abs(z) }"
+    (tmp_path / "two.onnx").write_bytes(parse(text).SerializeToString())
+    setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
+    found = sweep_models([SweepSource(str(tmp_path / "two.onnx"), setup)], ProfileRequest())
+    assert found.profile is not None
+    assert [case.case.id for case in found.profile.cases] == ["b1-c1"]
+
+
 # -- real engines
 
 
