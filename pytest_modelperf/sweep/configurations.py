@@ -12,7 +12,12 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import LONG_SECONDS
 from pytest_modelperf.profiler.model_in_worker import Watch, unchanged
-from pytest_modelperf.profiler.request import ProfileRequest, request_of_each, require_equal_batches
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    request_of_each,
+    require_equal_batches,
+    require_equal_phases,
+)
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.sweep.best import LOAD_SHARE, look_closer
 from pytest_modelperf.sweep.passes import run_passes
@@ -47,6 +52,9 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     begun = time.monotonic()
     files = [open_model(each.source) for each in sources]
     requests = request_of_each(request, files)
+    require_equal_phases(
+        files, [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
+    )
     sides = [
         BoundSide.bind(index, file, _coarser(each.setup), own, extensions)
         for index, (file, each, own) in enumerate(zip(files, sources, requests, strict=True))

@@ -194,6 +194,22 @@ def test_models_at_different_batches_cannot_be_compared(
         sweep_models(sources, ProfileRequest())
 
 
+def test_models_with_other_phases_cannot_be_compared(tmp_path: Path) -> None:
+    """The second takes one token at a time, so that it has no prefill."""
+    model = make_decoder()
+    (tmp_path / "both.onnx").write_bytes(model.SerializeToString())
+    for info in model.graph.input:
+        if info.name == "input_ids":
+            info.type.tensor_type.shape.dim[1].dim_value = 1
+    (tmp_path / "steps.onnx").write_bytes(model.SerializeToString())
+    setup = Setup(policy=POLICY)
+    sources = [SweepSource(str(tmp_path / name), setup) for name in ("both.onnx", "steps.onnx")]
+    request = ProfileRequest(generations=(Generation(8, 4),))
+    for pair in (sources, sources[::-1]):
+        with pytest.raises(UsageError, match=r"both\.onnx has the phase prefill and step"):
+            sweep_models(pair, request)
+
+
 @pytest.mark.parametrize(
     ("left_seconds", "most"),
     [(300.0, 15.0), (20.0, 10.0), (-5.0, 3.75)],
