@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.generating.make_decoder import make_decoder
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelError, UsageError
@@ -128,6 +129,26 @@ def test_an_input_file_may_be_a_path(model: Path, tmp_path: Path) -> None:
     np.savez(file, x=np.ones((3, 8), np.float32))
     found = api.profile(model, static=True, input_file=file)
     assert found.cases[0].case.batch_size == 3
+
+
+def test_lengths_of_0_leave_the_other_phases() -> None:
+    def ids(**lengths: Any) -> list[str]:  # noqa: ANN401  # the words of a call
+        return [case.case.id for case in api.profile(make_decoder(), static=True, **lengths).cases]
+
+    assert ids(prompt=[0, 4]) == ["b1-c1-prompt4-prefill"]
+    assert ids(prompt=[0, 4], generate=[0, 3]) == [
+        "b1-c1-prompt0-generate3-step", "b1-c1-prompt4-prefill", "b1-c1-prompt4-generate3-step"
+    ]  # fmt: skip
+    for nothing in ({"prompt": 0}, {"generate": 0}, {"prompt": 0, "generate": 0}):
+        with pytest.raises(UsageError, match="has nothing to run: prompt or generate takes 1 or"):
+            ids(**nothing)
+
+
+def test_a_phase_that_the_lengths_do_not_have_is_named() -> None:
+    told = "phase chooses prefill, and the given model has step alone with these lengths"
+    for call in (api.profile, api.sweep, api.tune):
+        with pytest.raises(UsageError, match=told):
+            call(make_decoder(), generate=4, phase="prefill")
 
 
 @pytest.mark.parametrize("streams", [0, [], [1, 1]])

@@ -72,11 +72,11 @@ class ProfileRequest(Struct, frozen=True):
                     yield replace(binding, phase=phase, state=generation.state)
 
     def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
-        """The bindings whose phase the model has; UsageError if it has none of a generation."""
-        had = {phase for each in self.generations for phase in phases_of(file, each)}
-        bindings = tuple(self.bindings())
-        # If nothing is left, binding the model says why.
-        return tuple(b for b in bindings if b.phase is None or b.phase in had) or bindings
+        """The bindings whose phase the model has; UsageError if there is none."""
+        if not self.generations:
+            return tuple(self.bindings())
+        had = {phase for _, phase in chosen_phases(self, file)}
+        return tuple(binding for binding in self.bindings() if binding.phase in had)
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
@@ -91,6 +91,23 @@ def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase,
     """
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
     return phases_of_model(*declared, generation, file.name)
+
+
+def chosen_phases(
+    request: ProfileRequest, file: ModelFile
+) -> tuple[tuple[Generation, GenerationPhase], ...]:
+    """The phases of a request that the model has; UsageError if its lengths have none of them."""
+    known = dict.fromkeys(phase for each in request.generations for phase in phases_of(file, each))
+    wanted = phases_of_all(request.generations, request.phases)
+    if not wanted:
+        chosen = " and ".join(phase.value for phase in request.phases)
+        has = " and ".join(_phase_names(tuple(known)))
+        raise UsageError(
+            f"phase chooses {chosen}, and {file.name} has {has} alone with these lengths: "
+            "leave out phase, or give prompt for a prefill and generate for steps."
+        )
+    # If nothing is left, binding the model says why.
+    return tuple((each, phase) for each, phase in wanted if phase in known) or wanted
 
 
 def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileRequest:

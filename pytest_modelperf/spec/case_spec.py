@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 
 if TYPE_CHECKING:
@@ -64,16 +65,23 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
 
             given = read_given(str(self.input_file))
         generations = [
-            Generation(prompt, generate, self.state)
+            each
             for prompt in self.prompts or (0,)
             for generate in self.generates or (0,)
+            if (each := Generation(prompt, generate, self.state)).phases
         ]
+        has_lengths = bool(self.prompts or self.generates)
+        if has_lengths and not generations:
+            raise UsageError(
+                "a generation without a prompt and without tokens to generate has nothing to run: "
+                "prompt or generate takes 1 or more."
+            )
         return ProfileRequest(
             batch_sizes=self.batch_sizes,
             cores=self.cores,
             dims=self.dims,
             inputs=tuple(map(parse_input_spec, self.inputs)),
             given=given,
-            generations=tuple(generations) if self.prompts or self.generates else (),
+            generations=tuple(generations) if has_lengths else (),
             phases=self.phases,
         )

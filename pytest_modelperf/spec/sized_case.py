@@ -124,23 +124,12 @@ def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[P
             "model is a Python function: leave them out."
         )
     from pytest_modelperf.graph.model_file import open_model
-    from pytest_modelperf.graph.phases import phases_of_all
-    from pytest_modelperf.profiler.request import phases_of
+    from pytest_modelperf.profiler.request import chosen_phases
 
-    file = open_model(model)
-    known = {phase for each in whole.generations for phase in phases_of(file, each)}
     parts = [
         replace(whole, generations=(generation,), phases=(phase.phase,))
-        for generation, phase in phases_of_all(whole.generations, whole.phases)
-        if phase in known
+        for generation, phase in chosen_phases(whole, open_model(model))
     ]
-    if not parts:
-        chosen = " and ".join(phase.value for phase in spec.phases)
-        has = " and ".join(dict.fromkeys(phase.phase.value for phase in known))
-        raise UsageError(
-            f"phase chooses {chosen}, and {file.name} has {has} alone with these lengths: "
-            "leave out phase, or give prompt for a prefill and generate for steps."
-        )
     _require_phases(spec, [part.phases[0] for part in parts])
     return tuple(parts)
 
