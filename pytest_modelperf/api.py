@@ -198,7 +198,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
     `against` is the version before, which runs in turn. Each configuration takes up to
     `max_seconds`, 5 unless given.
 
-        sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].best
+        sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
     with _in_words():
         spec = _spec(model, case, "sweep", unused=("tolerance",))
@@ -263,7 +263,8 @@ def whatif(  # noqa: PLR0913  # what a call may say
         whatif("model.onnx", prune=[0.5, 0.9], quantize=["dynamic"])
     """
     with _in_words():
-        spec = _spec(model, case, "whatif", unused=("tolerance",))
+        unused = ("tolerance", "prompt", "generate", "phase", "state")
+        spec = _spec(model, case, "whatif", unused=unused)
         known = _extensions(extensions)
         forms = _names(quantize, "quantize", ("dynamic", "static"))
         precisions = _names(precision, "precision", ("bf16", "f16", "f32"))

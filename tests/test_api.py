@@ -151,6 +151,13 @@ def test_a_phase_that_the_lengths_do_not_have_is_named() -> None:
             call(make_decoder(), generate=4, phase="prefill")
 
 
+@pytest.mark.parametrize("word", ["prompt", "generate", "phase", "state", "tolerance"])
+def test_a_what_if_refuses_words_that_its_command_does_not_take(word: str) -> None:
+    words: Any = {word: 4}
+    with pytest.raises(UsageError, match=rf"whatif\(\): {word} has no effect here: leave it out"):
+        api.whatif(make_decoder(), prune=0.5, **words)
+
+
 @pytest.mark.parametrize("streams", [0, [], [1, 1]])
 def test_streams_are_numbers_as_on_the_command_line(model: Path, streams: int | list[int]) -> None:
     with pytest.raises(UsageError, match=r"sweep\(\): streams "):
