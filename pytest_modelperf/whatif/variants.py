@@ -14,8 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.gates import Gate, latency_metrics
-from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate, latency_metrics, median_gate
 from pytest_modelperf.comparing.output_changes import compare_outputs
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import (
@@ -46,7 +45,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.looks import share_level
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
@@ -93,11 +92,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
     models = Model.of_request(file, request, extensions)
     total = len(models) * len(request.cores) * len(variants)
     facts = read_facts(models[0], total, watch)
-    gate = Gate(
-        tolerances=Tolerances(((_MEDIAN, _NO_DIFFERENCE),)),
-        rounds=rounds_within(setup.policy.max_seconds),
-        judges_starts=False,
-    ).divided(total)
+    gate = variants_gate(total, setup.policy.max_seconds)
     trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch, quantizer)
     cases = [case for model in models for case in trial.cases_of(model)]
     ran = [case.baseline.measured for case in cases if case.baseline.measured is not None]
@@ -109,6 +104,15 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
         confidence=gate.confidence,
         seconds=time.monotonic() - begun,
     )
+
+
+def variants_gate(variants: int, max_seconds: float) -> Gate:
+    """The gate of each of this many variants at cases.
+
+    A variant is called faster by its interval, whether its duet ended with an alarm or because
+    there is no difference. So both answers together have its share of the level.
+    """
+    return median_gate(_NO_DIFFERENCE, share_level(2 * variants, RUN_LEVEL), max_seconds)
 
 
 class _Original(Struct, frozen=True):

@@ -29,6 +29,7 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.stats.duet import judge_sequence, plan_schedule
 from pytest_modelperf.whatif import variants as core
 from pytest_modelperf.whatif.csv import WHATIF_COLUMNS
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
@@ -169,8 +170,19 @@ def test_levels_are_on_the_scale_of_the_model_as_it_is(ask: Callable[..., WhatIf
     assert found.engine is not None
     assert found.engine.name == "timed"
     assert found.machine is not None
-    # A share of 1 % for all three variants together, at either side of an interval.
-    assert found.confidence == pytest.approx(1 - 2 * 0.01 / 3)
+    # All three variants share 1 % at either side of an interval, and so do the answers of each.
+    assert found.confidence == pytest.approx(1 - 0.01 / 3)
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02])
+def test_a_variant_like_the_model_is_seldom_called_faster(spread: float) -> None:
+    """Also where its duet ends because there is no difference: that interval is shown as well."""
+    rule = core.variants_gate(3, max_seconds=10.0).rule(50.0)
+    assert rule.level + rule.pass_level <= 0.01 / 3
+    duets = np.random.RandomState(1).normal(0.0, spread, (5_000, rule.looks[-1]))
+    ended = judge_sequence(duets, plan_schedule(rule), rule.margin)
+    assert np.mean(ended.bounds.high < 0.0) <= 0.01 / 3
+    assert np.mean(ended.answer != 0) > 0.99
 
 
 def test_that_zeros_gained_nothing_is_said(ask: Callable[..., WhatIf]) -> None:
