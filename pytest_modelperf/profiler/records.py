@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.files.documents import Count, Digest
-from pytest_modelperf.graph.phases import GenerationPhase
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import (
     LayerType,
     StaticLayer,
@@ -165,6 +165,11 @@ class Case(Struct, frozen=True):
         if self.phase is not None:
             parts.append(self.phase.id)
         return "-".join(parts if self.engine is None else [*parts, self.engine])
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it generates a token at a time."""
+        return self.phase is not None and self.phase.phase is Phase.STEP
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pytest_modelperf.comparing.records import Comparison
-from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
@@ -30,12 +29,6 @@ class Configuration(Struct, frozen=True):
 
     case: Case
     streams: int = 1
-
-    @property
-    def is_step(self) -> bool:
-        """Whether it generates a token at a time."""
-        phase = self.case.phase
-        return phase is not None and phase.phase is Phase.STEP
 
     @property
     def id(self) -> str:
@@ -179,7 +172,7 @@ def find_competing(points: Sequence[SweepPoint]) -> list[SweepPoint]:
 
     Where models generate, these are the steps alone, because a prefill takes many tokens at once.
     """
-    steps = [point for point in points if point.configuration.is_step]
+    steps = [point for point in points if point.configuration.case.is_step]
     return [point for point in steps or points if point.latency is not None]
 
 

@@ -43,6 +43,7 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
         "cores": case.cores,
         "streams": streams,
         "dims": _sizes(case),
+        "is_step": case.is_step,
         "ms": None if latency is None else latency.p50_ms,
         "interval_ms": None if latency is None else _median_interval_ms(latency),
         "p95_ms": None if latency is None else latency.p95_ms,

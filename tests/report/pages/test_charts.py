@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
@@ -103,6 +104,21 @@ def test_a_point_without_intervals_is_treated_as_on_the_terminal(open_data: Open
         point.update(interval_ms=None, per_second_interval=None)
     page = open_data(data, draws=False)
     for threshold in (None, 9.7, 20.0):
+        page.fill(THRESHOLD, "" if threshold is None else str(threshold))
+        spot = find_sweet_spot([_record(point) for point in points], threshold)
+        sentence = page.locator("#chart .spots").inner_text()
+        _check_sentence(sentence, f"Sweet spot: {spot.best} gives", spot)
+
+
+def test_steps_compete_with_steps_alone_as_on_the_terminal(open_data: OpenData) -> None:
+    data = sample_data.sweep(sides=1)
+    points = _model(data)["points"][0]
+    for point in points:
+        # The other cores give more.
+        point["is_step"] = point["cores"] == 1
+        point["id"] = _record(point).id
+    page = open_data(data, draws=False)
+    for threshold in (None, 20.0, 0.001):
         page.fill(THRESHOLD, "" if threshold is None else str(threshold))
         spot = find_sweet_spot([_record(point) for point in points], threshold)
         sentence = page.locator("#chart .spots").inner_text()
@@ -584,8 +600,9 @@ def _point(data: Data, side: int, point_id: str) -> Data:
 
 def _record(point: Data) -> SweepPoint:
     """The point as the sweep has it; what a sweet spot does not depend on is made up."""
+    phase = GenerationPhase(Phase.STEP, 8, 4) if point.get("is_step") else None
     configuration = Configuration(
-        Case(batch_size=point["batch"], cores=point["cores"]), point["streams"]
+        Case(batch_size=point["batch"], cores=point["cores"], phase=phase), point["streams"]
     )
     if point["reason"] is not None:
         return SweepPoint(configuration=configuration, reason=point["reason"])

@@ -26,12 +26,19 @@ modelperf.points = (() => {
   // The highest throughput among the points that are surely within the threshold, by the same
   // rules for ties and doubts as on the terminal.
   function findSweetSpot(points, limit) {
-    const run = points.filter((point) => point.reason === null && isKnown(point.per_second));
+    const run = competing(points)
+      .filter((point) => point.reason === null && isKnown(point.per_second));
     const within = run.filter((point) => isWithin(point, limit));
     const undecided = run.filter((point) => !within.includes(point) && mayBeWithin(point, limit));
     const best = fastest(within);
     const equals = within.filter((point) => point !== best && overlap(point, best));
     return { best, equals, undecided };
+  }
+
+  // In a generation the steps alone, because a prefill takes many tokens at once.
+  function competing(points) {
+    const steps = points.filter(({ is_step: isStep }) => isStep);
+    return steps.length ? steps : points;
   }
 
   function isWithin(point, limit) {
@@ -106,7 +113,7 @@ modelperf.points = (() => {
   }
 
   function best(points, limit) {
-    return findSweetSpot(points, limit).best ?? fastest(points);
+    return findSweetSpot(points, limit).best ?? fastest(competing(points));
   }
 
   return {
