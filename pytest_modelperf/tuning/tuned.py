@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol
 
@@ -67,6 +67,7 @@ from pytest_modelperf.tuning.wording import (
     OUTPUTS_VARY,
     describe_latency_refusal,
     describe_memory_refusal,
+    describe_uncompared,
     describe_unseen,
     find_warnings,
 )
@@ -439,10 +440,22 @@ class _CaseRun(Struct):
             detectable=detectable_gain(decisions),
             notes=(
                 *self.notes,
+                *self._uncompared(),
                 *find_warnings({} if winner is None else winner.options),
                 *describe_unseen(unseen),
             ),
         )
+
+    def _uncompared(self) -> Iterator[str]:
+        """A note where the outputs of the winner are not known to be those of the baseline."""
+        if self.winner is None or self._varies:
+            return
+        outputs = self.outputs_of(self.winner)
+        if outputs is None or outputs.verdict is not Verdict.PASSED:
+            changes = self.output_changes_of(self.winner)
+            reasons = (change.difference for change in changes if change.difference is not None)
+            reason = next(reasons, "the engine does not tell the outputs of a model")
+            yield describe_uncompared(self.winner.name, reason)
 
     def _tried(self, lane: Lane) -> Tried:
         decision = lane.decision

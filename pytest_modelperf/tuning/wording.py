@@ -41,6 +41,10 @@ def find_warnings(options: Mapping[str, str]) -> Iterator[str]:
     return (text for key, text in _WARNINGS.items() if key in options)
 
 
+def describe_uncompared(name: str, reason: str) -> str:
+    return f"nothing tells whether {name} changes the outputs: {reason}. Compare them yourself"
+
+
 def describe_latency_refusal(limit_ms: float) -> str:
     return f"its median latency is not shown to be within {limit_ms:g} ms"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.profiler.pairs.outputs import Sent
 from pytest_modelperf.tuning.race import Visit
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, TuningLimits
 from pytest_modelperf.tuning.tuned import Countdown, TuningRequest, tune_case
@@ -93,6 +96,32 @@ def test_outputs_that_vary_by_themselves_are_not_compared() -> None:
     case = tune(duets, "a=1")
     assert case.winner == OptionSet({"a": "1"})
     assert OUTPUTS_VARY in case.notes
+
+
+class UntoldOutputs(FakeDuets):
+    """The engine does not tell outputs, or only that they are texts."""
+
+    told: Mapping[str, Sent] | None = None
+
+    def visit(self, visit: Visit) -> list[DuetRound]:
+        rounds = super().visit(visit)
+        self.outputs = dict.fromkeys(self.outputs, self.told)
+        return rounds
+
+
+def test_a_winner_whose_outputs_were_not_compared_has_a_note() -> None:
+    duets = UntoldOutputs({"a=1": 2.0})
+    case = tune(duets, "a=1")
+    assert case.winner == OptionSet({"a": "1"})
+    (note,) = case.notes
+    assert note == (
+        "nothing tells whether a=1 changes the outputs: the engine does not tell the outputs of a "
+        "model. Compare them yourself"
+    )
+    duets.told = {"y": ("object", (1,), None)}
+    (note,) = tune(duets, "a=1").notes
+    assert "changes the outputs: not compared: no numbers, or more than 64.00 MiB" in note
+    assert tune(FakeDuets({"a=1": 2.0}), "a=1").notes == ()
 
 
 def test_outputs_that_cannot_be_read_again_do_not_end_the_case() -> None:
