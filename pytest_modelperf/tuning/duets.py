@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import block_pairs, side_latencies
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import UnknownMemoryError, measure_footprint
 from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts
 from pytest_modelperf.profiler.model_in_worker import (
@@ -53,6 +54,7 @@ class Duets(Struct):
     """The duets of one case: a worker that lasts for a pass of the race, and what outputs it gave.
 
     `against` are the options of the side that candidates run beside, the baseline's at first.
+    `machine` is the one that they ran on; None if that is this machine.
     """
 
     model: PreparedModel
@@ -61,6 +63,7 @@ class Duets(Struct):
     against: OptionSet = field(default_factory=lambda: OptionSet({}))
     facts: dict[str, EngineFacts] = field(default_factory=dict)
     outputs: dict[str, Outputs | None] = field(default_factory=dict)
+    machine: MachineFacts | None = None
     _pass: int | None = None
     _worker: ProcessWorker | None = None
     _workload: Workload | None = None
@@ -135,6 +138,7 @@ class Duets(Struct):
         if self._worker is None or self._workload is None or visit.number != self._pass:
             self.close()
             self._worker = self._stack.enter_context(start_on(self.setup, self.place.case.cores))
+            self.machine = self._worker.machine
             self._workload = make_workload(self.model, self._worker)
             self._pass = visit.number
         _require_precision(self._worker, self.setup, visit.option_set)
@@ -154,6 +158,7 @@ class Duets(Struct):
     @contextmanager
     def _started(self, setup: Setup, side: str) -> Iterator[Rig]:
         with start_on(setup, self.place.case.cores) as worker:
+            self.machine = worker.machine
             workload = make_workload(self.model, worker, side)
             with adding_notes(workload.notes):
                 yield set_up(worker, setup, self.place.case.cores, workload, side)

@@ -123,7 +123,7 @@ def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
     total = len(models) * len(request.cores)
     facts = read_facts(models[0], total, watch)
     cases: list[TunedCase] = []
-    engines = []
+    engines, machines = [], []
     for model in models:
         prepared = prepare(model)
         for cores in request.cores:
@@ -132,9 +132,10 @@ def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
             seconds = setup.policy.max_seconds / total
             cases.append(_tune_alone(duets, sets[cores], asked, seconds))
             engines += [duets.facts[""]] if "" in duets.facts else []
+            machines += [duets.machine] if duets.machine is not None else []
     return Tuning(
         model=facts,
-        machine=describe_machine(),
+        machine=machines[0] if machines else describe_machine(),
         engine=engines[0] if engines else None,
         cases=tuple(cases),
         limits=asked.limits,
