@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -522,7 +522,13 @@ def test_sizes_are_told_again_where_a_channel_is_among_them(tmp_path: Path) -> N
     assert macs(tmp_path / "n.onnx") == 16 * 8 * 3 + 100 * 2 * 8
 
 
-def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stored", "zeros"),
+    [(np.int8, [0] * 16), (np.uint8, [128] * 16), (np.uint8, range(10, 170, 10))],
+)
+def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(
+    tmp_path: Path, stored: npt.DTypeLike, zeros: Sequence[int]
+) -> None:
     """A matrix of 8-bit integers with a scale for each column, and one that is transposed."""
     model = model_of(
         """g (float[2, 6] x) => (y) {
@@ -536,24 +542,22 @@ def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(tmp_pat
     )
     rng = np.random.default_rng(0)
     for name, values in {
-        "w8": rng.integers(-9, 9, (6, 16), np.int8),
+        "w8": (rng.integers(-9, 9, (6, 16)) + zeros).astype(stored),
         "s": rng.random(16, np.float32),
-        "z": np.zeros(16, np.int8),
+        "z": np.array(zeros, stored),
     }.items():
         model.graph.initializer.append(numpy_helper.from_array(values, name))
     narrow(model, tmp_path)
     assert shapes_of(tmp_path / "n.onnx") == {
         "w1": (4, 8), "w2": (4, 3), "w8": (6, 8), "s": (8,), "z": (8,),
     }  # fmt: skip
-    stored = {t.name: t for t in onnx.load(str(tmp_path / "n.onnx")).graph.initializer}
-    assert stored["w8"].data_type == onnx.TensorProto.INT8
-    # Those with the smallest columns went.
-    norms = np.square(numpy_helper.to_array(model.graph.initializer[2]).astype(float)).sum(axis=0)
-    rest = numpy_helper.to_array(stored["w8"])
+    cut = {t.name: t for t in onnx.load(str(tmp_path / "n.onnx")).graph.initializer}
+    assert cut["w8"].data_type == model.graph.initializer[2].data_type
+    # Those whose columns of real numbers are the smallest went.
+    w8, scale, zero = map(numpy_helper.to_array, model.graph.initializer[2:])
+    norms = np.square((w8.astype(float) - zero) * scale).sum(axis=0)
     wanted = np.sort(np.argsort(norms, kind="stable")[8:])
-    np.testing.assert_array_equal(
-        rest, numpy_helper.to_array(model.graph.initializer[2])[:, wanted]
-    )
+    np.testing.assert_array_equal(numpy_helper.to_array(cut["w8"]), w8[:, wanted])
 
 
 def test_what_is_weakest_goes_and_of_equals_the_first(tmp_path: Path) -> None:

@@ -22,10 +22,15 @@ def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float6
     """The strength of each set of places; weights are read one after the other.
 
     A weight that a node makes has one value and adds nothing. A weight that cannot be cut is not
-    read.
+    read. Integers count as the numbers that they stand for.
     """
     dims = related.dimensions
     makers = {t.name: each.node for each in related.nodes for t in each.node.outputs if t}
+    quantizers = {
+        each.node.input(0).name: each.node
+        for each in related.nodes
+        if each.node.qualified_op == "DequantizeLinear"
+    }
     wanted: dict[str, set[int]] = {}
     for made in related.findings.made:
         if dims.is_pinned(made.weight):
@@ -36,15 +41,41 @@ def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float6
     strength = np.zeros(dims.count)
     for name, axes in wanted.items():
         values = bound.file.read_tensor(related.stored[name])
+        scale, zero = _quantization(values, quantizers.get(name), related, bound)
         for axis in sorted(axes):
-            np.add.at(strength, dims.sets(Dim(name, axis)), _norms(values, axis))
+            norms = _norms(values, axis, scale, zero)
+            np.add.at(strength, dims.sets(Dim(name, axis)), norms)
     return strength
 
 
-def _norms(values: Value, axis: int) -> npt.NDArray[np.float64]:
+def _norms(values: Value, axis: int, scale: Value, zero: Value) -> npt.NDArray[np.float64]:
     """The squared norms along an axis, slice by slice, so that a large weight is not copied."""
-    along = np.moveaxis(values, axis, 0)
-    return np.array([float(np.square(part.astype(np.float64)).sum()) for part in along])
+    along = zip(*(np.moveaxis(each, axis, 0) for each in (values, scale, zero)), strict=True)
+    return np.array(
+        [float(np.square((part.astype(np.float64) - at) * by).sum()) for part, by, at in along]
+    )
+
+
+def _quantization(
+    values: Value, node: Node | None, related: RelatedGraph, bound: BoundModel
+) -> tuple[Value, Value]:
+    """The scale and the zero point of each value, as views; 1 and 0 of a weight of floats.
+
+    A scale of each block is none of these: such a weight is not cut.
+    """
+    found: list[Value] = []
+    for index, usual in ((1, 1.0), (2, 0.0)):
+        setting = None if node is None else node.optional_input(index)
+        stored = None if setting is None else related.stored.get(setting.name)
+        own = np.float64(usual) if stored is None else bound.file.read_tensor(stored)
+        own = np.asarray(own, np.float64)
+        if node is not None and own.size > 1:
+            shape = [1] * values.ndim
+            shape[node.attr_int("axis", 1)] = own.size
+            own = own.reshape(shape)
+        found.append(np.broadcast_to(own.reshape(()) if own.size == 1 else own, values.shape))
+    scale, zero = found
+    return scale, zero
 
 
 def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) -> Dim | None:
