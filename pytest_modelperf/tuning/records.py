@@ -99,8 +99,8 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     `winner` holds all options that the winner runs with, and `given` those of the baseline.
     `equals` are sets of options that cannot be told from the winner. `most_gain` is the gain that
-    none of the tried ones exceeds, as far as their rounds show. `detectable` is the gain that those
-    which stayed open would have shown in nine of ten races.
+    none of those exceeds that ran and may be recommended, as far as their rounds show.
+    `detectable` is the gain that those which stayed open would have shown in nine of ten races.
     """
 
     case: Case

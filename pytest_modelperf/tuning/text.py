@@ -115,7 +115,9 @@ def answer_lines(case: TunedCase, confidence: float) -> Iterator[str]:
 def _gain_lines(case: TunedCase) -> Iterator[str]:
     """The gain that could have been seen, as far as the rounds tell."""
     if case.most_gain is not None:
-        yield f"no set of options above gains more than {percent(case.most_gain)}"
+        are_all = all(t.standing is not None and t.refusal is None for t in case.tried)
+        which = "above" if are_all else "that ran and may be recommended"
+        yield f"no set of options {which} gains more than {percent(case.most_gain)}"
     elif case.detectable is not None:
         yield (
             f"a gain of {percent(case.detectable)} by one of them would have been shown in nine of "

@@ -421,7 +421,8 @@ class _CaseRun(Struct):
         duets, winner = self.duets, self.winner
         tried = tuple(self._tried(lane) for lane in lanes)
         decisions = [
-            None if each.refusal else lane.decision for each, lane in zip(tried, lanes, strict=True)
+            None if each.refusal or each.failure else lane.decision
+            for each, lane in zip(tried, lanes, strict=True)
         ]
         unseen = [each.name for each in tried if each.standing is None and each.failure is None]
         is_first = bool(leading.order) and lanes[leading.order[0]].option_set is winner

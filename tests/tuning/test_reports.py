@@ -22,7 +22,7 @@ from pytest_modelperf.tuning.document import dump_tuning
 from pytest_modelperf.tuning.page import render_tuning_page
 from pytest_modelperf.tuning.page_data import tuning_data
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
-from pytest_modelperf.tuning.records import TuningLimits
+from pytest_modelperf.tuning.records import Tried, TuningLimits
 from pytest_modelperf.tuning.text import render_tuning
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
@@ -103,6 +103,16 @@ def test_nothing_helps_and_the_gain_that_is_excluded() -> None:
         in text
     )
     assert "pyproject.toml" not in text
+
+
+def test_the_gain_that_is_excluded_is_not_that_of_sets_that_may_not_be_recommended() -> None:
+    """The table has one above that is faster with other outputs, and one that did not run."""
+    other = make_tuned_case().tried[2]
+    for more in (other, Tried(option_set=other.option_set)):
+        case = nothing_helps()
+        case = replace(case, tried=(*case.tried, more))
+        text = render_tuning(make_tuning(case), TextStyle(100))
+        assert "no set of options that ran and may be recommended gains more than 1.3 %" in text
 
 
 def test_nothing_helps_and_the_gain_that_would_have_been_seen() -> None:
