@@ -18,7 +18,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     failure_lines,
 )
-from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.static import describe_model
@@ -206,10 +206,24 @@ def _write_layers(page: Page, sweep: Sweep) -> None:
             _write_comparison(page, case, sweep.comparison)
     if sweep.profile is not None:
         for profiled in sweep.profile.cases:
-            if profiled.has_layer_times:
-                page.line("")
-                page.line(f"at {printable(profiled.case.id)}", "bold")
-                page.table(layer_type_time_table(profiled))
+            _write_profiled(page, profiled)
+
+
+def _write_profiled(page: Page, profiled: CaseProfile) -> None:
+    """Writes the layers of the best, or why it has none."""
+    measured = profiled.measured
+    if measured is not None and not profiled.has_layer_times and not measured.notes:
+        return
+    page.line("")
+    page.line(f"at {printable(profiled.case.id)}", "bold")
+    if measured is None:
+        for line in f"{profiled.outcome.value}: {profiled.reason}".splitlines():
+            page.item(printable(line), style="red")
+        return
+    if profiled.has_layer_times:
+        page.table(layer_type_time_table(profiled))
+    for note in measured.notes:
+        write_fact(page, "note", printable(note), "yellow")
 
 
 def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) -> None:

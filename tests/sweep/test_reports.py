@@ -453,6 +453,19 @@ def test_the_line_has_the_change_of_the_latency_whatever_decides() -> None:
     ) in text
 
 
+def test_a_best_that_could_not_be_looked_at_closely_says_why() -> None:
+    profile = measured_classifier()
+    (case,) = profile.cases
+    lost = replace(case, measured=None, outcome=Outcome.FAILED, reason=KILLED)
+    text = render_sweep(replace(one_model(), profile=replace(profile, cases=(lost,))), PLAIN)
+    assert f"at {case.case.id}\nfailed: {KILLED}\n" in text
+    assert case.measured is not None
+    untimed = replace(case.measured, layer_times=None, notes=("no layer times: it crashed",))
+    found = replace(profile, cases=(replace(case, measured=untimed),))
+    text = render_sweep(replace(one_model(), profile=found), PLAIN)
+    assert f"at {case.case.id}\nnote: no layer times: it crashed\n" in text
+
+
 def test_a_profile_at_the_best_is_its_layer_types() -> None:
     text = render_sweep(replace(one_model(), profile=measured_classifier()), TextStyle(80))
     assert "\nat b1-c1\n\nby layer type\nlayer type " in text
