@@ -21,6 +21,7 @@ _TAKEN_IN_PAIRS = 3
 _ORT, _OPENVINO = "onnxruntime", "openvino"
 _LEVEL = "graph_optimization_level"
 _THREADS = {_ORT: "intra_op_num_threads", _OPENVINO: "INFERENCE_NUM_THREADS"}
+_BETWEEN = "inter_op_num_threads"
 _DENORMALS = {"session.set_denormal_as_zero", "CPU_DENORMALS_OPTIMIZATION"}
 _SPINNING = "session.force_spinning_stop"
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
@@ -173,8 +174,11 @@ def _provider(engine: str, given: Mapping[str, str]) -> str:
 def _threads(engine: str, given: Mapping[str, str], cores: int) -> Iterator[OptionSet]:
     """Fewer threads than the case has cores, by halves; all of them if the baseline has fewer."""
     key = _PROVIDER_THREADS.get(_provider(engine, given), _THREADS[engine])
-    threads = int(given.get(key, cores)) if given.get(key, "1").isdecimal() else cores
+    threads = _number(given, key, cores)
     tried = cores
+    if engine == _ORT and _is_parallel(given):
+        # Each of the threads between operators has so many.
+        tried = cores // max(_number(given, _BETWEEN, 1), 1)
     while tried >= 1:
         if tried != threads:
             yield _set({key: str(tried)})
@@ -185,7 +189,7 @@ def _modes(engine: str, given: Mapping[str, str], cores: int) -> Iterator[Option
     """Branches of the graph side by side, on as many threads as there are cores altogether."""
     if engine != _ORT:
         return
-    if given.get("execution_mode", "sequential").lower() == "parallel":
+    if _is_parallel(given):
         yield _set({"execution_mode": "sequential"})
         return
     between = 2
@@ -193,11 +197,21 @@ def _modes(engine: str, given: Mapping[str, str], cores: int) -> Iterator[Option
         yield _set(
             {
                 "execution_mode": "parallel",
-                "inter_op_num_threads": str(between),
+                _BETWEEN: str(between),
                 _THREADS[_ORT]: str(cores // between),
             }
         )
         between *= 2
+
+
+def _is_parallel(given: Mapping[str, str]) -> bool:
+    return given.get("execution_mode", "").lower() in {"parallel", "ort_parallel"}
+
+
+def _number(given: Mapping[str, str], key: str, usual: int) -> int:
+    """The number that an option has; the usual one where it is not given, or is no number."""
+    text = given.get(key, "")
+    return int(text) if text.isdecimal() else usual
 
 
 def _is_same(value: str, other: str) -> bool:

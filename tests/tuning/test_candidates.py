@@ -43,6 +43,14 @@ def test_threads_between_and_within_operators_are_no_more_than_the_cores() -> No
     assert "session.intra_op.allow_spinning=0" in [each.name for each in found]
 
 
+@pytest.mark.parametrize("mode", ["parallel", "ORT_PARALLEL"])
+def test_threads_between_operators_of_the_baseline_count_too(mode: str) -> None:
+    given = {"execution_mode": mode, "inter_op_num_threads": "2", "intra_op_num_threads": "1"}
+    found = names("onnxruntime", given, 4)
+    assert found[:2] == ["intra_op_num_threads=2", "execution_mode=sequential"]
+    assert not [each for each in found[2:] if "threads=" in each]
+
+
 def test_a_value_that_the_baseline_has_is_left_out_and_its_default_is_tried() -> None:
     given = {
         "graph_optimization_level": "none",
