@@ -219,6 +219,9 @@ def tune_case(
         lanes += run.race(combined, _COMBINED_END)
     leading = run.find_leader(lanes)
     run.confirm_first([lanes[place] for place in leading.order])
+    if asked.limits.memory_bytes is not None:
+        # The report says whether the model as it runs now keeps the limit.
+        run.memory_of(OptionSet({}))
     baseline = costs_of([each for lane in lanes for each in lane.rounds], 1, run.memory.get(""))
     return run.sum_up(lanes, leading, baseline)
 
@@ -365,13 +368,13 @@ class _CaseRun(Struct):
         limit = self.asked.limits.memory_bytes
         if limit is None:
             return True
-        taken = self._memory_of(option_set)
+        taken = self.memory_of(option_set)
         if taken is not None and taken <= limit:
             return True
         self.refusals[option_set.name] = describe_memory_refusal(taken, limit)
         return False
 
-    def _memory_of(self, option_set: OptionSet) -> int | None:
+    def memory_of(self, option_set: OptionSet) -> int | None:
         """The memory that it takes; None if the system does not tell, or if it did not run."""
         name = option_set.name
         if name not in self.memory:
@@ -412,7 +415,7 @@ class _CaseRun(Struct):
         )
         if is_shown and refusal is None:
             self.winner = option_set
-            own, base = (self._memory_of(each) for each in (option_set, OptionSet({})))
+            own, base = (self.memory_of(each) for each in (option_set, OptionSet({})))
             self.costs = costs_of(rounds, 0, own), costs_of(rounds, 1, base)
 
     # -- the result

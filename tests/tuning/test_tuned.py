@@ -137,6 +137,7 @@ def test_a_limit_of_memory_excludes_what_takes_more() -> None:
     case = tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000))
     assert (case.winner, case.confirmations) == (None, ())
     assert case.tried[0].refusal == "it takes 1.907 MiB of memory, allowed 976.6 KiB"
+    assert case.baseline.memory_bytes == 100
     duets = FakeDuets({"a=1": 1.3}, memory={"": 100, "a=1": 900_000})
     assert tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000)).winner is not None
 
