@@ -235,8 +235,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     if allowed is not None:
         result = with_outputs_judged(result, allowed)
     _show_whatif(result, shown.as_view(), outputs, is_shown=is_shown)
-    _end_unless_measured(result, is_shown=is_shown)
-    _end_if_other_outputs(result, is_shown=is_shown)
+    _end(result, is_shown=is_shown)
 
 
 def _with_shares(kind: VariantKind, option: str, text: str | None) -> list[Variant]:
@@ -281,32 +280,19 @@ def _show_whatif(
         write(outputs.html_file, render_whatif_page(result, made=dt.datetime.now(dt.timezone.utc)))
 
 
-def _end_unless_measured(result: WhatIf, *, is_shown: bool) -> None:
-    """Exit status 3 if a level could not be made or measured.
+def _end(result: WhatIf, *, is_shown: bool) -> None:
+    """Exit status 3 if a level could not be made or measured, and 1 if one has other outputs.
 
-    The report says why. If no report is shown, this function does.
+    The report says which and why. If no report is shown, this function does.
     """
-    if not any(case.has_failed for case in result.cases):
-        return
     if not is_shown:
+        from pytest_modelperf.whatif.outputs import judged_lines
         from pytest_modelperf.whatif.text import failed_lines
 
         for case in result.cases:
-            for line in failed_lines(case):
+            for line in (*failed_lines(case), *judged_lines(case)):
                 click.echo(f"{case.id}: {line}", err=True)
-    raise SystemExit(_NOT_MEASURED)
-
-
-def _end_if_other_outputs(result: WhatIf, *, is_shown: bool) -> None:
-    """Exit status 1 if the outputs of a variant differ by more than is allowed.
-
-    The report says which. If no report is shown, this function does.
-    """
-    from pytest_modelperf.whatif.outputs import judged_lines
-
-    if not is_shown:
-        for case in result.cases:
-            for line in judged_lines(case):
-                click.echo(f"{case.id}: {line}", err=True)
+    if any(case.has_failed for case in result.cases):
+        raise SystemExit(_NOT_MEASURED)
     if any(level.has_other_outputs for case in result.cases for level in case.levels):
         raise SystemExit(_OTHER_OUTPUTS)

@@ -470,6 +470,13 @@ def test_other_outputs_are_told_by_the_exit_code(asked: FakeAsking) -> None:
     silent = asked.run(*command, "--tolerance", "outputs=0.04", "--json", "-")
     assert silent.exit_code == 1
     assert silent.err.startswith("b1-c1: INT8 dynamic: outputs differ by 5 %")
+    # Also beside a level that failed, whose exit status comes first.
+    failed = make_case().levels[-1]
+    asked.result = make_whatif(replace(case, levels=(*levels, failed)))
+    both = asked.run(*command, "--tolerance", "outputs=0.04", "--json", "-")
+    assert both.exit_code == 3
+    assert "b1-c1: INT8 static: INT8 static needs an operator" in both.err
+    assert "b1-c1: INT8 dynamic: outputs differ by 5 %" in both.err
     refused = asked.run("whatif", "model.onnx", "--prune", "0.5", "--tolerance", "outputs=0.04")
     assert refused.exit_code == 2
     assert "would judge nothing" in refused.err
