@@ -144,6 +144,13 @@ def test_lengths_of_0_leave_the_other_phases() -> None:
             ids(**nothing)
 
 
+@pytest.mark.parametrize("words", [{"phase": "step"}, {"state": {"a": "b"}}])
+def test_words_about_a_generation_need_its_lengths(words: CaseWords) -> None:
+    for call in (api.profile, api.sweep, api.tune):
+        with pytest.raises(UsageError, match="is about a generation: give prompt and generate too"):
+            call(make_decoder(), **words)
+
+
 def test_a_phase_that_the_lengths_do_not_have_is_named() -> None:
     told = "phase chooses prefill, and the given model has step alone with these lengths"
     for call in (api.profile, api.sweep, api.tune):

@@ -54,7 +54,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
 
     def request(self) -> ProfileRequest:
-        """All cases together."""
+        """All cases together; UsageError for words about a generation that has no lengths."""
         from pytest_modelperf.graph.binding import parse_input_spec
         from pytest_modelperf.graph.phases import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
@@ -71,6 +71,10 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
             if (each := Generation(prompt, generate, self.state)).phases
         ]
         has_lengths = bool(self.prompts or self.generates)
+        words = {"state": bool(self.state), "phase": self.phases != tuple(Phase)}
+        for word, is_given in words.items():
+            if is_given and not has_lengths:
+                raise UsageError(f"{word} is about a generation: give prompt and generate too.")
         if has_lengths and not generations:
             raise UsageError(
                 "a generation without a prompt and without tokens to generate has nothing to run: "

@@ -136,8 +136,6 @@ def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[P
 
 def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:
     """UsageError for a word about a phase that no case is."""
-    if spec.state and not phases:
-        raise UsageError("state is about a generation: give prompt and generate too.")
     words = {b.word: b.figure.phase for b in spec.budgets if b.figure.phase is not None}
     for word, _ in () if spec.tolerances is None else spec.tolerances.phases:
         words[word] = PHASE_WORDS[word]
