@@ -371,6 +371,8 @@ def _wanted(values: object) -> Mapping[str, tuple[str, ...]]:
     for key, several in values.items():
         option = read_text(key, where)
         texts = [str(each) if as_float(each) is not None else each for each in _several(several)]
+        if not texts:
+            raise UsageError(f"{where}: {printable(option)} has no value to try: give one or more.")
         wanted[option] = tuple(read_text(each, f"{where}: {printable(option)}") for each in texts)
     return wanted
 

@@ -208,8 +208,8 @@ def test_a_text_or_a_number_is_the_only_value_to_try(model: Path) -> None:
         values: Any = {"session.intra_op_num_threads": value}
         with pytest.raises(UsageError, match="only what the baseline already has"):
             api.tune(model, values=values, engine_options={"session.intra_op_num_threads": "12"})
-    for wrong in ("ab", {1: ["1"]}, {"a": None}):
-        bad: Any = wrong
+    bad: Any
+    for bad in ("ab", {1: ["1"]}, {"a": None}, {"a": []}):
         with pytest.raises(UsageError, match=r"tune\(\): values"):
             api.tune(model, values=bad)
 
