@@ -165,7 +165,7 @@ def compare(  # noqa: PLR0913  # what a call may say
         spec = _spec(after, case, "compare")
         known = _extensions(extensions)
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
-        old, new = _onnx(spec, "compare", before), _onnx(spec, "compare")
+        old, new = _onnx(replace(spec, model=before), "compare"), _onnx(spec, "compare")
         if static:
             return compare_profiles(*profile_both(old, new, request, known.operators), tolerances)
         setup = _setup(spec, known, is_stretched=True)
@@ -205,7 +205,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
         models = (model,) if against is None else (against, model)
-        sources = [SweepSource(_onnx(spec, "sweep", each), setup) for each in models]
+        sources = [SweepSource(_onnx(replace(spec, model=each), "sweep"), setup) for each in models]
         counts = read_sizes(as_written(streams), "sweep(): streams")
         threshold = _limit(threshold_ms, "sweep(): threshold_ms", "milliseconds")
         return sweep_models(sources, spec.request(), counts, threshold, known, watch)
@@ -411,10 +411,12 @@ def _function(spec: CaseSpec) -> Callable[..., object] | str | None:
     return None
 
 
-def _onnx(spec: CaseSpec, place: str, model: ModelSource | None = None) -> ModelSource:
-    """The model, which is no Python function; UsageError if it is one."""
-    found = spec.model if model is None else model
-    if found is None or callable(found) or spec.engine == CALLABLE_ENGINE:
+def _onnx(spec: CaseSpec, place: str) -> ModelSource:
+    """The model, which is no Python function; UsageError if it is one, or if there is none."""
+    found = spec.model
+    if found is None:
+        raise UsageError(f"{place}(): which model? One of them is None: give its path.")
+    if callable(found) or spec.engine == CALLABLE_ENGINE:
         raise UsageError(
             f"{place} takes only ONNX models: measure a Python function with profile()."
         )

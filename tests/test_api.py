@@ -101,6 +101,13 @@ def test_errors_name_the_words_of_the_call(model: Path) -> None:
         api.profile(unbound, static=True)
 
 
+def test_a_model_that_is_none_is_not_compared_as_the_other_one(model: Path) -> None:
+    missing: Any = None
+    for before, after in ((missing, model), (model, missing)):
+        with pytest.raises(UsageError, match=r"compare\(\): which model\?"):
+            api.compare(before, after, static=True, batch_size=1)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
