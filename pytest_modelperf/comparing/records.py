@@ -63,6 +63,8 @@ VERDICT_ORDER = (
     Verdict.PASSED,
     Verdict.UNCHANGED,
 )
+# A case that could not be measured has not shown any of these.
+_GOOD = frozenset({Verdict.IMPROVED, Verdict.PASSED, Verdict.UNCHANGED})
 
 
 class Metric(Struct, frozen=True):
@@ -319,6 +321,12 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
+        """The verdict by all figures; a case that could not be measured shows nothing good."""
+        found = self._by_figures
+        return Verdict.INCONCLUSIVE if self.failure is not None and found in _GOOD else found
+
+    @property
+    def _by_figures(self) -> Verdict:
         if self.outcome is not None:
             kept = (m.verdict for m in self.metrics if m.limit is not None)
             return worst([self.outcome, *(v for v in kept if v is not Verdict.PASSED)])
@@ -370,8 +378,9 @@ class Comparison(Shown, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all cases that did not fail."""
-        return worst(case.verdict for case in self.cases if not case.has_failed)
+        """The worst of all cases that did not fail; inconclusive if every case failed."""
+        ran = [case for case in self.cases if not case.has_failed]
+        return worst(case.verdict for case in ran or self.cases)
 
     @property
     def rounds(self) -> int | None:

@@ -398,6 +398,14 @@ def test_a_failed_case_is_never_called_passed() -> None:
     assert "SIGKILL" in text(worse)
 
 
+def test_a_case_that_could_not_be_measured_has_no_good_verdict() -> None:
+    for metrics in ((), (exact("macs", 2, 2),)):
+        broken = replace(BROKEN, metrics=metrics)
+        assert broken.verdict is compared(broken).verdict is Verdict.INCONCLUSIVE
+    worse = replace(BROKEN, metrics=(exact("macs", 1, 2),))
+    assert worse.verdict is compared(worse).verdict is Verdict.REGRESSED
+
+
 def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
     metric = Metric("latency_p95", None, None, Verdict.INCONCLUSIVE, detectable=float("inf"))
     shown = text(replace(OPEN, metrics=(metric,)), width=160)
