@@ -51,6 +51,16 @@ def test_a_model_is_measured_with_the_words_of_a_test(model: Path) -> None:
     assert seen
 
 
+def test_a_profile_has_the_figures_of_each_phase_of_a_generation(model: Path) -> None:
+    found = api.profile(make_decoder(), static=True, prompt=8, generate=4)
+    prefill, step = (case.generation for case in found.cases)
+    assert prefill is not None
+    assert step is not None
+    assert prefill.cache_bytes == step.cache_bytes == 256
+    assert (step.first_macs, step.last_macs) == (27_776, 28_160)
+    assert api.profile(model, static=True, batch_size=1).cases[0].generation is None
+
+
 def test_two_models_are_compared_by_their_counts_or_in_turn(model: Path) -> None:
     wider = parse(
         "g (float[n,8] x) => (float[n,16] y) { [dense] h = MatMul(x, w) [act] y = Relu(h) }",

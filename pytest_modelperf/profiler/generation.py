@@ -1,4 +1,4 @@
-"""The figures of a phase of a generation, computed from the profile of its case."""
+"""The phases of generations among the cases of a profile, each prefill with its step."""
 
 from __future__ import annotations
 
@@ -7,43 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
-from pytest_modelperf.stats.records import Slope
-
-
-def generation_figures(case: CaseProfile) -> GenerationFigures | None:
-    """The figures of a case; None if it is no phase of a generation."""
-    phase = case.case.phase
-    if phase is None:
-        return None
-    counts = None if case.counted is None else case.counted.generation
-    cache_bytes = None if counts is None else counts.cache_bytes
-    run = case.measured
-    if phase.phase is Phase.PREFILL:
-        ttft = None if run is None else run.latency.percentile(50.0)
-        return GenerationFigures(ttft=ttft, cache_bytes=cache_bytes)
-    return GenerationFigures(
-        token_p50=None if run is None else run.latency.percentile(50.0),
-        token_p95=None if run is None else run.latency.percentile(95.0),
-        growth=None if run is None else _growth(run, phase),
-        tokens_per_second=None if run is None else run.latency.items_per_second,
-        cache_bytes=cache_bytes,
-        first_macs=None if counts is None else counts.first_macs,
-        last_macs=None if counts is None else counts.last_macs,
-    )
-
-
-def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
-    # Imported here: a static profile loads no scipy.
-    from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
-
-    rounds = [
-        SteppedTimes(made.block.first_step, made.times_ns)
-        for made in run.rounds
-        if made.block.first_step is not None
-    ]
-    return slope_of(rounds, phase.steps, run.latency.confidence)
 
 
 class NamedFigures(Struct, frozen=True):
@@ -65,7 +29,7 @@ class WholeGeneration(Struct, frozen=True):
 def named_figures(cases: Sequence[CaseProfile]) -> Iterator[NamedFigures]:
     """The figures of the cases that are phases of generations, by their ids."""
     for case in cases:
-        phase, figures = case.case.phase, generation_figures(case)
+        phase, figures = case.case.phase, case.generation
         if phase is not None and figures is not None:
             yield NamedFigures(case.case.id, phase, figures)
 

@@ -236,6 +236,28 @@ class CaseProfile(Struct, frozen=True):
         return self._measured().peak_rss_bytes
 
     @property
+    def generation(self) -> GenerationFigures | None:
+        """The figures of a phase of a generation; None if the case is none."""
+        phase = self.case.phase
+        if phase is None:
+            return None
+        counts = None if self.counted is None else self.counted.generation
+        cache_bytes = None if counts is None else counts.cache_bytes
+        run = self.measured
+        if phase.phase is Phase.PREFILL:
+            ttft = None if run is None else run.latency.percentile(50.0)
+            return GenerationFigures(ttft=ttft, cache_bytes=cache_bytes)
+        return GenerationFigures(
+            token_p50=None if run is None else run.latency.percentile(50.0),
+            token_p95=None if run is None else run.latency.percentile(95.0),
+            growth=None if run is None else _growth(run, phase),
+            tokens_per_second=None if run is None else run.latency.items_per_second,
+            cache_bytes=cache_bytes,
+            first_macs=None if counts is None else counts.first_macs,
+            last_macs=None if counts is None else counts.last_macs,
+        )
+
+    @property
     def has_layer_times(self) -> bool:
         return self.measured is not None and self.measured.layer_times is not None
 
@@ -287,6 +309,18 @@ class CaseProfile(Struct, frozen=True):
         if self.measured is None:
             raise UsageError(f"{printable(self.case.id)} has no measurement: {self.reason}.")
         return self.measured
+
+
+def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
+    # Imported here: a static profile loads no scipy.
+    from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
+
+    rounds = [
+        SteppedTimes(made.block.first_step, made.times_ns)
+        for made in run.rounds
+        if made.block.first_step is not None
+    ]
+    return slope_of(rounds, phase.steps, run.latency.confidence)
 
 
 class Profile(Shown, frozen=True):

@@ -234,9 +234,7 @@ class PerfProfile:
 
 
 def _generation_of(profile: CaseProfile) -> GenerationFigures:
-    from pytest_modelperf.profiler.generation import generation_figures
-
-    figures = generation_figures(profile)
+    figures = profile.generation
     if figures is None:
         raise UsageError(
             f"{profile.case.id} is no phase of a generation: give prompt, generate and phase."

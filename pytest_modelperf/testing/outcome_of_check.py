@@ -7,7 +7,6 @@ from msgspec import Struct
 from pytest_modelperf.comparing.judged_case import describe_engine
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
-from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -33,7 +32,7 @@ def make_outcome(
         engine_options=_engine_options(check.setup),
         generation_options=_generation_options(check.request),
         static=result.counted,
-        generation=generation_figures(result.profile),
+        generation=result.profile.generation,
         latency=None if measured is None else measured.latency,
         load_ms=None if measured is None else measured.load_ms,
         first_inference_ms=None if measured is None else measured.first_inference_ms,

@@ -19,7 +19,6 @@ from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
-from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.request import (
@@ -251,7 +250,7 @@ def test_models_without_state_have_no_such_table() -> None:
 
 def test_the_growth_is_that_of_the_steps_that_were_timed() -> None:
     _, step = measured().cases
-    figures = generation_figures(step)
+    figures = step.generation
     assert figures is not None
     assert figures.growth is not None
     assert figures.growth.ns_per_step == pytest.approx(10_000.0)
@@ -260,7 +259,7 @@ def test_the_growth_is_that_of_the_steps_that_were_timed() -> None:
     rounds = tuple(
         replace(r, block=replace(r.block, first_step=None)) for r in step.measured.rounds
     )
-    unknown = generation_figures(replace(step, measured=replace(step.measured, rounds=rounds)))
+    unknown = replace(step, measured=replace(step.measured, rounds=rounds)).generation
     assert unknown is not None
     assert unknown.growth is None
 

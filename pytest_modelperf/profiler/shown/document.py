@@ -23,7 +23,6 @@ from pytest_modelperf.files.documents import (
 )
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.counting.records import StaticProfile
-from pytest_modelperf.profiler.generation import generation_figures
 from pytest_modelperf.profiler.measurements import Measurement, Noise, Round
 from pytest_modelperf.profiler.records import (
     CaseProfile,
@@ -189,7 +188,7 @@ def profile_to_json(profile: Profile, rooflines: Mapping[str, Json] | None = Non
 
 
 def _case(case: CaseProfile, roofline: Json) -> CaseJson:
-    asked, run, generation = case.case, case.measured, generation_figures(case)
+    asked, run, generation = case.case, case.measured, case.generation
     phase = asked.phase
     return copy_fields(
         CaseJson,
