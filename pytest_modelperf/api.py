@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.notebook import report_as_html
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.declaring import as_written, read_spec
+from pytest_modelperf.spec.declaring import CASE_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.readers import (
@@ -131,7 +132,7 @@ def profile(  # what a call may say
         profile("model.onnx", batch_size=[1, 8], cores=[1, 2]).cases[0].latency.p50_ms
     """
     with _in_words():
-        spec = _spec(model, case, "profile", unused=("tolerance",))
+        spec = _spec(model, case, profile, unused=("tolerance",))
         known = _extensions(extensions)
         request = replace(spec.request(), sparsity=sparsity)
         if static:
@@ -162,7 +163,7 @@ def compare(  # noqa: PLR0913  # what a call may say
         compare("old.onnx", "new.onnx", tolerance=0.02).verdict
     """
     with _in_words():
-        spec = _spec(after, case, "compare")
+        spec = _spec(after, case, compare)
         known = _extensions(extensions)
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
         old, new = _onnx(replace(spec, model=before), "compare"), _onnx(spec, "compare")
@@ -201,7 +202,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
     with _in_words():
-        spec = _spec(model, case, "sweep", unused=("tolerance",))
+        spec = _spec(model, case, sweep, unused=("tolerance",))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
         models = (model,) if against is None else (against, model)
@@ -231,7 +232,7 @@ def tune(  # noqa: PLR0913  # what a call may say
         tune("model.onnx", cores=2).cases[0].winner
     """
     with _in_words():
-        spec = _spec(model, case, "tune", unused=("tolerance",))
+        spec = _spec(model, case, tune, unused=("tolerance",))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or TUNING_SECONDS), known)
         latency = _limit(latency_ms, "tune(): latency_ms", "milliseconds")
@@ -264,7 +265,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
     """
     with _in_words():
         unused = ("tolerance", "prompt", "generate", "phase", "state")
-        spec = _spec(model, case, "whatif", unused=unused)
+        spec = _spec(model, case, whatif, unused=unused)
         known = _extensions(extensions)
         forms = _names(quantize, "quantize", ("dynamic", "static"))
         precisions = _names(precision, "precision", ("bf16", "f16", "f32"))
@@ -393,13 +394,19 @@ def _extensions(given: object) -> Extensions:
 
 
 def _spec(
-    model: object, words: Mapping[str, object], function: str, unused: Sequence[str] = ()
+    model: object,
+    words: Mapping[str, object],
+    function: Callable[..., object],
+    unused: Sequence[str] = (),
 ) -> CaseSpec:
     """The spec of a model by the words of a call; UsageError for a word that has no effect."""
-    for word in (*_OF_TESTS, *unused):
+    where, without = f"{function.__name__}()", (*_OF_TESTS, *unused)
+    for word in without:
         if word in words:
-            raise UsageError(f"{function}(): {word} has no effect here: leave it out.")
-    return read_spec({**words, "model": model}, f"{function}()", Path)
+            raise UsageError(f"{where}: {word} has no effect here: leave it out.")
+    *own, _ = signature(function).parameters
+    known = [*own, *(word for word in CASE_WORDS if word not in {"model", *without})]
+    return read_spec({**words, "model": model}, where, Path, known)
 
 
 def _function(spec: CaseSpec) -> Callable[..., object] | str | None:

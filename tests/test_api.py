@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,10 @@ def test_a_python_function_is_profiled_and_nothing_else() -> None:
 def test_errors_name_the_words_of_the_call(model: Path) -> None:
     with pytest.raises(UsageError, match=r"Did you mean 'batch_size'\?"):
         api.profile(model, batchsize=1)  # type: ignore[call-arg]  # that is what is tested
+    with pytest.raises(UsageError, match=r"Did you mean 'static'\?") as raised:
+        api.profile(model, statik=True)  # type: ignore[call-arg]  # that is what is tested
+    assert "There are: model, static, sparsity, extensions, watch, batch_size," in str(raised.value)
+    assert not {"baseline", "tolerance"} & set(re.findall(r"\w+", str(raised.value)))
     with pytest.raises(UsageError, match=r"profile\(\): baseline has no effect here"):
         api.profile(model, baseline="other.onnx")
     with pytest.raises(ModelError, match=r"there is no file"):

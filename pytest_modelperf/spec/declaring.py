@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -29,16 +29,21 @@ def spec_by_table(spec: CaseSpec | None, model: Path, root: Path) -> CaseSpec:
     return replace(spec, model=model, input_file=None if file is None else root / file)
 
 
-def read_spec(words: Mapping[str, object], where: str, find: Callable[[str], Path]) -> CaseSpec:
+def read_spec(
+    words: Mapping[str, object],
+    where: str,
+    find: Callable[[str], Path],
+    known: Sequence[str] = tuple(CASE_WORDS),
+) -> CaseSpec:
     """The spec of a model by a marker or a call; a UsageError begins with `where`.
 
-    `find` makes a path of one that is relative.
+    `find` makes a path of one that is relative. `known` are the words that an error lists.
     """
     for word in words:
         if word not in CASE_WORDS:
             raise UsageError(
-                f"{where}: there is no argument {printable(word)!r}.{suggestion(word, CASE_WORDS)} "
-                f"There are: {', '.join(CASE_WORDS)}."
+                f"{where}: there is no argument {printable(word)!r}.{suggestion(word, known)} "
+                f"There are: {', '.join(known)}."
             )
     spec = CaseSpec(
         **{
