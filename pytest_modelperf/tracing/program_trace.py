@@ -7,8 +7,9 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,17 +71,25 @@ def trace(
             "a trace takes a file: standard output is the program's own. Give another, or ./- for "
             "a file of that name."
         )
-    if isinstance(categories, str) or not set(categories) <= set(CATEGORIES):
+    given: object = categories
+    is_listed = isinstance(given, Iterable) and not isinstance(given, str)
+    names = tuple(categories) if is_listed else ()
+    if not is_listed or any(name not in CATEGORIES for name in names):
         raise UsageError(
             f"categories are {categories!r}: they can be 'inference' and 'operator', as in "
             "categories=('inference',)."
         )
-    if operator_limit is not None and operator_limit < 1:
+    target: object = file
+    if target is not None and not isinstance(target, str | os.PathLike):
+        raise UsageError(f"file is {file!r}: it takes a path, such as 'trace.json'.")
+    limit: object = operator_limit
+    is_count = isinstance(limit, Integral) and not isinstance(limit, bool)
+    if operator_limit is not None and not (is_count and operator_limit >= 1):
         raise UsageError(
-            f"operator_limit is {operator_limit}: it can be 1 or more, or None for no limit. "
+            f"operator_limit is {operator_limit!r}: it can be 1 or more, or None for no limit. "
             "categories=('inference',) leaves operators out."
         )
-    wanted = frozenset(Category(name) for name in categories)
+    wanted = frozenset(Category(name) for name in names)
     return Trace(None if file is None else Path(file).absolute(), wanted, operator_limit)
 
 
