@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 # The operators of classical machine learning keep their weights in attributes.
 _ML = "ai.onnx.ml"
 _TEXT_ATTRIBUTES = frozenset(
-    {"cats_strings", "classlabels_strings", "default_string", "keys_strings", "pool_strings"}
-    | {"string_vocabulary", "stopwords", "values_strings", "imputed_value_strings"}
+    {"cats_strings", "classes_strings", "classlabels_strings", "default_string", "keys_strings"}
+    | {"pattern", "pool_strings", "separators", "stopwords", "string_vocabulary", "tokenexp"}
+    | {"values_strings"}
 )
 
 

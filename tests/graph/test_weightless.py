@@ -267,6 +267,22 @@ def test_texts_are_replaced_equal_ones_alike(tmp_path: Path) -> None:
     assert b"secret" not in (tmp_path / MODEL_FILE).read_bytes()
 
 
+def test_labels_and_patterns_of_all_operators_are_replaced(tmp_path: Path) -> None:
+    model = parse(
+        """g (string[N] x) => (int64[N] y, bool[N] z) {
+            y = ai.onnx.ml.LabelEncoder <classes_strings = ["secret", "other"]> (x)
+            z = RegexFullMatch <pattern = "secret.*"> (x)
+        }"""
+    )
+    model.opset_import[0].version = 20
+    model.opset_import.add(domain="ai.onnx.ml", version=1)
+    shared = _share(tmp_path, model)
+    assert b"secret" not in (tmp_path / MODEL_FILE).read_bytes()
+    label = np.array([shared.texts["secret"]], object)
+    session = ort.InferenceSession(str(tmp_path / MODEL_FILE))
+    assert [list(each) for each in session.run(None, {"x": label})] == [[0], [False]]
+
+
 def test_the_numbers_of_trees_are_drawn_and_that_is_said() -> None:
     node = helper.make_node(
         "LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", coefficients=[0.125, 0.375, 0.75]
