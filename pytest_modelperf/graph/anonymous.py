@@ -28,6 +28,7 @@ from onnx import (
     ValueInfoProto,
 )
 
+from pytest_modelperf.graph.binding import parse_expression
 from pytest_modelperf.graph.stored_tensors import walk_nodes
 
 # Where the functions of an anonymous model are.
@@ -36,7 +37,7 @@ _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.mic
 # The parts of the expressions that exporters write: `2*past + 1`, `floor(width/2)`.
 _FUNCTIONS_OF_DIMS = frozenset({"ceil", "ceiling", "floor", "max", "min", "Max", "Min", "Mod"})
 _KNOWN_PARTS = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Constant, ast.operator,
+    ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Constant, ast.operator,
     ast.unaryop, ast.expr_context,
 )  # fmt: skip
 _TEXT_FIELDS = ("doc_string", "metadata_props", "denotation", "device_configurations")
@@ -96,9 +97,8 @@ class _Names(Struct):
 
     def dim(self, text: str) -> str:
         """The new name of a dimension, or its expression in new names."""
-        try:
-            tree = ast.parse(text.strip(), mode="eval")
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse_expression(text.strip())
+        if tree is None:
             return self._dim_name(text)
         found = tuple(ast.walk(tree))
         parts = {each.id for each in found if isinstance(each, ast.Name)} - _FUNCTIONS_OF_DIMS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -224,10 +225,24 @@ def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
     """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
     if len(expression) > 200:
         return None
-    try:
-        return _evaluate_node(ast.parse(expression, mode="eval").body, sizes)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
+    parsed = parse_expression(expression)
+    if parsed is None:
         return None
+    try:
+        return _evaluate_node(parsed, sizes)
+    except (ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
+        return None
+
+
+def parse_expression(text: str) -> ast.expr | None:
+    """The name of a dimension as an expression; None if it is none."""
+    with warnings.catch_warnings():
+        # Python warns about names such as `1if` and `2is`, which it takes for slips in code.
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text, mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
 
 
 def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:

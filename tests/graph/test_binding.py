@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from pytest_modelperf.graph.binding import (
     Dim,
     InputSpec,
     bind_inputs,
+    evaluate,
     find_batch,
     open_dims,
     parse_dim,
@@ -229,6 +232,15 @@ def test_what_is_no_expression_is_a_name_to_be_given(expression: str) -> None:
     assert bound.shapes["y"] == (1, 9)
     with pytest.raises(BindingError, match="=SIZE"):
         _bind(*inputs, binding=Binding(dims={"seq": 4}))
+
+
+@pytest.mark.parametrize("name", ["1if", "2is", "0x1or"])
+def test_a_name_that_looks_like_a_slip_in_code_warns_of_nothing(name: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert evaluate(f"{name} x", {"x": 1}) is None
+        assert evaluate(f"{name} 3", {"x": 1}) is None
+    assert not caught
 
 
 def test_a_given_size_of_an_expression_wins() -> None:
