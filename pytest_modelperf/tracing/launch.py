@@ -24,7 +24,7 @@ from pytest_modelperf.tracing import startup
 from pytest_modelperf.tracing.autostart import LAUNCHER, OWNER, VARIABLE
 
 # A shell adds the number of the signal to this for a program that a signal ended.
-_SIGNAL_BASE = 128
+SIGNAL_BASE = 128
 # Windows has two of them.
 _FORWARDED = tuple(
     each for each in signal.Signals if each.name in {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
@@ -41,11 +41,19 @@ class StartedPython(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """A program that was run: its exit code, the traces written meanwhile, the Pythons in it."""
+    """A program that was run: how it ended, the traces written meanwhile, the Pythons in it.
 
-    exit_code: int
+    `returned` is its exit code, or below 0 the number of the signal that ended it.
+    """
+
+    returned: int
     traces: tuple[Path, ...]
     pythons: tuple[StartedPython, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code as a shell gives it."""
+        return self.returned if self.returned >= 0 else SIGNAL_BASE - self.returned
 
 
 def run_traced(command: Sequence[str], file: str) -> Launch:
@@ -61,13 +69,13 @@ def run_traced(command: Sequence[str], file: str) -> Launch:
     before = _trace_files(target)
     with working_folder("launch") as folder:
         shutil.copyfile(startup.__file__, folder / "sitecustomize.py")
-        exit_code = _run(command, _environment(folder, target))
+        returned = _run(command, _environment(folder, target))
         pythons = _started_pythons(folder)
     written = [path for path, state in _trace_files(target).items() if before.get(path) != state]
     if len(written) == 1 and written[0] != target:
         # The command is a script or a launcher, with one traced program inside.
         written = [written[0].replace(target)]
-    return Launch(exit_code, tuple(sorted(written, key=lambda path: path != target)), pythons)
+    return Launch(returned, tuple(sorted(written, key=lambda path: path != target)), pythons)
 
 
 def _environment(folder: Path, target: Path) -> dict[str, str]:
@@ -79,7 +87,7 @@ def _environment(folder: Path, target: Path) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit code of the command, as a shell gives it."""
+    """The exit code of the command; below 0 the number of the signal that ended it."""
     with _forwarded_signals() as forwarder:
         try:
             # Files that are open for it, such as the /dev/fd/63 of a shell, stay open.
@@ -87,8 +95,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         except OSError as error:
             raise _cannot_start(command[0], error) from error
         forwarder.begin(process)
-        returned = process.wait()
-    return returned if returned >= 0 else _SIGNAL_BASE - returned
+        return process.wait()
 
 
 def _cannot_start(name: str, error: OSError) -> UsageError:

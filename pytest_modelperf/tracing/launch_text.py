@@ -10,10 +10,9 @@ from pathlib import Path
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.words import shorten_list
-from pytest_modelperf.tracing.launch import Launch, StartedPython
+from pytest_modelperf.tracing.launch import SIGNAL_BASE, Launch, StartedPython
 
 _MOST_NAMES = 3
-_SIGNAL_BASE = 128
 
 
 def describe_traces(traces: Sequence[Path], file: str) -> str:
@@ -28,8 +27,8 @@ def explain_no_trace(launch: Launch) -> str:
     """Why no trace was written, and what to type."""
     if launch.pythons and all(python.problem for python in launch.pythons):
         return _lacks_package(launch.pythons[0])
-    number = launch.exit_code - _SIGNAL_BASE
-    if number in signal.valid_signals():
+    if launch.returned < 0:
+        number = -launch.returned
         return f"no trace was written: signal {number} ended the program before it could write."
     if not launch.pythons:
         return (
@@ -37,9 +36,13 @@ def explain_no_trace(launch: Launch) -> str:
             "have it ignore PYTHONPATH. Leave these options out. With -I and -E the hook works: "
             "type `modelperf trace --hook install` in that environment once, then this again."
         )
+    number = launch.returned - SIGNAL_BASE
+    signals = ""
+    if number in signal.valid_signals():
+        signals = f", or by signal {number}, which a shell tells by the exit code {launch.returned}"
     return (
         "no trace was written: the program did not import onnxruntime, or it ended without "
-        "Python's own exit, as with os._exit."
+        f"Python's own exit, as with os._exit{signals}."
     )
 
 

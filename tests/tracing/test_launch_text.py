@@ -1,0 +1,28 @@
+"""What `modelperf trace -- COMMAND` says of the files that were written, or of their absence."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_modelperf.tracing.launch import Launch, StartedPython
+from pytest_modelperf.tracing.launch_text import explain_no_trace
+
+PYTHONS = (StartedPython("/usr/bin/python3", ""),)
+
+
+def test_a_signal_is_named_where_it_ended_the_program() -> None:
+    killed = Launch(-9, (), PYTHONS)
+    assert killed.exit_code == 137
+    assert explain_no_trace(killed).startswith("no trace was written: signal 9 ended the program")
+
+
+@pytest.mark.parametrize("pythons", [(), PYTHONS])
+def test_an_exit_code_of_the_program_is_not_told_as_a_signal(
+    pythons: tuple[StartedPython, ...],
+) -> None:
+    """A shell gives such codes for signals, and a program may give any code."""
+    text = explain_no_trace(Launch(137, (), pythons))
+    assert "signal 9 ended the program" not in text
+    reason = "the program did not import onnxruntime" if pythons else "the program started no Pyth"
+    assert text.startswith(f"no trace was written: {reason}")
+    assert ("by signal 9, which a shell tells by the exit code 137" in text) is bool(pythons)
