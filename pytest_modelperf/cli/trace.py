@@ -13,7 +13,7 @@ from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder
-from pytest_modelperf.text.escaping import printable_lines
+from pytest_modelperf.text.escaping import printable, printable_lines
 
 DEFAULT_TOP = 20
 DEFAULT_FILE = "trace.json"
@@ -160,12 +160,19 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
             _say(explain_no_trace(launch))
         return launch.exit_code
     _say(describe_traces(launch.traces, file))
-    if options is not None and launch.traces[0] == Path(file).absolute():
-        try:
-            sum_up(file, options)
-        except ModelPerfError as error:
-            # The exit code stays that of the program.
-            _say(printable_lines(error.worded(COMMAND_WORDING)))
+    if options is None:
+        return launch.exit_code
+    if launch.traces[0] != Path(file).absolute():
+        _say(
+            f"no totals were made: they are those of {printable(file)}, which no process wrote. "
+            "Type the command above with the options for totals."
+        )
+        return launch.exit_code
+    try:
+        sum_up(file, options)
+    except ModelPerfError as error:
+        # The exit code stays that of the program.
+        _say(printable_lines(error.worded(COMMAND_WORDING)))
     return launch.exit_code
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_modelperf.tracing.launch import Launch, StartedPython
 from pytest_modelperf.tracing.launch_text import explain_no_trace
+from tests.support.command import run
 
 PYTHONS = (StartedPython("/usr/bin/python3", ""),)
 
@@ -26,3 +29,14 @@ def test_an_exit_code_of_the_program_is_not_told_as_a_signal(
     reason = "the program did not import onnxruntime" if pythons else "the program started no Pyth"
     assert text.startswith(f"no trace was written: {reason}")
     assert ("by signal 9, which a shell tells by the exit code 137" in text) is bool(pythons)
+
+
+def test_totals_that_no_trace_is_there_for_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = "echo > trace-1.json; echo > trace-2.json; exit 7"
+    done = run("trace", "--json", "totals.json", "--", "sh", "-c", script)
+    assert done.exit_code == 7
+    assert not (tmp_path / "totals.json").exists()
+    assert "no totals were made: they are those of trace.json, which no process" in done.err
