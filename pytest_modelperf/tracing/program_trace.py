@@ -298,7 +298,7 @@ class Trace:
         return self.frames().layers(sort)
 
     def summary(
-        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+        self, by: str | Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> pd.DataFrame:
         return self.frames().summary(by, cat)
 
@@ -320,7 +320,7 @@ class Trace:
         self.frames().print_layers(sort, top)
 
     def print_summary(
-        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+        self, by: str | Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> None:
         self.frames().print_summary(by, cat)
 

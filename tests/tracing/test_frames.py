@@ -343,6 +343,7 @@ def test_a_value_of_another_type_is_that_of_no_row() -> None:
         lambda frames: frames.where("opp_type", 1),
         lambda frames: frames.operators(by="opp_type"),
         lambda frames: frames.summary(by=("opp_type",)),
+        lambda frames: frames.summary(by="opp_type"),
     ],
 )
 def test_a_column_that_is_not_there_is_named_with_the_nearest(
@@ -535,6 +536,7 @@ def test_a_difference_of_times_can_be_less_than_nothing() -> None:
 def test_a_summary_can_be_of_any_category_and_by_any_columns() -> None:
     frames = Frames(recording())
     by_label = frames.summary(by=("label",))
+    assert frames.summary(by="label").equals(by_label)
     assert by_label[["label", "count"]].fillna("-").to_numpy().tolist() == [
         ["warm up", 2],
         ["-", 1],

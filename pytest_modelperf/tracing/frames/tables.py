@@ -161,10 +161,12 @@ def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
     return _typed(found if sort is None else _sorted(found, sort, LAYERS), LAYERS)
 
 
-def summary(rows: pd.DataFrame, by: Sequence[str], cat: str | Category) -> pd.DataFrame:
+def summary(rows: pd.DataFrame, by: str | Sequence[str], cat: str | Category) -> pd.DataFrame:
     """Statistics of the durations of a category, for each value of the columns `by`."""
     import pandas as pd
 
+    # A text would be taken for a sequence of letters.
+    by = [by] if isinstance(by, str) else by
     check_columns(by, COLUMNS)
     chosen = _of(rows, _category(cat))
     types = {**{name: COLUMNS[name] for name in by}, **SUMMARY_FIGURES}
@@ -186,13 +188,12 @@ def needed_by_percentile() -> Mapping[str, int]:
 
 def check_columns(names: Sequence[str], known: Mapping[str, str]) -> None:
     """Raise UsageError if the frame lacks one of the columns."""
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is None:
-        return
-    raise UsageError(
-        f"there is no column {printable(str(unknown))!r}.{suggestion(str(unknown), known)} "
-        f"There are: {', '.join(known)}."
-    )
+    for name in map(str, names):
+        if name not in known:
+            raise UsageError(
+                f"there is no column {printable(name)!r}.{suggestion(name, known)} "
+                f"There are: {', '.join(known)}."
+            )
 
 
 def _category(cat: str | Category) -> Category:

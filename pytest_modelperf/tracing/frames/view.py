@@ -86,7 +86,7 @@ class Frames:
         return tables.layers(self._rows, sort)
 
     def summary(
-        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+        self, by: str | Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> pd.DataFrame:
         """Statistics of the durations of inferences, or of spans of another category.
 
@@ -126,7 +126,7 @@ class Frames:
         _show(found, Heading("layers, in ms of one inference", columns), top)
 
     def print_summary(
-        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+        self, by: str | Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> None:
         found = self.summary(by, cat)
         title = f"durations of each {Category(cat).value}, in ms"
