@@ -99,7 +99,12 @@ class Latency(Struct, frozen=True, kw_only=True):
         return f"<latency: p50 {self.p50_ms} ms, {self.samples} samples in {self.rounds} rounds>"
 
     def percentile(self, percent: float) -> Percentile:
-        return next(p for p in self.percentiles if p.percent == percent)
+        """The percentile of this number; ValueError if it is not among `percentiles`."""
+        for each in self.percentiles:
+            if each.percent == percent:
+                return each
+        known = ", ".join(f"{each.percent:g}" for each in self.percentiles)
+        raise ValueError(f"there is no percentile {percent!r}: there are {known}.")
 
     @property
     def median_ns(self) -> float:

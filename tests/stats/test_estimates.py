@@ -120,6 +120,12 @@ def test_percentiles_are_those_of_all_samples_together(rounds: list[list[int]]) 
             assert percentile.value_ns == np.percentile(pooled, percentile.percent)
 
 
+def test_a_percentile_that_is_not_computed_is_named_with_those_that_are() -> None:
+    latency = summarize([[1, 2, 3]], batch_size=1)
+    with pytest.raises(ValueError, match=r"no percentile 75: there are 50, 90, 95, 97, 99, 99\.9"):
+        latency.percentile(75)
+
+
 @given(several_rounds)
 def test_an_interval_holds_its_value_and_needs_two_rounds(rounds: list[list[int]]) -> None:
     for percentile in known(summarize(rounds, batch_size=1).percentiles):
