@@ -85,6 +85,9 @@ __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 # Words about baselines and clusters, which belong to a test run.
 _OF_TESTS = ("baseline", "machine", "measure", "output_sketch")
 _SHOWN_LAYERS = 20
+# Where a notebook finds the layers that its report leaves out.
+_OF_CASE = "`layers` of the case has all"
+_OF_LEVELS = "`layers` of each level has all"
 _BYTES_PER_MB = 1_000_000
 # More milliseconds and megabytes than any model takes.
 _MOST = 1e12
@@ -293,7 +296,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
 def _profile_as_html(shown: Profile) -> str:
     has_run = any(case.measured is not None for case in shown.cases)
     columns, order = (MEASURED_COLUMNS, "ms") if has_run else (DEFAULT_COLUMNS, "macs")
-    return render_profile(shown, LayerView(columns, order, _SHOWN_LAYERS), MarkupStyle())
+    return render_profile(shown, LayerView(columns, order, _SHOWN_LAYERS, _OF_CASE), MarkupStyle())
 
 
 @report_as_html.register
@@ -313,7 +316,7 @@ def _tuning_as_html(shown: Tuning) -> str:
 
 @report_as_html.register
 def _whatif_as_html(shown: WhatIf) -> str:
-    return render_whatif(shown, WhatIfView(_SHOWN_LAYERS), MarkupStyle())
+    return render_whatif(shown, WhatIfView(_SHOWN_LAYERS, for_all=_OF_LEVELS), MarkupStyle())
 
 
 @contextmanager

@@ -268,5 +268,14 @@ def test_a_notebook_shows_the_report_with_names_escaped() -> None:
     assert html.count("<table>") == html.count("</table>") == 3
 
 
+def test_a_notebook_names_no_option_of_the_command() -> None:
+    nodes = "".join(f"t{i + 1} = Relu(t{i}) " for i in range(25))
+    long = parse(f"g (float[2,8] t0) => (float[2,8] t25) {{ {nodes} }}")
+    html = api.profile(long, static=True)._repr_html_()
+    assert html is not None
+    assert "5 more layers: `layers` of the case has all" in html
+    assert "--top" not in html
+
+
 def test_other_objects_have_no_report() -> None:
     assert report_as_html(object()) is None

@@ -26,6 +26,7 @@ from pytest_modelperf.text.units import (
     ms_decimals,
     percent,
 )
+from pytest_modelperf.text.words import count_of
 
 OLDER = "*"
 _MINUTES = "%Y-%m-%d %H:%M"
@@ -219,7 +220,7 @@ def layer_pair_table(pair: CasePair, top: int | None) -> Table:
         columns,
         tuple(_layer_row(change, decimals) for change in shown),
         None,
-        f"{more} more rows: --top 0 shows all" if more else "",
+        f"{count_of(more, 'more row')}: --top 0 shows all" if more else "",
     )
 
 

@@ -447,7 +447,7 @@ class _CaseRun(Struct):
                 *self.notes,
                 *self._uncompared(),
                 *find_warnings({} if winner is None else winner.options),
-                *describe_unseen(unseen),
+                *describe_unseen(unseen, duets.setup.wording),
             ),
         )
 

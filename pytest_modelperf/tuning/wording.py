@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import shorten_list
 
@@ -55,7 +56,7 @@ def describe_memory_refusal(taken: int | None, limit: int) -> str:
     return f"it takes {format_bytes(taken)} of memory, allowed {format_bytes(limit)}"
 
 
-def describe_unseen(names: Sequence[str]) -> Iterator[str]:
+def describe_unseen(names: Sequence[str], wording: Wording) -> Iterator[str]:
     if names:
         few = shorten_list(names, _MOST_NAMED)
-        yield f"there was no time for {few}: --max-seconds makes more"
+        yield f"there was no time for {few}: {wording.names['max_seconds']} makes more"

@@ -361,10 +361,12 @@ def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Ta
     return _parted(_Grid("by layer type", head, levels, tuple(rows), (), ""), view, width)
 
 
-def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None) -> list[Table]:
+def layer_level_tables(
+    case: WhatIfCase, view: View, width: int, top: int | None, for_all: str
+) -> list[Table]:
     """The layers that gain most at some level, and the time of all others.
 
-    The tables name their weights if there is room.
+    The tables name their weights if there is room. `for_all` says how to see all layers.
     """
     levels = _with_times(case, lambda level: level.layers)
     counted = case.baseline.counted
@@ -377,7 +379,7 @@ def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None
     shown = rows if top is None else rows[:top]
     hidden = len(rows) - len(shown)
     beside = _beside(shown, levels)
-    more = f"{count_of(hidden, 'more layer')}: --top 0 shows all" if hidden else ""
+    more = f"{count_of(hidden, 'more layer')}: {for_all}" if hidden else ""
     head = (
         Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
         Column("type", is_text=True, is_name=True),

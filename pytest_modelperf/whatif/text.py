@@ -34,10 +34,11 @@ _CHANGED = {
 
 
 class WhatIfView(Struct, frozen=True):
-    """How many layers to show, and how to show their times."""
+    """How many layers to show, how to show their times, and how to see all layers."""
 
     top: int | None = None
     times: View = View.MS
+    for_all: str = "--top 0 shows all"
 
 
 def render_whatif(whatif: WhatIf, view: WhatIfView, style: PageStyle) -> str:
@@ -71,7 +72,7 @@ def _write_case(page: Page, whatif: WhatIf, case: WhatIfCase, view: WhatIfView) 
         page.item(line, style="red")
     for table in layer_type_level_tables(case, view.times, page.width):
         page.table(table)
-    for table in layer_level_tables(case, view.times, page.width, view.top):
+    for table in layer_level_tables(case, view.times, page.width, view.top, view.for_all):
         page.table(table)
     outputs = output_change_table(case)
     if outputs is not None:

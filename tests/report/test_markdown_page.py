@@ -53,7 +53,7 @@ def test_a_profile_has_the_tables_of_the_terminal() -> None:
 | <code>dense</code> | <code>MatMul</code> | 30 | 60 | 85.7 % | 15 | 100 B | 2x5 |
 | **total** |  | **30** | **70** | **100.0 %** | **15** | **140 B** |  |
 
-1 more layers: --top 0 shows all
+1 more layer: --top 0 shows all
 """)
 
 

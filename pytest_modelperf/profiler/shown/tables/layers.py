@@ -18,6 +18,7 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
 )
 from pytest_modelperf.profiler.shown.tables.static import shared_params_line
 from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.words import count_of
 
 # Operators are told apart by their beginnings: columns are dropped before these are cut.
 _LEAST = {"type": 12}
@@ -26,11 +27,12 @@ _SPARE, _SPARE_WITH_TIMES = ("output",), ("macs", "output")
 
 
 class LayerView(Struct, frozen=True):
-    """Which layers a report shows: the columns, their order, and how many."""
+    """Which layers a report shows: the columns, their order, how many, and how to see all."""
 
     columns: Sequence[str] = DEFAULT_COLUMNS
     sort: str | None = None
     top: int | None = None
+    for_all: str = "--top 0 shows all"
 
 
 def layer_table(case: CaseProfile, view: LayerView) -> Table:
@@ -44,9 +46,9 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
         layers = sort_layers(layers, sort)
     shown = layers if view.top is None else layers[: view.top]
     hidden = len(layers) - len(shown)
-    noun = "rows" if has_times else "layers"
+    noun = "more row" if has_times else "more layer"
     columns = [column for _, column in chosen]
-    notes = [f"{hidden} more {noun}: --top 0 shows all" if hidden else ""]
+    notes = [f"{count_of(hidden, noun)}: {view.for_all}" if hidden else ""]
     if case.counted is not None and "params" in dict(chosen):
         notes.append(shared_params_line(case.counted))
     is_default = tuple(view.columns) in {DEFAULT_COLUMNS, MEASURED_COLUMNS}
