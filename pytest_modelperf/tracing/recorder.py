@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INFERENCE_NAME = "inference"
 # Added to the id of a label that overlaps others, as of asyncio's tasks: the number of its own row.
 # No thread has a number this large. Perfetto has 32 bits for one.
-_ROW_OF_ITS_OWN = 1 << 31
+ROW_OF_ITS_OWN = 1 << 31
 # The program waits for this when a session reaches its limit of operators.
 PROFILE_WRITTEN = "its profile is written"
 MODEL_IN_MEMORY = "model in memory"
@@ -72,6 +72,20 @@ class _Label:
         self.outer = outer
         self.is_open = True
         self.overlaps = False
+
+    def is_inside(self, other: _Label) -> bool:
+        """Whether it is the other label, or was opened inside of it."""
+        label: _Label | None = self
+        while label is not None and label is not other:
+            label = label.outer
+        return label is not None
+
+
+def _set_apart(labels: Sequence[_Label], label: _Label | None) -> None:
+    """Let those labels overlap that are open around a label and belong to other tasks."""
+    for other in tuple(labels):
+        if label is None or not label.is_inside(other):
+            other.overlaps = True
 
 
 class _Inferences(Struct, frozen=True):
@@ -170,9 +184,13 @@ class Recorder:
                 if other.id > opened.id:
                     # It began inside this label and ends after it.
                     other.overlaps = True
+                    opened.overlaps |= not other.is_inside(opened)
+            if opened.overlaps:
+                # Without it, its inferences would seem to run inside of these.
+                _set_apart(labels, opened)
             row = thread
             if opened.overlaps or self._thread.number != thread:
-                row = _ROW_OF_ITS_OWN + opened.id
+                row = ROW_OF_ITS_OWN + opened.id
                 self.names[row] = f"{self.names[thread]}: {name}"
             self._add_span(
                 Span(
@@ -195,7 +213,10 @@ class Recorder:
         return label
 
     def _parent_on(self, thread: int) -> int | None:
-        label = self._label_on(thread)
+        """The id of the innermost label around what the running thread does."""
+        label, labels = self._label_on(thread), self._thread.labels
+        if labels and labels[-1] is not label:
+            _set_apart(labels, label)
         return None if label is None else label.id
 
     # -- sessions and inferences

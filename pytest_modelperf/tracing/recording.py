@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.chrome_trace import TextSink, TraceWriter
 from pytest_modelperf.tracing.finishing import Note, add_operators
-from pytest_modelperf.tracing.recorder import Recorder
-from pytest_modelperf.tracing.records import Event, ThreadName
+from pytest_modelperf.tracing.recorder import ROW_OF_ITS_OWN, Recorder
+from pytest_modelperf.tracing.records import LABEL, Category, Event, Span, ThreadName
 from pytest_modelperf.tracing.spool import Spool
 from pytest_modelperf.tracing.written import read_event
 
@@ -40,12 +42,28 @@ class Recording:
 
     def write_chrome(self, stream: TextSink) -> None:
         writer = TraceWriter(stream)
+        apart: dict[int | None, str] = {}
         for event in self.events():
-            writer.write(event)
+            writer.write(_with_label(event, apart))
         about: dict[str, object] = {"schema": 1, "times": _ABOUT_TIMES}
         if self.found:
             about["notes"] = [printable(note.text) for note in self.found]
         writer.finish(about)
+
+
+def _with_label(event: Event, apart: dict[int | None, str]) -> Event:
+    """The event, with the name of its label where that has a row of its own.
+
+    `apart` gets the names of such labels, each of which comes before the spans inside it.
+    """
+    if not isinstance(event, Span):
+        return event
+    if event.category is Category.LABEL:
+        if event.thread >= ROW_OF_ITS_OWN:
+            apart[event.id] = event.name
+        return event
+    label = apart.get(event.parent)
+    return event if label is None else replace(event, arguments={**event.arguments, LABEL: label})
 
 
 def _lost_spans(spool: Spool) -> Iterator[Note]:

@@ -24,6 +24,7 @@ from pytest_modelperf import trace
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.layers import is_filled_up, join_facts
 from pytest_modelperf.tracing.program_trace import Trace, TraceWarning
 from pytest_modelperf.tracing.recorder import Recorder
@@ -439,6 +440,39 @@ def test_an_inference_has_the_label_of_its_own_task(model: Path) -> None:
     found = names_by_parent(p)
     assert (found["first"], found["second"]) == (["inference"], ["inner"])
     assert found["inner"] == ["inference"]
+
+
+def test_a_file_has_the_labels_of_tasks_that_take_turns(model: Path, tmp_path: Path) -> None:
+    """Each task runs while the labels of the others are open; one task has no label."""
+    file = tmp_path / "trace.json"
+
+    async def work(p: Trace) -> None:
+        session = p.session(model, options(), providers=CPU)
+
+        async def labelled(name: str, turns: int) -> None:
+            with p.record(name):
+                await plain(turns)
+
+        async def plain(turns: int) -> None:
+            for _ in range(turns):
+                session.run(None, FEED)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(labelled("long", 4), labelled("short", 1), labelled("b", 4), plain(2))
+
+    with trace(file=file) as p:
+        asyncio.run(work(p))
+    recorded, read_back = (
+        [
+            sorted(zip(frame["start"], frame["label"].fillna("-"), strict=True))
+            for category in ("inference", "operator")
+            for frame in [frames.where("cat", category).frame()]
+        ]
+        for frames in (p.frames(), Frames.read(file))
+    )
+    labels = [label for _, label in recorded[0]]
+    assert {name: labels.count(name) for name in labels} == {"long": 4, "short": 1, "b": 4, "-": 2}
+    assert read_back == recorded
 
 
 def test_a_label_may_be_closed_by_another_thread(model: Path, tmp_path: Path) -> None:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
+from pytest_modelperf.tracing.records import (
+    LABEL,
+    Argument,
+    Category,
+    Event,
+    Span,
+    ThreadName,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +85,7 @@ class _Spans:
             for name in ("parent_span_id", "operator_index", *COUNT_ARGUMENTS)
         }
         self._texts: dict[str, list[str | None]] = {
-            name: [] for name in ("cat", "name", _SESSION, *TEXT_ARGUMENTS)
+            name: [] for name in ("cat", "name", _SESSION, LABEL, *TEXT_ARGUMENTS)
         }
         # A name that occurs a million times is stored once.
         self._known: dict[str, str] = {}
@@ -97,8 +104,7 @@ class _Spans:
         texts["cat"].append(span.category.value)
         texts["name"].append(self._same(span.name))
         told = span.arguments
-        texts[_SESSION].append(self._same(told.get(_SESSION)))
-        for name in TEXT_ARGUMENTS:
+        for name in (_SESSION, LABEL, *TEXT_ARGUMENTS):
             texts[name].append(self._same(told.get(name)))
         for name in COUNT_ARGUMENTS:
             counts[name].append(told.get(name))
@@ -159,12 +165,13 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
     parents = _rows_of(frame["parent_span_id"].fillna(0).to_numpy(np.int64), ids)
     inference = _nearest(frame, parents, Category.INFERENCE)
     session = _nearest(frame, parents, Category.SESSION)
-    told = frame[_SESSION]
+    told, label = frame[_SESSION], frame[LABEL]
+    around = _taken(frame["name"], _nearest(frame, parents, Category.LABEL))
     columns = {
         "inference_id": _taken(frame["span_id"].astype(OPTIONAL_INT), inference),
         # A session's span may be only its creation: then its inferences name it.
         _SESSION: told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session)),
-        "label": _taken(frame["name"], _nearest(frame, parents, Category.LABEL)),
+        LABEL: label.fillna(_taken(label, inference)).fillna(around),
     }
     return frame.assign(**columns)
 
