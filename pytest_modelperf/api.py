@@ -142,6 +142,8 @@ def profile(  # what a call may say
             return profile_model(_onnx(spec, "static=True"), request, known.operators)
         function = _function(spec)
         if function is not None:
+            if sparsity:
+                raise UsageError("profile(): a function has no weights: leave sparsity out.")
             setup = _setup(replace(spec, engine=CALLABLE_ENGINE), known)
             return measure_function(function, request, setup, watch)
         return measure_model(_onnx(spec, "profile"), request, _setup(spec, known), known, watch)
@@ -171,6 +173,9 @@ def compare(  # noqa: PLR0913  # what a call may say
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
         old, new = _onnx(replace(spec, model=before), "compare"), _onnx(spec, "compare")
         if static:
+            for word, given in (("engine", engine_before), ("gateway", gateway_before)):
+                if given is not None:
+                    raise UsageError(f"compare(): {word}_before has no effect with static=True.")
             return compare_profiles(*profile_both(old, new, request, known.operators), tolerances)
         setup = _setup(spec, known, is_stretched=True)
         setup_before = setup
@@ -409,7 +414,10 @@ def _spec(
             raise UsageError(f"{where}: {word} has no effect here: leave it out.")
     *own, _ = signature(function).parameters
     known = [*own, *(word for word in CASE_WORDS if word not in {"model", *without})]
-    return read_spec({**words, "model": model}, where, Path, known)
+    spec = read_spec({**words, "model": model}, where, Path, known)
+    if spec.state and not (spec.prompts or spec.generates):
+        raise UsageError(f"{where}: state is about a generation: give prompt and generate too.")
+    return spec
 
 
 def _function(spec: CaseSpec) -> Callable[..., object] | str | None:

@@ -123,6 +123,17 @@ def test_a_model_that_is_none_is_not_compared_as_the_other_one(model: Path) -> N
             api.compare(before, after, static=True, batch_size=1)
 
 
+def test_what_a_call_would_not_heed_is_refused(model: Path) -> None:
+    with pytest.raises(UsageError, match="engine_before has no effect with static=True"):
+        api.compare(model, model, static=True, engine_before="openvino")
+    with pytest.raises(UsageError, match="gateway_before has no effect with static=True"):
+        api.compare(model, model, static=True, gateway_before="popen//python=python3")
+    with pytest.raises(UsageError, match=r"profile\(\): a function has no weights"):
+        api.profile(lambda x: x, inputs="x:f32:4", sparsity=True)
+    with pytest.raises(UsageError, match=r"whatif\(\): state is about a generation"):
+        api.whatif(model, state={"x": "y"}, prune=0.5)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
