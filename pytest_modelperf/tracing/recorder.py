@@ -62,12 +62,16 @@ class _Thread(threading.local):
 
 
 class _Label:
-    """A label, the thread that opened it, and the label around it."""
+    """A label, when and on which thread it was opened, and the label around it."""
 
-    __slots__ = ("id", "is_open", "outer", "overlaps", "thread")
+    __slots__ = ("id", "is_open", "name", "outer", "overlaps", "start_ns", "thread")
 
-    def __init__(self, id_: int, thread: int, outer: _Label | None) -> None:
+    def __init__(
+        self, id_: int, name: str, start_ns: int, thread: int, outer: _Label | None
+    ) -> None:
         self.id = id_
+        self.name = name
+        self.start_ns = start_ns
         self.thread = thread
         self.outer = outer
         self.is_open = True
@@ -123,6 +127,8 @@ class Recorder:
         self._free_from_ns: dict[int, int] = {}
         # By context, because tasks of asyncio take turns on a thread.
         self._label: ContextVar[_Label | None] = ContextVar("label", default=None)
+        # By the id, the outer ones first.
+        self._open: dict[int, _Label] = {}
         self._kinds: dict[_Kind, _Inferences] = {}
         self._numbers: dict[int, int] = {}
         self._names_of_sessions: list[str] = []
@@ -166,8 +172,9 @@ class Recorder:
         # The label belongs to the thread that opens it, also where another thread closes it.
         thread, labels = self._thread.number, self._thread.labels
         outer = self._label_on(thread)
-        opened = _Label(self.new_id(), thread, outer)
+        opened = _Label(self.new_id(), name, start_ns, thread, outer)
         labels.append(opened)
+        self._open[opened.id] = opened
         self._label.set(opened)
         error = None
         try:
@@ -188,22 +195,29 @@ class Recorder:
             if opened.overlaps:
                 # Without it, its inferences would seem to run inside of these.
                 _set_apart(labels, opened)
-            row = thread
-            if opened.overlaps or self._thread.number != thread:
-                row = ROW_OF_ITS_OWN + opened.id
-                self.names[row] = f"{self.names[thread]}: {name}"
-            self._add_span(
-                Span(
-                    name=name,
-                    category=Category.LABEL,
-                    start_ns=start_ns,
-                    duration_ns=self._clock() - start_ns,
-                    thread=row,
-                    id=opened.id,
-                    parent=None if outer is None else outer.id,
-                    arguments={} if error is None else {"error": error},
-                )
+            opened.overlaps |= self._thread.number != thread
+            self._end_label(opened, {} if error is None else {"error": error})
+
+    def _end_label(self, label: _Label, arguments: Mapping[str, Argument]) -> None:
+        """Record a label, unless that was done when the recording ended."""
+        if self._open.pop(label.id, None) is None:
+            return
+        row = label.thread
+        if label.overlaps:
+            row = ROW_OF_ITS_OWN + label.id
+            self.names[row] = f"{self.names[label.thread]}: {label.name}"
+        self._add_span(
+            Span(
+                name=label.name,
+                category=Category.LABEL,
+                start_ns=label.start_ns,
+                duration_ns=self._clock() - label.start_ns,
+                thread=row,
+                id=label.id,
+                parent=None if label.outer is None else label.outer.id,
+                arguments=arguments,
             )
+        )
 
     def _label_on(self, thread: int) -> _Label | None:
         """The innermost open label around the running code, of those that this thread opened."""
@@ -308,6 +322,13 @@ class Recorder:
     def session_name(self, session: WatchedSession) -> str:
         """The name of its file, with a number if several sessions have the same file."""
         return self._names_of_sessions[self._number_of(session)]
+
+    def end(self) -> None:
+        """Record the labels that are still open, as of threads that go on, and nothing more."""
+        # The inner ones end first.
+        for label in reversed(tuple(self._open.values())):
+            self._end_label(label, {})
+        self.close()
 
     def close(self) -> None:
         """Record nothing more."""

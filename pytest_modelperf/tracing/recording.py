@@ -25,7 +25,7 @@ class Recording:
     """All events of a recorder, and the operators from the profiles of its sessions."""
 
     def __init__(self, recorder: Recorder) -> None:
-        recorder.close()
+        recorder.end()
         self._recorder = recorder
         self.found: tuple[Note, ...] = (*add_operators(recorder), *_lost_spans(recorder.spool))
 

@@ -475,6 +475,30 @@ def test_a_file_has_the_labels_of_tasks_that_take_turns(model: Path, tmp_path: P
     assert read_back == recorded
 
 
+def test_labels_of_a_thread_that_goes_on_end_with_the_recording(
+    model: Path, tmp_path: Path
+) -> None:
+    file, has_run, is_over = tmp_path / "trace.json", threading.Event(), threading.Event()
+
+    def work(p: Trace) -> None:
+        session = p.session(model, options(), providers=CPU)
+        with p.record("outer"), p.record("inner"):
+            session.run(None, FEED)
+            has_run.set()
+            is_over.wait()
+
+    with trace(file=file, categories=("inference",)) as p:
+        thread = threading.Thread(target=work, args=(p,))
+        thread.start()
+        has_run.wait()
+    is_over.set()
+    thread.join()
+    found = names_by_parent(p)
+    assert (found["outer"], found["inner"]) == (["inner"], ["inference"])
+    assert Frames.read(file).inferences()["label"].tolist() == ["inner"]
+    assert Frames.read(file).notes == ()
+
+
 def test_a_label_may_be_closed_by_another_thread(model: Path, tmp_path: Path) -> None:
     """As that of a generator which the threads of a pool step through."""
     file = tmp_path / "trace.json"
