@@ -114,6 +114,12 @@ class _ApiWording(Wording):
     def sizes(self, dims: Sequence[str]) -> str:
         return f"dims={{{', '.join(f'{name!r}: SIZE' for name in dims)}}}"
 
+    def value(self, setting: str, value: str) -> str:
+        if setting == "engine_option":
+            key, _, text = value.partition("=")
+            return f"{self.names[setting]}={{{key!r}: {text!r}}}"
+        return f"{self.names[setting]}={value!r}"
+
 
 _WORDING = _ApiWording()
 

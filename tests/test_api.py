@@ -13,7 +13,7 @@ import pytest
 from examples.generating.make_decoder import make_decoder
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.errors import BindingError, ModelError, UsageError
 from pytest_modelperf.report.notebook import report_as_html
 from pytest_modelperf.spec.case_words import CaseWords
 from tests.support.small_models import ones, parse
@@ -121,6 +121,16 @@ def test_a_model_that_is_none_is_not_compared_as_the_other_one(model: Path) -> N
     for before, after in ((missing, model), (model, missing)):
         with pytest.raises(UsageError, match=r"compare\(\): which model\?"):
             api.compare(before, after, static=True, batch_size=1)
+
+
+def test_values_in_errors_are_written_as_arguments() -> None:
+    scalar = parse("g (float x) => (float y) { y = Relu(x) }")
+    with pytest.raises(BindingError, match=r"Leave batch_size out, or give inputs='name:dtype:sh"):
+        api.profile(scalar, static=True, batch_size=2)
+    private = parse("g (float[2] x) => (float[2] y) { y = com.acme.Own(x) }")
+    private.opset_import.add(domain="com.acme", version=1)
+    (case,) = api.profile(private, max_seconds=0.2).cases
+    assert "with engine_options={'custom_ops': 'PATH'}" in case.reason
 
 
 def test_what_a_call_would_not_heed_is_refused(model: Path) -> None:
