@@ -119,6 +119,33 @@ def test_layers_that_are_too_narrow_are_one_part_of_their_width(open_data: OpenD
     assert any(part["title"].endswith(" others") for part in layers)
 
 
+@pytest.mark.parametrize(
+    ("largest_ms", "way"),
+    [
+        (0.01, ["300 others", "conv_0 … conv_14"]),
+        (50.0, ["299 others", "299 others", "conv_1 … conv_15"]),
+    ],
+    ids=["all equal", "one large"],
+)
+def test_hundreds_of_equal_layers_can_be_opened(
+    open_data: OpenData, largest_ms: float, way: list[str]
+) -> None:
+    """Each is too narrow although their type fills the chart."""
+    data = sample_data.profile()
+    conv = next(layer for layer in layers_of(data) if layer["type"] == "Conv")
+    layers_of(data)[:] = [
+        {**conv, "depth": at, "names": [f"conv_{at}"], "ms": [0.01 if at else largest_ms]}
+        for at in range(300)
+    ]
+    page = open_data(data, draws=False)
+    for title in way:
+        page.locator(".icicle").get_by_role("button", name=title, exact=True).click()
+    assert list(parts_of(page, 0)) == way[-1:]
+    layers = parts_of(page, 1)
+    assert layers == dict.fromkeys(layers, pytest.approx(1 / 15))
+    assert [*layers][:: len(layers) - 1] == way[-1].split(" … ")
+
+
 def test_operators_are_of_the_kind_that_their_work_is(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     expected = {

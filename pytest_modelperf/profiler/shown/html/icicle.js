@@ -17,6 +17,9 @@
   const MEMORY_NOTE = "Memory is that of the weights and outputs of each layer.";
   // Of the width: what is narrower could be neither seen nor chosen, and is drawn as one.
   const NARROWEST = 0.004;
+  const OTHER = { id: "other" };
+  // So few runs that each of them is wide enough to be chosen.
+  const MOST_RUNS = 20;
 
   // A part of the cost, with the parts that it consists of, the largest first.
   function made(title, value, kind, parts = [], layer = null) {
@@ -33,10 +36,9 @@
     const parts = [...types].map(([type, members]) => {
       const kind = kindOf(type, members[0].is_layer);
       const leaves = members.map((layer) => layerPart(layer, side, size, kind));
-      return made(type, sum(leaves.map(({ value }) => value)), kind, leaves);
+      return made(type, sumOf(leaves), kind, leaves);
     });
-    const whole = sum(parts.map(({ value }) => value));
-    return made(view.model.name, whole, { id: "whole" }, parts);
+    return made(view.model.name, sumOf(parts), { id: "whole" }, parts);
   }
 
   function layerPart(layer, side, size, kind) {
@@ -51,6 +53,22 @@
     const others = layer.fused[side]?.length ?? 0;
     const kernel = layer.kernels[side];
     return kernel && others ? `${kernel} + ${others} fused` : kernel;
+  }
+
+  const sumOf = (parts) => sum(parts.map(({ value }) => value));
+
+  // Parts drawn as one. Choosing it shows them alone, or what `shown` is.
+  function folded(title, kind, parts, shown = made(title, sumOf(parts), kind, parts)) {
+    return { ...made(title, sumOf(parts), kind), shown };
+  }
+
+  // Parts of which none has room, in runs that have it, each called by its first and last part.
+  function inRuns(parts) {
+    const length = Math.ceil(parts.length / MOST_RUNS);
+    return Array.from({ length: Math.ceil(parts.length / length) }, (_, at) => {
+      const run = parts.slice(at * length, (at + 1) * length);
+      return folded(`${run[0].title} … ${run.at(-1).title}`, run[0].kind, run);
+    });
   }
 
   class Icicle {
@@ -111,23 +129,23 @@
       (this.#levels[level] ??= []).push({ part, button, left, width });
       let at = left;
       const scale = width / (part.value || 1);
-      const few = part.parts.filter(({ value }) => value * scale >= NARROWEST);
-      const rest = part.parts.slice(few.length);
-      // One alone keeps its name, however narrow it is.
-      const shown = rest.length === 1 ? [...few, ...rest] : few;
-      for (const child of shown) {
+      for (const child of this.#drawn(part, scale)) {
         this.#add(child, level + 1, at, child.value * scale);
         at += child.value * scale;
       }
-      if (rest.length > 1) {
-        const value = sum(rest.map((one) => one.value));
-        const others = made(`${rest.length} others`, value, { id: "other" });
-        // Choosing them shows all parts of theirs with more room.
-        others.parent = part;
-        const other = this.#button(others, level + 1, at, value * scale);
-        (this.#levels[level + 1] ??= []).push(
-          { part: others, button: other, left: at, width: value * scale });
-      }
+    }
+
+    // The parts that have room, and all others as one. Choosing that shows the whole part, which gives
+    // them more room; if the part fills the chart already, they are shown alone.
+    #drawn(part, scale) {
+      const few = part.parts.filter(({ value }) => value * scale >= NARROWEST);
+      const rest = part.parts.slice(few.length);
+      // One alone keeps its name, however narrow it is.
+      if (rest.length < 2) return part.parts;
+      const isTop = part === this.#top;
+      if (isTop && !few.length) return inRuns(rest);
+      const title = `${rest.length} others`;
+      return [...few, folded(title, OTHER, rest, isTop ? undefined : part)];
     }
 
     #button(part, level, left, width) {
@@ -148,7 +166,7 @@
     // A layer opens in the table of kernels; all else fills the chart, or leaves it again.
     #open(part) {
       if (part.layer) modelperf.kernels.open(part.layer);
-      else if (part.parent) this.#zoom(part.parent);
+      else if (part.shown) this.#zoom(part.shown);
       else if (part.parts.length) this.#zoom(part === this.#top ? this.#whole : part);
     }
 
