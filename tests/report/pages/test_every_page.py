@@ -110,7 +110,7 @@ SIZES = """
   return [...found];
 }
 """
-# The parts that would stand on every sheet of paper, or be hidden there.
+# The parts that would stand on every sheet of paper, or be hidden or cut there.
 ON_PAPER = """
 () => {
   const style = (e) => getComputedStyle(e);
@@ -119,6 +119,9 @@ ON_PAPER = """
       .filter((e) => ["sticky", "fixed"].includes(style(e).position))
       .map((e) => `sticky: ${e.tagName}.${e.className}`),
     ...[...document.querySelectorAll("details.case:not([open])")].map((e) => `closed: ${e.id}`),
+    ...[...document.querySelectorAll("table")]
+      .filter((e) => e.getBoundingClientRect().width > document.body.clientWidth + 1)
+      .map((e) => `cut: a table of ${e.closest("section").id}`),
     `${style(document.body).color} on ${style(document.body).backgroundColor}`,
   ];
 }
