@@ -436,7 +436,7 @@ def test_the_rules_of_verdicts_and_twins_are_those_of_the_code() -> None:
         ("comparing", f"From {EARLY_LOOKS[0]} to {LOOKS[-1]} rounds run"),
         ("comparing", f"{100 * DEFAULT_TOLERANCE:g} % unless `--tolerance` says otherwise"),
         ("comparing", f"`--max-seconds` ({DUET_POLICY.max_seconds:g}) are over"),
-        ("comparing", f"p95 needs {needed_samples(95)} of each side"),
+        ("comparing", f"p95 needs {needed_samples(95)} samples of each side"),
         ("twins", f"must be shown to run within {100 * FIDELITY:g} % of the model"),
         ("twins", f"DequantizeLinear: above {KEEP_WEIGHT_BYTES} bytes"),
         ("twins", f"every other number, above {KEEP_BYTES // 1024} KiB"),
