@@ -284,6 +284,6 @@ def main() -> None:
 
     Guide: https://pytest-modelperf.github.io/pytest-modelperf/
 
-    Exit codes: 0 nothing got worse, 1 regressed or over budget, 2 wrong usage or bad input,
+    Exit codes: 0 nothing got worse, 1 something is shown to be worse, 2 wrong usage or bad input,
     3 something could not be measured.
     """

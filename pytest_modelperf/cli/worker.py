@@ -20,7 +20,7 @@ from pytest_modelperf.text.site import page_url
 @click.option(
     "--host",
     metavar="H",
-    help="Listen at this address of the machine. Default: the one that leads to the scheduler.",
+    help="Listen at this address of the machine.  [default: the one that leads to the scheduler]",
 )
 def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
     """Measure on this machine for the Dask cluster at ADDRESS, until it is interrupted.

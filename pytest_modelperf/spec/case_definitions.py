@@ -62,8 +62,7 @@ INPUTS = Setting(
 PROMPT = Setting(
     "prompt",
     "lengths",
-    "profile a generation after a prompt of so many tokens: the prefill is one inference on all "
-    "of them",
+    "a generation after a prompt of so many tokens: the prefill is one inference on all of them",
     places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",

@@ -60,7 +60,7 @@ MAX_SECONDS = Setting(
     metavar="S",
     default=10,
     unit="seconds",
-    note="where nobody says, a slow model may take up to 60",
+    note="unless it is given, a slow model may take up to 60",
 )
 WARMUP_SECONDS = Setting(
     "warmup_seconds",
