@@ -31,17 +31,17 @@ class ClusterOptions(Struct, frozen=True):
     def is_given(self) -> bool:
         return self.cluster is not None
 
-    def check(self, *, static: bool = False, has_roofline: bool = False) -> None:
-        """UsageError for an option that does not go with a cluster."""
+    def check(self, *, static: bool = False, roofline: str | None = None) -> None:
+        """UsageError for an option that does not go with a cluster; `roofline` asks for one."""
         if self.cluster is None:
             if self.machine:
                 raise UsageError("--machine chooses machines of a cluster: give --cluster too.")
             return
         if static:
             raise UsageError("--cluster needs a run of the model: leave out --static or --cluster.")
-        if has_roofline:
+        if roofline is not None:
             raise UsageError(
-                "a roofline needs the peaks of this machine: leave out --roofline or --cluster."
+                f"a roofline needs the peaks of this machine: leave out {roofline} or --cluster."
             )
         from pytest_modelperf.cluster.extra import check_cluster_extra
 

@@ -105,7 +105,14 @@ class RooflineOptions(Struct, frozen=True):
 
     @property
     def is_shown(self) -> bool:
-        return self.roofline or self.measure_peaks
+        return self.option is not None
+
+    @property
+    def option(self) -> str | None:
+        """The option that asks for them; None: there are none."""
+        if self.measure_peaks:
+            return "--measure-peaks"
+        return "--roofline" if self.roofline else None
 
 
 @click.command(short_help="Measure what a model costs, in total and by layer.")
@@ -217,7 +224,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     if requirement:
         _check_requirement(place, static=static_only)
     columns = layers.read_columns(static=static_only)
-    place.check(static=static_only, has_roofline=rooflines.is_shown)
+    place.check(static=static_only, roofline=rooflines.option)
     kept = keeping.open(model, static=static_only)
     extensions = load_extensions(plugins)
     request = replace(
@@ -254,7 +261,9 @@ def _check_static(outputs: OutputOptions, cases: CaseSpec, rooflines: RooflineOp
             "--input-file needs a run of the model: leave out --static or --input-file."
         )
     if rooflines.is_shown:
-        raise UsageError("a roofline needs a run of the model: leave out --static or --roofline.")
+        raise UsageError(
+            f"a roofline needs a run of the model: leave out --static or {rooflines.option}."
+        )
 
 
 def _check_requirement(place: ClusterOptions, *, static: bool) -> None:

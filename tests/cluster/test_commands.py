@@ -65,6 +65,10 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         (("profile", "m.onnx", "--cluster", "local:2", "--static"), "leave out --static or"),
         (("compare", "a.onnx", "b.onnx", "--cluster", "local:2", "--static"), "leave out --static"),
         (("profile", "m.onnx", "--cluster", "local:2", "--roofline"), "leave out --roofline or"),
+        (
+            ("profile", "m.onnx", "--cluster", "local:2", "--measure-peaks"),
+            "leave out --measure-peaks or",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_a_cluster(arguments: tuple[str, ...], told: str) -> None:
