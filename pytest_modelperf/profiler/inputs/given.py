@@ -63,7 +63,7 @@ class GivenInputs(Struct, frozen=True, eq=False):
             if shape is not None and array.shape != shape:
                 raise BindingError(
                     f"the input {printable(name)!r} of {model} is {format_shape(shape)}, but "
-                    f"{self.source} has {format_shape(array.shape)}. ",
+                    f"{self.source} has {format_shape(array.shape)}.",
                     Remedy(
                         "Give an array of that shape, or ask for its batch size and dimensions "
                         "with {batch} and {dims}."

@@ -88,7 +88,7 @@ def test_too_few_tokens_are_an_error_that_says_how_many_it_takes(decoder: Path) 
 
 
 def test_a_function_that_makes_too_few_tokens_is_told(decoder: Path) -> None:
-    with pytest.raises(BindingError, match=r"is 1x6, but the function .* has 1x5"):
+    with pytest.raises(BindingError, match=r"is 1x6, but the function .* has 1x5\. Give an"):
         divided(decoder, Phase.STEP, lambda _: {"input_ids": tokens(5)})
 
 
