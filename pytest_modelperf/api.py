@@ -107,7 +107,8 @@ class _ApiWording(Wording):
         "max_seconds": "max_seconds",
         "state": 'state={"PAST": "PRESENT"}',
         "static": "static=True",
-        "timeout": "max_seconds",
+        # These functions take none.
+        "timeout": "modelperf profile --timeout",
         "tolerance": "tolerance",
     }
 

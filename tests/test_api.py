@@ -14,6 +14,9 @@ from examples.generating.make_decoder import make_decoder
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import BindingError, ModelError, UsageError
+
+
+from pytest_modelperf.errors import MeasureError, ModelError, Remedy, UsageError
 from pytest_modelperf.report.notebook import report_as_html
 from pytest_modelperf.spec.case_words import CaseWords
 from tests.support.small_models import ones, parse
@@ -142,6 +145,17 @@ def test_what_a_call_would_not_heed_is_refused(model: Path) -> None:
         api.profile(lambda x: x, inputs="x:f32:4", sparsity=True)
     with pytest.raises(UsageError, match=r"whatif\(\): state is about a generation"):
         api.whatif(model, state={"x": "y"}, prune=0.5)
+
+
+def test_a_worker_that_falls_silent_is_given_more_time_by_the_command_alone(model: Path) -> None:
+    class Silent:
+        def __fspath__(self) -> str:
+            raise MeasureError("no answer.", Remedy("Allow more with {timeout}."))
+
+    with pytest.raises(MeasureError, match=r"Allow more with modelperf profile --timeout\."):
+        api.profile(Silent())
+    with pytest.raises(UsageError, match="no argument 'timeout'"):
+        api.profile(model, timeout=600)  # type: ignore[call-arg]  # there is none
 
 
 @pytest.mark.parametrize(
