@@ -18,6 +18,7 @@ from pytest_modelperf.spec.readers import is_gateway
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
 from pytest_modelperf.spec.setting import PREFIX, Place
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Tolerances
@@ -100,8 +101,6 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
             return name
         if name in self.gateways:
             return self.gateways[name]
-        from pytest_modelperf.text.words import suggestion
-
         known = ", ".join(map(printable, self.gateways)) or "no machine"
         raise UsageError(
             f"{where}there is no machine {printable(name)!r}.{suggestion(name, self.gateways)} "

@@ -23,7 +23,7 @@ from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.run_settings import GATEWAYS, RunSettings
 from pytest_modelperf.spec.setting import PREFIX, Setting
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import shown
+from pytest_modelperf.text.words import nearest, shown
 
 
 def read_settings(
@@ -74,8 +74,6 @@ def check_ini_keys(names: Iterable[str]) -> None:
             raise by_key[key].refusal(f"the ini key {printable(name)}")
         if name == f"{PREFIX}_{key}" and key in known:
             continue
-        from pytest_modelperf.text.words import nearest
-
         # Without the prefix, which would make each like all others.
         near = nearest(key, known)
         hint = "" if near is None else f" Did you mean {PREFIX}_{near}?"
