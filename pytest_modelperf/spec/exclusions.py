@@ -43,29 +43,26 @@ def check_together(settings: RunSettings) -> None:
     A typed setting wins over one in a file, which is then ignored.
     """
     if settings.static_only:
-        idle: Sequence[Setting]
         idle = (*_ENGINES_BEFORE, run.GATEWAY, run.TRACE, run.CLUSTER)
         reason = f"with {run.STATIC_ONLY.flag} no model runs"
-        _refuse(idle, settings, run.STATIC_ONLY, reason, "Leave one of them out.")
+        _refuse(idle, settings, run.STATIC_ONLY, reason)
     if settings.against is not None:
         reason = f"the history has ratios to baselines, and {run.AGAINST.flag} uses none"
-        _refuse((run.HISTORY,), settings, run.AGAINST, reason, "Leave one of them out.")
+        _refuse((run.HISTORY,), settings, run.AGAINST, reason)
         reason = f"the engine of a baseline is judged, and {run.AGAINST.flag} uses no baseline"
-        idle = (run.JUDGE_UPGRADES,)
-        _refuse(idle, settings, run.AGAINST, reason, "Leave one of them out.")
+        _refuse((run.JUDGE_UPGRADES,), settings, run.AGAINST, reason)
         if run.RECORDED in settings.baseline_requirements:
             raise UsageError(
                 f"{run.BASELINE_REQUIREMENT.flag} {run.RECORDED} needs a baseline, and "
                 f"{run.AGAINST.flag} uses none: give the version, as in onnxruntime==1.22.0."
             )
     if settings.update is UpdateMode.ALL:
-        idle = (run.AGAINST, *_ENGINES_BEFORE)
         reason = f"{run.UPDATE_BASELINE.flag} records every case and compares none"
         remedy = (
             f"Leave one of them out, or record only what is new or improved: "
             f"{run.UPDATE_BASELINE.flag}=new or =improved."
         )
-        _refuse(idle, settings, run.UPDATE_BASELINE, reason, remedy)
+        _refuse((run.AGAINST, *_ENGINES_BEFORE), settings, run.UPDATE_BASELINE, reason, remedy)
     for setting in _ENGINES_BEFORE:
         if settings.uses_cluster and getattr(settings, setting.field):
             raise UsageError(
@@ -79,7 +76,7 @@ def _refuse(
     settings: RunSettings,
     other: Setting,
     reason: str,
-    remedy: str,
+    remedy: str = "Leave one of them out.",
 ) -> None:
     """UsageError for the first of these settings that was given, unless only `other` was typed."""
     for setting in idle:
