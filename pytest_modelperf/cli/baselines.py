@@ -7,19 +7,23 @@ from pathlib import Path
 import click
 
 from pytest_modelperf.cli.history_folder import find_project_root, project_folder
-from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
+from pytest_modelperf.cli.options import (
+    OutputOptions,
+    json_option,
+    project_folder_option,
+    takes_records,
+)
 from pytest_modelperf.cli.output import show, terminal_style, write
 
 _INCOMPLETE = 2
 
 
 @click.command(short_help="List recorded baselines, and what changed of them.")
-@click.option(
+@project_folder_option(
     "--dir",
     "folder",
-    metavar="DIR",
-    help="Folder of the baselines.  [default: baseline_dir of [tool.modelperf], or baselines in "
-    "the project's root, which is the nearest folder upward with [tool.modelperf] or .git]",
+    of="baselines",
+    default="baseline_dir of [tool.modelperf], or baselines",
 )
 @click.option(
     "--diff",

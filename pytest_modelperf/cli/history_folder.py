@@ -5,22 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from pytest_modelperf.cli.setting_options import Command
+from pytest_modelperf.cli.options import project_folder_option
 
 if TYPE_CHECKING:
     from pytest_modelperf.history.store import HistoryStore
 
 
-def history_dir_option(command: Command) -> Command:
-    return click.option(
-        "--dir",
-        "folder",
-        metavar="DIR",
-        help="Folder of the history.  [default: history of [tool.modelperf], or history in the "
-        "project's root, which is the nearest folder upward with [tool.modelperf] or .git]",
-    )(command)
+history_dir_option = project_folder_option(
+    "--dir", "folder", of="history", default="history of [tool.modelperf], or history"
+)
 
 
 def find_project_root() -> Path:

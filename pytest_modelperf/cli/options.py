@@ -256,6 +256,16 @@ def svg_option(command: Command) -> Command:
     return _output_option("svg", "Write the graph of the kernels as an SVG picture")(command)
 
 
+def project_folder_option(*names: str, of: str, default: str) -> Option:
+    """A folder that lies in the project unless it is given."""
+    return click.option(
+        *names,
+        metavar="DIR",
+        help=f"Folder of the {of}.  [default: {default} in the project's root, which is the "
+        "nearest folder upward with [tool.modelperf] or .git]",
+    )
+
+
 def folder_options(default: str) -> Option:
     """The place of a folder that a command writes, and whether one that exists may be replaced."""
     return lambda command: with_options(

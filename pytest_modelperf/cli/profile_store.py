@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.setting_options import Command
+from pytest_modelperf.cli.options import project_folder_option
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,15 +18,9 @@ if TYPE_CHECKING:
     from pytest_modelperf.roofline.records import Roofline
 
 
-def profile_dir_option(command: Command) -> Command:
-    return click.option(
-        "--profile-dir",
-        "--dir",
-        "profile_dir",
-        metavar="DIR",
-        help="Folder of the kept profiles.  [default: profiles in the project's root, which is the "
-        "nearest folder upward with [tool.modelperf] or .git]",
-    )(command)
+profile_dir_option = project_folder_option(
+    "--profile-dir", "--dir", "profile_dir", of="kept profiles", default="profiles"
+)
 
 
 def open_store(model: str, profile_dir: str | None) -> ProfileStore:
