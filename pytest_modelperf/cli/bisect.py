@@ -25,6 +25,7 @@ from pytest_modelperf.cli.options import (
     model_setup,
     one_size_options,
     request_of_one_size,
+    slowdown_option,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -117,13 +118,7 @@ class RuleOptions(Struct, frozen=True):
     is_flag=True,
     help="Look for further regressions on both sides of each that was found.",
 )
-@click.option(
-    "--tolerance",
-    metavar="SHARE",
-    default="0.03",
-    show_default=True,
-    help="How much slower a version may be: 0.03 is 3 %.",
-)
+@slowdown_option("a version")
 @click.option(
     "--outputs",
     "outputs_tolerance",

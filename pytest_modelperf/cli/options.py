@@ -225,6 +225,17 @@ def measuring_options(
     return lambda command: with_options(command, *options)
 
 
+def slowdown_option(of: str) -> Option:
+    """How much slower the median may be, where nothing else is judged."""
+    return click.option(
+        "--tolerance",
+        metavar="SHARE",
+        default="0.03",
+        show_default=True,
+        help=f"How much slower {of} may be: 0.03 is 3 %.",
+    )
+
+
 def top_option(command: Command) -> Command:
     return click.option(
         "--top",

@@ -23,6 +23,7 @@ from pytest_modelperf.cli.options import (
     model_setup,
     one_size_options,
     request_of_one_size,
+    slowdown_option,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
@@ -50,13 +51,7 @@ _UPGRADE_SECONDS = 300.0
 @click.option(
     "--anonymous", is_flag=True, help="Number tensors and nodes, so that no name is left."
 )
-@click.option(
-    "--tolerance",
-    metavar="SHARE",
-    default="0.03",
-    show_default=True,
-    help="How much slower B may be: 0.03 is 3 %.",
-)
+@slowdown_option("B")
 @setting_option(BATCH_SIZE, metavar="N", help="batch size")
 @setting_option(CORES, metavar="N", help="core count")
 @one_size_options
