@@ -33,7 +33,14 @@ class _TraceCommand(click.Command):
             place = args.index(_SEPARATOR)
             context.obj = tuple(args[place + 1 :])
             args = args[:place]
-        return super().parse_args(context, args)
+        context.allow_extra_args = True
+        left = super().parse_args(context, args)
+        if left:
+            raise UsageError(
+                f"a trace is summed up of one FILE, and there is {printable(left[0])} behind it. "
+                f"A program stands after two dashes: {_EXAMPLE}"
+            )
+        return left
 
     def collect_usage_pieces(self, _: click.Context) -> list[str]:
         return ["[OPTIONS]", "FILE | -- PROGRAM [ARGS]... | --hook ACTION"]

@@ -256,6 +256,13 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said
     assert "Traceback" not in result.err
 
 
+def test_a_program_without_the_dashes_is_told_where_they_go() -> None:
+    result = run("trace", "python", "program.py")
+    assert result.exit_code == 2
+    assert "there is program.py behind it" in result.err
+    assert "two dashes: `modelperf trace -- python program.py`" in result.err
+
+
 def test_layers_that_a_profile_does_not_tell_are_refused(profile: Path) -> None:
     result = run("trace", str(profile), "--by", "layer")
     assert result.exit_code == 2
