@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.documents import describe_misfit
-from pytest_modelperf.files.names import is_safe_name
+from pytest_modelperf.files.names import is_safe_name, model_path
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
 from pytest_modelperf.systems.files import FILES
@@ -239,7 +239,7 @@ class HistoryStore(Struct, frozen=True):
             )
 
     def _nothing(self, model: str | None) -> UsageError:
-        of_model = "" if model is None else f" of {printable(model)}"
+        of_model = "" if model is None else f" of {printable(model_path(model) or model)}"
         return UsageError(
             f"there is no history{of_model} in {printable(str(self.root))}. Write one with pytest "
             "--modelperf --modelperf-history FOLDER, or name its folder with --dir."

@@ -268,7 +268,7 @@ def refused(*arguments: str) -> Result:
 def test_what_cannot_be_listed_is_refused() -> None:
     assert "--modelperf-history" in refused().err
     write_lines([make_line()])
-    assert "no history of other" in refused("other.onnx").err
+    assert "no history of models/Other.onnx in" in refused("models/Other.onnx").err
     assert "--since takes a day" in refused("--since", "yesterday").err
     assert "--fail-on-drift takes a share" in refused("--fail-on-drift", "much").err
 
