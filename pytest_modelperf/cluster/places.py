@@ -37,8 +37,11 @@ def is_local(text: str) -> bool:
     return _LOCAL.fullmatch(text) is not None
 
 
-def parse_place(text: str) -> ClusterPlace:
-    """UsageError where it is none of the three, or the file is not there."""
+def parse_place(text: str, *, may_be_local: bool = True) -> ClusterPlace:
+    """UsageError where it is none of the three, or the file is not there.
+
+    The error names workers on this machine only if the place `may_be_local`.
+    """
     local = _LOCAL.fullmatch(text)
     if local is not None and int(local[1]) > 0:
         return ClusterPlace(local_workers=int(local[1]))
@@ -52,10 +55,11 @@ def parse_place(text: str) -> ClusterPlace:
             f"{shown} does not say how to reach the scheduler: type tcp://{shown}, or "
             f"tls://{shown} where it uses TLS."
         )
+    workers = ", or local:4 for four workers on this machine" if may_be_local else ""
     raise UsageError(
         f"there is no cluster {shown!r}. Give the address of a Dask scheduler, as in "
-        "tcp://host:8786 or tls://host:8786, the path of a scheduler file that is there, or "
-        "local:4 for four workers on this machine."
+        "tcp://host:8786 or tls://host:8786, or the path of a scheduler file that is there"
+        f"{workers}."
     )
 
 

@@ -39,7 +39,7 @@ def serve(
             "a machine of a cluster runs Linux or macOS; this system can ask a cluster, and lacks "
             "the locks and signals that serving one needs."
         )
-    scheduler = scheduler_address(parse_place(cluster))
+    scheduler = scheduler_address(parse_place(cluster, may_be_local=False))
     wrong = [tag for tag in tags if not tag.strip() or "," in tag]
     if wrong:
         raise UsageError(f"a tag is a word without a comma, not {printable(wrong[0])!r}.")

@@ -41,6 +41,12 @@ def test_anything_else_is_an_error_that_says_what_to_type(text: str, told: str) 
     assert told in str(caught.value)
 
 
+def test_a_worker_is_not_told_to_start_workers_of_its_own() -> None:
+    with pytest.raises(UsageError, match="there is no cluster 'missing'") as caught:
+        parse_place("missing", may_be_local=False)
+    assert "local:" not in str(caught.value)
+
+
 def test_a_scheduler_file_leads_to_its_scheduler(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text('{"type": "Scheduler", "address": "tls://10.0.0.1:8786", "workers": {}}')
