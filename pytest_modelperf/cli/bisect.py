@@ -165,8 +165,8 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
 
     Each release gets an environment of its own, which is made once and kept. Each version runs in
     turn with the good one, and the range is halved until two neighbours are left. Exit code 1 if
-    the bad end is slower than the good one. With --outputs, what is compared is the outputs of one
-    inference of each.
+    the bad end is slower than the good one. With --outputs, the outputs of one inference of each
+    version are compared.
 
     \b
     modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1
