@@ -506,7 +506,7 @@ def _session_options(threads: int, options: Mapping[str, str]) -> ort.SessionOpt
 def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) -> None:
     if name in _OURS:
         raise OptionError(f"the session option {name} cannot be set: {_OURS[name]}.")
-    known = sorted(n for n in dir(ort.SessionOptions) if _is_setting(n))
+    known = sorted(n for n in dir(ort.SessionOptions) if _is_setting(n) and n not in _OURS)
     if name not in known:
         raise OptionError(
             f"onnxruntime {ort.__version__} has no session option {name!r}. "

@@ -40,6 +40,17 @@ def test_more_threads_than_cores_are_refused(model: ModelLocation, threads: str)
         engine.load(model, 2, {"intra_op_num_threads": threads})
 
 
+def test_an_unknown_option_is_answered_with_those_that_are_taken(model: ModelLocation) -> None:
+    with pytest.raises(engine.OptionError, match="no session option 'no_such'") as caught:
+        engine.load(model, 1, {"no_such": "1"})
+    named = str(caught.value).partition("There are: ")[2].split(", ")
+    assert {"execution_mode", "enable_mem_pattern"} <= set(named)
+    for refused in ("enable_profiling", "profile_file_prefix", "optimized_model_filepath"):
+        assert refused not in named
+        with pytest.raises(engine.OptionError, match=f"{refused} cannot be set"):
+            engine.load(model, 1, {refused: "1"})
+
+
 def test_shapes_are_observed_on_one_thread_whatever_the_case_has(
     model: ModelLocation, tmp_path: Path
 ) -> None:
