@@ -9,6 +9,7 @@ import pytest
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.report.html.overview import CaseSection, Overview
 from pytest_modelperf.report.tables import Column, Table
+from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import without_charts
 
@@ -82,6 +83,21 @@ def test_a_name_breaks_after_what_joins_its_words_alone(open_page: OpenPage) -> 
     assert name.inner_text().replace("\n", "") == NAME
     pieces = name.evaluate("cell => [...cell.childNodes].filter((n) => n.data).map((n) => n.data)")
     assert pieces == ["resnet50-", "quantized_", "per_", "channel"]
+
+
+def test_the_word_before_a_list_of_long_names_stays_whole(open_page: OpenPage) -> None:
+    """On a phone, where the list takes the room that is left."""
+    data = sample_data.comparison()
+    for case in data["models"][0]["cases"]:
+        case["name"] = f"models/{NAME * 2}.onnx::{case['id']}"
+    html = without_charts(render_case_page(data))
+    page = open_page(html, viewport={"width": 390, "height": 800})
+    lines = """label => {
+      const range = document.createRange();
+      range.selectNode(label.firstChild);
+      return range.getClientRects().length;
+    }"""
+    assert page.locator(".picker").evaluate_all(f"all => all.map({lines})") == [1]
 
 
 def test_notes_below_a_table_are_in_one_line(open_page: OpenPage) -> None:
