@@ -35,7 +35,7 @@ _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
 LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs"
 _FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05, SIZE: 0.05}
-# By how much outputs of one model may differ where nobody says it: more than rounding does.
+# By how much outputs of one model may differ by default: more than by rounding.
 DEFAULT_OUTPUTS = 0.001
 # The difference of outputs is judged where it is named, for it follows from the weights.
 _NAMED = (*_FIGURE_SHARES, OUTPUTS)
@@ -249,7 +249,7 @@ def read_tolerances(value: object, where: str) -> Tolerances:
             raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
         given[percent] = read_share(share, f"{where}: {name}")
     if not (given or others):
-        raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
+        raise UsageError(f"{where} names no figure: give a share such as 0.03, which is 3 %.")
     return _with_default_tail(given, others)
 
 

@@ -239,7 +239,7 @@ def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: objec
         ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice: give it once."),
         ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice: give it once."),
         ("p50=0.02,p99", "here: p99 takes a share such as 0.03, which is 3 %; not ''."),
-        ({}, "here names no percentile"),
+        ({}, "here names no figure"),
     ],
 )
 def test_a_tolerance_that_means_nothing_is_refused_at_its_percentile(

@@ -61,7 +61,7 @@ def find_reasons_of_parts(
 ) -> tuple[Reason, ...]:
     """The changes between two cases with measured parts; the one that explains most comes first.
 
-    Of a change that is in no part the engine makes nothing: it is told without a time.
+    A change that is in no part changed no kernel, so it is told without a time.
     """
     facts = [find_parts_of(fact, parts) for fact in _changes(found, graphs)]
     reasons = [*part_reasons(found, facts, parts)]
