@@ -7,7 +7,7 @@ import operator
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -30,6 +30,8 @@ MAX_ELEMENTS = 2**40
 _MOST_NAMED = 10
 
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
+# tf2onnx gives each open size of each input a number of its own, so equal sizes have other names.
+_NUMBERED = re.compile(r"unk__[0-9]+")
 
 _SHORT_DTYPES: Mapping[str, str] = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -173,13 +175,17 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 
 
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
-    """The batch dimension: a name that all inputs share, or else their common leading size."""
+    """The batch dimension: a name that all inputs share, or else their common leading size.
+
+    Where it is a mere number, such as `unk__12`, all leading names of its kind are one batch.
+    """
     shaped = [i for i in inputs if i.dims]
     if not shaped:
         return None
     name = _batch_name(shaped)
     if name is not None:
-        places = (*_places(shaped, name), *_batch_axes(shaped, None))
+        numbered = _numbered_places(shaped) if _NUMBERED.fullmatch(name) else ()
+        places = (*_places(shaped, name), *numbered, *_batch_axes(shaped, None))
         return BatchDim(name, tuple(dict.fromkeys(places)), None)
     unnamed = tuple(
         (i.name, 0) for i in shaped if i.dims and i.dims[0] is None and not i.batch_axis
@@ -267,6 +273,12 @@ def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int]
     return tuple(
         (i.name, axis) for i in shaped for axis, dim in enumerate(i.dims or ()) if dim == name
     )
+
+
+def _numbered_places(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
+    """The leading places whose names are mere numbers."""
+    leading = ((i, i.dims[0]) for i in shaped if i.dims and not i.batch_axis)
+    return tuple((i.name, 0) for i, dim in leading if _NUMBERED.fullmatch(str(dim)))
 
 
 def _batch_axes(shaped: Sequence[DeclaredInput], dim: Dim) -> tuple[tuple[str, int], ...]:
@@ -410,7 +422,15 @@ class _Binder:
         if batch.fixed is not None:
             self.rebound |= self.batch_size != batch.fixed
         elif batch.name is not None:
-            self.sizes[batch.name] = self.batch_size
+            for name in self.batch_names(batch):
+                self.sizes.setdefault(name, self.batch_size)
+
+    def batch_names(self, batch: BatchDim) -> Iterator[str]:
+        """The names of the batch in all inputs; only those that are mere numbers differ."""
+        for declared in self.inputs:
+            for axis, dim in enumerate(declared.dims or ()):
+                if (declared.name, axis) in batch.places and isinstance(dim, str):
+                    yield dim
 
     def given_batch(self, batch: BatchDim) -> int | None:
         """The batch size that follows from a named dimension or from a whole input."""

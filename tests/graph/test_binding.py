@@ -62,6 +62,28 @@ def test_the_leading_symbol_that_most_inputs_have_is_the_batch() -> None:
     assert found == BatchDim("b", (("y", 0), ("z", 0)), None)
 
 
+def test_leading_symbols_that_are_mere_numbers_are_one_batch() -> None:
+    inputs = [_x("unk__1", 3), _x("unk__2", "unk__3", name="y"), _x(7, "unk__4", name="z")]
+
+    assert find_batch(inputs) == BatchDim("unk__1", (("x", 0), ("y", 0)), None)
+    assert open_dims(inputs, Binding(), "m").keys() == {"unk__3", "unk__4"}
+
+
+@pytest.mark.parametrize(("dims", "leading"), [({}, 8), ({"unk__2": 5}, 5)])
+def test_numbered_batches_follow_the_batch_size_unless_one_is_given(
+    dims: dict[str, int], leading: int
+) -> None:
+    inputs = (_x("unk__1", 3), _x("unk__2", 4, name="y"))
+
+    bound = _bind(*inputs, binding=Binding(batch_size=8, dims=dims))
+
+    assert bound.shapes == {"x": (8, 3), "y": (leading, 4)}
+
+
+def test_a_symbol_beside_a_batch_with_a_name_is_left_open() -> None:
+    assert open_dims([_x("batch", 3), _x("unk__2", 4, name="y")], Binding(), "m")
+
+
 def test_a_shared_symbol_that_does_not_lead_is_no_batch() -> None:
     assert find_batch([_x(1, "seq"), _x(2, "seq", name="y")]) is None
 
