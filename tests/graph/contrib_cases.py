@@ -2,7 +2,46 @@
 
 from __future__ import annotations
 
-from tests.graph.operator_call import call
+from typing import Any
+
+from tests.graph.operator_call import Call, call
+
+_LABELS: tuple[dict[str, Any], ...] = (
+    {"classlabels_int64s": (3, 5)},
+    {"classlabels_int64s": (3, 5, 7)},
+    {"classlabels_strings": ("a", "b", "c")},
+)
+
+
+def _leaf(kind: str) -> dict[str, Any]:
+    """A tree of a single leaf, which adds to the first class or target."""
+    numbers = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    return {
+        **{f"nodes_{each}": (0,) for each in numbers},
+        "nodes_modes": ("LEAF",),
+        "nodes_values": (0.0,),
+        **{f"{kind}_{each}": (0,) for each in ("treeids", "nodeids", "ids")},
+        f"{kind}_weights": (1.0,),
+    }
+
+
+def _svm(classes: int, probabilities: int = 0) -> Call:
+    """A support vector for each class, and a boundary for each pair of classes."""
+    both: dict[str, Any] = dict.fromkeys(("prob_a", "prob_b"), (1.0,) * probabilities)
+    return call(
+        "ai.onnx.ml::SVMClassifier",
+        "f32[2,3]",
+        outputs=2,
+        coefficients=(1.0,) * (classes * (classes - 1)),
+        kernel_params=(0.5, 0.0, 3.0),
+        kernel_type="RBF",
+        rho=(0.5,) * (classes * (classes - 1) // 2),
+        support_vectors=(1.0,) * (3 * classes),
+        vectors_per_class=(1,) * classes,
+        classlabels_ints=tuple(range(classes)),
+        **(both if probabilities else {}),
+    )
+
 
 # ONNX Runtime's CPU kernels run these: what comes out is the truth.
 RUN = (
@@ -248,12 +287,21 @@ RUN = (
     call("ParametricSoftplus", "f32[2,3]", alpha=1.0, beta=1.0),
     call("Scale", "f32[2,3]", scale=2.0),
     call("ScaledTanh", "f32[2,3]", alpha=1.0, beta=1.0),
+    *(
+        call("ai.onnx.ml::ArrayFeatureExtractor", f"f32[{shape}] i64[{chosen}]")
+        for shape in ("4", "2,4", "2,5,4")
+        for chosen in ("3", "1,3", "2,3", "")
+    ),
     call("ai.onnx.ml::FeatureVectorizer", "f32[4,2] f32[4,3]", inputdimensions=(2, 3)),
     call("ai.onnx.ml::FeatureVectorizer", "i64[2] i64[3]", inputdimensions=(2, 3)),
     call("ai.onnx.ml::Imputer", "f32[2,3]", imputed_value_floats=(0.0,)),
     call("ai.onnx.ml::LinearRegressor", "f32[2,3]", coefficients=(1.0,) * 12, targets=4),
     call("ai.onnx.ml::Normalizer", "i64[2,3]", norm="L2"),
     call("ai.onnx.ml::Scaler", "i64[2,3]", offset=(0.0,), scale=(1.0,)),
+    _svm(2),
+    _svm(2, probabilities=1),
+    _svm(4),
+    _svm(4, probabilities=6),
     call(
         "ai.onnx.ml::SVMRegressor",
         "f32[2,3]",
@@ -264,6 +312,11 @@ RUN = (
         rho=(0.5,),
         support_vectors=(1.0,) * 6,
     ),
+    *(
+        call("ai.onnx.ml::TreeEnsembleClassifier", "f32[2,3]", 2, **_leaf("class"), **labels)
+        for labels in _LABELS
+    ),
+    call("ai.onnx.ml::TreeEnsembleRegressor", "f32[2,3]", n_targets=4, **_leaf("target")),
     call("LayerNormalization", "f32[2,3,4] f32[4] f32[4]"),
     call("LayerNormalization", "f32[2,3,4] f32[3,4] f32[3,4]", outputs=3, axis=1, stash_type=1),
     call("SimplifiedLayerNormalization", "f32[2,3,4] f32[4]"),

@@ -5,11 +5,12 @@ These are activations, normalizations, quantization and reductions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
 from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.shape_arithmetic import (
+    Dim,
     broadcast,
     concat,
     dim,
@@ -222,15 +223,46 @@ def _crop(node: Node) -> tuple[OutputType]:
     return one(dtype_of(node, 0), (*shape[:2], *sides))
 
 
+def _rows(node: Node) -> Dim:
+    shape = shape_of(node, 0)
+    return shape[0] if shape and len(shape) == 2 else None
+
+
 def _regressor(targets: str | None) -> ShapeRule:
     """Floats for each row, as many as an attribute says, or one."""
 
     def rule(node: Node) -> tuple[OutputType]:
-        shape = shape_of(node, 0)
         count = 1 if targets is None else node.attr_int(targets, 1)
-        return one("float32", (shape[0], count) if shape and len(shape) == 2 else (None, count))
+        return one("float32", (_rows(node), count))
 
     return rule
+
+
+def _classifier(numbers: str, scores: Callable[[Node, int], Dim]) -> ShapeRule:
+    """A class for each row, and its scores; the classes are texts, or the `numbers`."""
+
+    def rule(node: Node) -> tuple[OutputType, ...]:
+        rows, texts = _rows(node), node.attr_ints("classlabels_strings")
+        classes = len(texts or node.attr_ints(numbers))
+        found = OutputType("string" if texts else "int64", (rows,))
+        return found, OutputType("float32", (rows, scores(node, classes)))
+
+    return rule
+
+
+def _scores_of_svm(node: Node, classes: int) -> Dim:
+    """One for each class; without probabilities, one for each pair of more than two."""
+    if not node.attr_ints("vectors_per_class"):
+        return None
+    is_by_class = classes == 2 or node.attr_ints("prob_a")
+    return classes if is_by_class else classes * (classes - 1) // 2
+
+
+def _array_feature_extractor(node: Node) -> tuple[OutputType]:
+    """The chosen elements of each row, flattened; a vector is one row."""
+    shape, chosen = shape_of(node, 0), shape_of(node, 1)
+    count = None if chosen is None else product(*chosen)
+    return one(dtype_of(node, 0), (*(shape[:-1] or (1,)), count) if shape else None)
 
 
 def _feature_vectorizer(node: Node) -> tuple[OutputType]:
@@ -251,11 +283,17 @@ STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
     "LayerNormalization": _layer_normalization(statistics=2),
     "Reshape": _reshape_by_attribute,
     "SimplifiedLayerNormalization": _layer_normalization(statistics=1),
+    "ai.onnx.ml::ArrayFeatureExtractor": _array_feature_extractor,
     "ai.onnx.ml::FeatureVectorizer": _feature_vectorizer,
     "ai.onnx.ml::Imputer": like(0),
     "ai.onnx.ml::LabelEncoder": lambda node: one(None, shape_of(node, 0)),
     "ai.onnx.ml::LinearRegressor": _regressor("targets"),
     "ai.onnx.ml::Normalizer": _shaped_like(0, "float32"),
     "ai.onnx.ml::Scaler": _shaped_like(0, "float32"),
+    "ai.onnx.ml::SVMClassifier": _classifier("classlabels_ints", _scores_of_svm),
     "ai.onnx.ml::SVMRegressor": _regressor(None),
+    "ai.onnx.ml::TreeEnsembleClassifier": _classifier(
+        "classlabels_int64s", lambda _, classes: classes or None
+    ),
+    "ai.onnx.ml::TreeEnsembleRegressor": _regressor("n_targets"),
 }
