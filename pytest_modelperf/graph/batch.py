@@ -16,6 +16,7 @@ from onnx import NodeProto, numpy_helper
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
+from pytest_modelperf.graph.shape_arithmetic import total
 from pytest_modelperf.graph.structure import Graph, Node, Shape, is_open
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.escaping import printable
@@ -70,11 +71,13 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
 
 
 def find_misfits(graph: Graph) -> Iterator[str]:
-    """Describe each Reshape that would lose or add elements: an engine refuses it.
+    """Describe the Reshapes that lose or add elements, and a Conv without room for its window.
 
-    This happens if a size is stored in the graph and another one is given.
+    An engine refuses both. This happens if a size is stored in the graph and another one is given,
+    or if a size is too small.
     """
-    wrong = [node for node in graph.nodes if not _keeps_elements(node)]
+    surely_run = tuple(_surely_run(graph))
+    wrong = [node for node in surely_run if not _keeps_elements(node)]
     if wrong:
         data, result = wrong[0].inputs[0], wrong[0].outputs[0]
         shapes = [() if t is None or t.shape is None else t.shape for t in (data, result)]
@@ -84,6 +87,15 @@ def find_misfits(graph: Graph) -> Iterator[str]:
             f"no engine runs the model at these sizes: {describe_node(wrong[0])} makes {made} of "
             f"{made_of}{more}"
         )
+    for node in surely_run:
+        room = _room(node)
+        if any(size is not None and size < reach for size, reach in room):
+            sizes, reaches = (format_shape(each) for each in zip(*room, strict=True))
+            yield (
+                f"no engine runs the model at these sizes: the window of {describe_node(node)} is "
+                f"{reaches}, and its padded input {sizes}"
+            )
+            return
 
 
 def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
@@ -156,6 +168,34 @@ def _keeps_elements(node: Node) -> bool:
     if node.op_type != "Reshape" or data is None or result is None:
         return True
     return is_open(data) or is_open(result) or data.size == result.size
+
+
+def _surely_run(graph: Graph) -> Iterator[Node]:
+    """The nodes without those of branches and loops that may not run."""
+    for node in graph.nodes:
+        yield node
+        if len(node.bodies) == 1 and node.trips:
+            for body in node.bodies.values():
+                yield from _surely_run(body)
+
+
+def _room(node: Node) -> tuple[tuple[int | None, int], ...]:
+    """The padded size and the reach of the window along each axis of a Conv; none if unknown.
+
+    Inference rounds by the stride, so it may count a window that is larger than the input.
+    """
+    data, weight = node.optional_input(0), node.optional_input(1)
+    if node.qualified_op != "Conv" or data is None or weight is None or data.shape is None:
+        return ()
+    if not weight.has_known_shape or node.attr_str("auto_pad", "NOTSET").startswith("SAME"):
+        return ()
+    kernel, count = weight.dims[2:], len(data.shape) - 2
+    is_padded = node.attr_str("auto_pad", "NOTSET") == "NOTSET"
+    pads = (node.attr_ints("pads") if is_padded else ()) or (0,) * (2 * count)
+    dilations = node.attr_ints("dilations") or (1,) * count
+    ends = zip(data.shape[2:], pads[:count], pads[count:], strict=False)
+    reaches = ((size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=False))
+    return tuple(zip((total(*each) for each in ends), reaches, strict=False))
 
 
 def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:

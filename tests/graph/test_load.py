@@ -147,6 +147,42 @@ def test_a_size_that_a_reshape_does_not_follow_is_noted() -> None:
     assert note == ("no engine runs the model at these sizes: Reshape 'heads' makes 2x8x4 of 2x16")
 
 
+@pytest.mark.parametrize(
+    ("attributes", "size", "note"),
+    [
+        ("strides = [2]", 4, None),
+        # Inference rounds -1 / 2 up to 0, and counts one window more.
+        ("strides = [2]", 3, "the window of Conv 'y' is 4, and its padded input 3"),
+        ("pads = [1, 1]", 1, "the window of Conv 'y' is 4, and its padded input 3"),
+        ("dilations = [2]", 6, "the window of Conv 'y' is 7, and its padded input 6"),
+        ('auto_pad = "SAME_UPPER"', 1, None),
+    ],
+)
+def test_a_window_that_is_larger_than_its_input_is_noted(
+    attributes: str, size: int, note: str | None
+) -> None:
+    model = parse(
+        f"""g (float[1,1,n] x) => (y) <float[1,1,4] w = {{1,1,1,1}}> {{
+            y = Conv <{attributes}> (x, w)
+        }}"""
+    )
+    notes = load_model(open_model(model), Binding(dims={"n": size})).notes
+    assert notes == (() if note is None else (f"no engine runs the model at these sizes: {note}",))
+
+
+@pytest.mark.parametrize("condition", ["b", "yes"])
+def test_a_window_in_a_branch_is_noted_only_if_the_branch_runs(condition: str) -> None:
+    bound = load(
+        f"""g (float[1,1,3] x, bool b) => (y) <bool yes = {{1}}, float[1,1,4] w = {{1,1,1,1}}> {{
+        y = If ({condition}) <
+            then_branch = t () => (float[1,1,k] p) {{ p = Conv (x, w) }},
+            else_branch = e () => (float[1,1,m] q) {{ q = Identity (x) }}
+        >
+        }}"""
+    )
+    assert bool(bound.notes) is (condition == "yes")
+
+
 def test_a_reshape_whose_target_is_computed_from_shapes_has_a_shape() -> None:
     """The heads of a transformer as torch exports them: Shape, Gather, Div, Concat, Reshape."""
     bound = load(

@@ -48,6 +48,13 @@ TRACED = """g (int64[1,S] ids, int64[1,T] more) => (float[1,S,4] y) {
     m = Gather(words, more)
     y = Add(a, m)
 }"""
+# The axis is lost to the search where the target of the Reshape is made of the input's own shape.
+WIDE_WINDOW = """g (float[1,S] x) => (float[1,1,a] y) <int64[1] one = {1}> {
+    shape = Shape(x)
+    target = Concat<axis = 0>(one, shape)
+    signal = Reshape(x, target)
+    y = Conv(signal, w)
+}"""
 CACHE = """g (float[1,P,4] past, float[1,S,4] x, float[1,T,1] mask) => (float[1,a,4] y) {
     all = Concat<axis = 1>(past, x)
     y = Mul(all, mask)
@@ -221,3 +228,7 @@ def test_every_choice_comes_once_and_the_first_ones_together(lengths: list[int])
     assert all(
         a <= b for one, next_one in pairwise(together) for a, b in zip(one, next_one, strict=True)
     )
+
+
+def test_a_size_below_a_window_does_not_fit() -> None:
+    assert _by_shapes(parse(WIDE_WINDOW, {"w": zeros(1, 1, 100)})).sizes == {"S": 224}
