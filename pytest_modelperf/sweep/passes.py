@@ -186,23 +186,26 @@ class _Bench(Struct):
     _rig: Rig | None = None
 
     def open(self) -> Load:
-        try:
-            with unchanged(self.workers.model(self.key)):
-                self._rig = self.workers.rig(self.key)
-                return self._rig.open()
-        except MeasureError:
-            self.workers.end(self.key)
-            raise
+        with self._ending_what_fails(), unchanged(self.workers.model(self.key)):
+            self._rig = self.workers.rig(self.key)
+            return self._rig.open()
 
     def block(self, count: int, max_ns: int) -> Block:
         assert self._rig is not None, "a round opens its session first"  # noqa: S101  # for mypy
         self._rig.step = self.step
-        try:
+        with self._ending_what_fails():
             return self._rig.blocks((self._rig.side,), count, max_ns)[0]
-        except MeasureError:
-            self.workers.end(self.key)
-            raise
 
     def close(self) -> None:
         if self._rig is not None:
-            self._rig.close()
+            with self._ending_what_fails():
+                self._rig.close()
+
+    @contextmanager
+    def _ending_what_fails(self) -> Iterator[None]:
+        """End the worker after an error, so that the next configuration gets a new one."""
+        try:
+            yield
+        except MeasureError:
+            self.workers.end(self.key)
+            raise

@@ -295,6 +295,14 @@ def test_a_sweep_of_a_model_that_changes_has_no_figures_of_the_other(disturb: Gi
         assert "m.onnx was changed" in point["reason"]
 
 
+def test_a_worker_that_dies_as_it_ends_a_round_fails_one_configuration(disturb: GiveSign) -> None:
+    sign = disturb(CLOSING, "die")
+    result = run("sweep", "m.onnx", "--batch", "1,2", *QUICK, *sign, "--json", "-")
+    assert result.exit_code == 3
+    points = json.loads(result.out)["sides"][0]["configurations"]
+    assert sorted(point["outcome"] for point in points) == ["failed", "measured"]
+
+
 def test_the_weights_beside_a_model_belong_to_it(folder: Path, disturb: GiveSign) -> None:
     save_beside(weighted(), folder / "m.onnx", "w")
     result, (case,) = profiled(*disturb(MEASURING, "overwrite", **places("w")))
