@@ -48,7 +48,7 @@ from pytest_modelperf.comparing.stored_case import (
     settle,
     settle_equal,
 )
-from pytest_modelperf.errors import MeasureError, Remedy, UsageError
+from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, UsageError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import UnknownMemoryError
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -107,9 +107,15 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
             own = gate.of_case(place.case)
             found = _settle(before, prepared or pair, own, place)
             if found is None:
-                prepared = prepared or prepare_pair(pair)
-                found = compare_case(PairedCase(prepared, before, own, place), details)
-                prepared = found.pair or prepared
+                try:
+                    prepared = prepared or prepare_pair(pair)
+                except ChangedModelError as error:
+                    # The cases before were compared when both models were still the same.
+                    failure = error.worded(pair.after_setup.wording)
+                    found = JudgedCase(CaseComparison(place.case, (), (), failure=failure))
+                else:
+                    found = compare_case(PairedCase(prepared, before, own, place), details)
+                    prepared = found.pair or prepared
             judged.append(found)
     return Comparison(
         old_facts,

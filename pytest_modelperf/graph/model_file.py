@@ -167,9 +167,15 @@ class ModelFile(Struct, frozen=True, eq=False):
             yield file
 
     def require_unchanged(self) -> None:
-        """Raise ChangedModelError if the file is no longer the one that the graph was read from."""
+        """Raise ChangedModelError if the file is no longer the one that the graph was read from.
+
+        The files beside it that were used belong to it.
+        """
         if self.seen is not None:
             self.seen.require_unchanged()
+        for beside in self._beside:
+            for seen in beside.values():
+                seen.require_unchanged()
 
     def piece(self, start: int, stop: int) -> bytes:
         """Bytes of the file; their mapped pages are released at once.

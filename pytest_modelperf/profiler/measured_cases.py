@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MeasureError, Remedy, UsageError
+from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import make_arguments
@@ -72,7 +72,13 @@ def measure_model(
     cases: list[CaseProfile] = []
     for model in models:
         measured: list[CaseProfile] = []
-        known = prepare(model)
+        try:
+            known = prepare(model)
+        except ChangedModelError as error:
+            # The cases before were measured when the model was still the same.
+            spoiled = map(model.case, request.cores)
+            cases += [_not_measured(model, case, error, setup) for case in spoiled]
+            continue
         for cores in request.cores:
             place = CasePlace(model.case(cores), len(cases) + len(measured) + 1, total, watch)
             found = measure_case(known, setup, place)
@@ -115,10 +121,13 @@ def measure_case(
             else:
                 known = see_shapes_if_told(model, rig)
     except MeasureError as error:
-        reason = error.worded(setup.wording)
-        profile = CaseProfile(case, model.static, None, Outcome.of(error), reason)
-        return MeasuredCase(profile, model)
+        return MeasuredCase(_not_measured(model, case, error, setup), model)
     return MeasuredCase(CaseProfile(case, known.static, measured), known)
+
+
+def _not_measured(model: Model, case: Case, error: MeasureError, setup: Setup) -> CaseProfile:
+    reason = error.worded(setup.wording)
+    return CaseProfile(case, model.static, None, Outcome.of(error), reason)
 
 
 def _time_layers(

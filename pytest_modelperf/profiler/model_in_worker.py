@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.runnable import nodes_by_name, write_runnable
-from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
@@ -105,17 +104,14 @@ def unchanged(*models: Model) -> Iterator[None]:
 
     Each session reads the files anew, and one report must not mix two models.
     """
-    beside: list[SeenFile] = []
     for model in models:
-        # A missing file is an error where it is read.
+        # From now on they belong to the model. A missing file is an error where it is read.
         with suppress(ModelError):
-            beside += model.file.beside().values()
+            model.file.beside()
 
     def check() -> None:
         for model in models:
             model.file.require_unchanged()
-        for file in beside:
-            file.require_unchanged()
 
     check()
     try:

@@ -132,9 +132,10 @@ class PreparedModel(Model, frozen=True):
 def prepare(model: Model) -> PreparedModel:
     """The model with its inputs made, and with the files that an engine opens checked.
 
-    ModelError if one of them is missing or must not be read, BindingError if a given input does not
-    fit.
+    ChangedModelError if one of them changed since it was used, ModelError if one is missing or must
+    not be read, BindingError if a given input does not fit.
     """
+    model.file.require_unchanged()
     bound, seed, name = model.bound, model.request.seed, model.file.name
     beside = external_files(model.file)
     runs_as_copy = model.file.path is None or bound.inputs.rebound

@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.gates import block_pairs
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import ChangedModelError, MeasureError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -34,6 +34,7 @@ from pytest_modelperf.profiler.model_in_worker import (
     unchanged,
 )
 from pytest_modelperf.profiler.prepare import Model, prepare
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.budgets import judge_percentile
@@ -125,7 +126,12 @@ def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
     cases: list[TunedCase] = []
     engines, machines = [], []
     for model in models:
-        prepared = prepare(model)
+        try:
+            prepared = prepare(model)
+        except ChangedModelError as error:
+            # The cases before were tuned when the model was still the same.
+            cases += [_not_tuned(model.case(cores), setup, error) for cores in request.cores]
+            continue
         for cores in request.cores:
             place = CasePlace(model.case(cores), len(cases) + 1, total, watch)
             duets = Duets(prepared, setup, place)
@@ -157,7 +163,11 @@ def _tune_alone(
         with unchanged(duets.model), alone_at(duets.place), closing(duets):
             return tune_case(duets, sets, asked, Countdown(seconds))
     except MeasureError as error:
-        return TunedCase(case=case, given=setup.options, failure=error.worded(setup.wording))
+        return _not_tuned(case, setup, error)
+
+
+def _not_tuned(case: Case, setup: Setup, error: MeasureError) -> TunedCase:
+    return TunedCase(case=case, given=setup.options, failure=error.worded(setup.wording))
 
 
 class Countdown:

@@ -19,6 +19,7 @@ from pytest_modelperf.comparing.output_changes import compare_outputs
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import (
     BindingError,
+    ChangedModelError,
     MeasureError,
     ModelError,
     ModelPerfError,
@@ -155,13 +156,29 @@ class _Trial(Struct):
         cases = [model.case(cores) for cores in model.request.cores]
         results: dict[str, list[VariantResult]] = {case.id: [] for case in cases}
         with working_folder("whatif") as folder:
-            base = self._base(model, folder, cases[0])
+            try:
+                base = self._base(model, folder, cases[0])
+            except ChangedModelError as error:
+                if not self.done:
+                    raise
+                # The cases before were measured when the model was still the same.
+                yield from self._unmade(model, cases, _in_words(error, self.setup.wording))
+                return
             for variant in self.variants:
                 with working_folder("variant", folder) as own:
                     for case, each in self._try(variant, base, own, cases):
                         results[case.id].append(each)
         for case in cases:
             yield self._sum_up(case, base, results[case.id])
+
+    def _unmade(self, model: Model, cases: Sequence[Case], failure: str) -> Iterator[WhatIfCase]:
+        """The cases of which no variant can be made."""
+        self.done += len(cases) * len(self.variants)
+        results = [VariantResult(variant=each, failure=failure) for each in self.variants]
+        for case in cases:
+            unmeasured = CaseProfile(case, model.static, None, Outcome.FAILED, failure)
+            found = make_levels(unmeasured, None, None, results, self.estimates)
+            yield WhatIfCase(case=case, baseline=found.baseline, levels=found.levels)
 
     def _base(self, model: Model, folder: Path, case: Case) -> _Original:
         """Returns the unchanged model, with stored weights if its graph generates them.

@@ -274,6 +274,37 @@ def test_what_was_measured_before_a_model_changed_is_kept(disturb: GiveSign) -> 
     assert "m.onnx was changed" in second["reason"]
 
 
+def test_weights_that_vanish_fail_each_case_that_they_spoil(
+    folder: Path, disturb: GiveSign
+) -> None:
+    save_beside(weighted(), folder / "m.onnx", "w")
+    result, cases = profiled("--batch", "1,2", *disturb(MEASURING, "delete", **places("w")))
+    assert result.exit_code == 3
+    for case in cases:
+        assert case["reason"].startswith(f"{folder}/w was there when it was opened")
+
+
+def test_a_comparison_whose_weights_vanish_fails_its_cases(folder: Path, disturb: GiveSign) -> None:
+    save_beside(weighted(48), folder / "other.onnx", "w")
+    sign = disturb(MEASURING, "delete", **places("w"))
+    result = run("compare", "m.onnx", "other.onnx", "--batch", "1,2", *QUICK, *sign, "--json", "-")
+    assert result.exit_code == 3
+    for case in json.loads(result.out)["cases"]:
+        assert case["failure"].startswith(f"{folder}/w was there when it was opened")
+
+
+def test_variants_that_were_measured_before_a_model_changed_are_kept(disturb: GiveSign) -> None:
+    # Each variant starts a worker that tells options of the engine, and one that runs it.
+    sign = disturb(STARTING, "replace", nth=3, **places())
+    command = ("whatif", "m.onnx", "--batch", "1,2,4", "--prune", "0.5", *QUICK, *sign)
+    result = run(*command, "--json", "-")
+    assert result.exit_code == 3
+    first, *others = json.loads(result.out)["cases"]
+    assert first["levels"][1]["failure"] is None
+    for case in others:
+        assert "m.onnx was changed" in case["levels"][1]["failure"]
+
+
 @pytest.mark.parametrize("side", ["before.onnx", "m.onnx"])
 def test_a_side_that_changes_while_both_run_is_no_verdict(disturb: GiveSign, side: str) -> None:
     save("before.onnx", weight=2)
