@@ -22,7 +22,7 @@ from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOT_SENT, CaseOu
 from pytest_modelperf.testing.run import Run, case_of, may_use_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import count_of, shorten_list
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, UpdatePlan
@@ -51,9 +51,10 @@ class KnownTests(Struct):
 
     `tests` are those about a case, and `failed` are all that failed. `open` are tests that may name
     cases while they run; `passed` are tests that came to their end, and `skipped` those that the
-    project skipped. `deselected` counts what keeps cases unknown that may be in use: tests that
-    were left out, files and models that could not be read, crashed workers. `projects` are the
-    pyproject.toml that were seen and not read.
+    project skipped. `over` are all that ran or were skipped, and were torn down. `deselected`
+    counts what keeps cases unknown that may be in use: tests that were left out, files and models
+    that could not be read, crashed workers. `projects` are the pyproject.toml that were seen and
+    not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class KnownTests(Struct):
     open: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
+    over: set[str] = field(default_factory=set)
     deselected: int = 0
     projects: set[str] = field(default_factory=set)
 
@@ -155,6 +157,8 @@ class RunEnding(Struct):
             left_out = left_out or [_NO_MODEL if reason is None else reason]
         notes += left_out
         notes += _without_result(outcomes, known)
+        if exit_code != pytest.ExitCode.OK:
+            notes += _not_reached(outcomes, known)
         notes += _functions_left_out(outcomes)
         if settings.strict:
             notes += _skipped(outcomes, known)
@@ -330,6 +334,18 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
         yield f"no result of {named}: failed before there was one"
+
+
+def _not_reached(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
+    """A note of the tests that did not end, without which a report looks like that of all tests."""
+    tests = known.tests | known.open
+    left = len(tests - known.over - known.failed)
+    if left:
+        count = count_of(len(tests), "test")
+        yield f"the run ended early: {left:,} of {count} of models did not end"
+    elif outcomes and not tests:
+        # Workers of pytest-xdist that an interrupt ends do not tell which tests there were.
+        yield "the run ended early: tests of models may be missing"
 
 
 def _skipped(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:

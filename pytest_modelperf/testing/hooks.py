@@ -455,6 +455,8 @@ class RunHooks:
             self.known.failed.add(report.nodeid)
         if report.skipped and (report.when == "setup" or self._is_own_skip(report)):
             self.known.skipped.add(report.nodeid)
+        if report.when == "teardown":
+            self.known.over.add(report.nodeid)
 
     def _is_own_skip(self, report: pytest.TestReport) -> bool:
         """Whether the body of a test skips it: it may be by us where no model runs."""

@@ -73,6 +73,34 @@ def test_a_run_that_is_interrupted_reports_what_had_ended(models: pytest.Pyteste
     assert [case["id"] for case in cases_of(models)] == ["b1-c1"]
 
 
+@pytest.mark.parametrize(
+    ("options", "stop"), [((), "raise KeyboardInterrupt"), (("--exitfirst",), "pytest.fail()")]
+)
+def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
+    models: pytest.Pytester, options: tuple[str, ...], stop: str
+) -> None:
+    models.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2, 4, 8])
+        def test_model(request):
+            if "b4" in request.node.name:
+                {stop}
+
+        def test_other():
+            pass
+        """
+    )
+    result = models.runpytest_inprocess(
+        *COUNTS, JSON, "-p", "no:randomly", *options, no_reraise_ctrlc=True
+    )
+    left = 1 if options else 2
+    said = f"the run ended early: {left} of 4 tests of models did not end"
+    result.stdout.fnmatch_lines([f"note: {said}"])
+    assert read_json(models.path / "run.json")["notes"] == [said]
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_exit_with_any_code_is_an_interruption(models: pytest.Pytester, code: int) -> None:
     source = f"{test_of('base.onnx')}\n        def test_stop(): pytest.exit('stop', {code})\n"
