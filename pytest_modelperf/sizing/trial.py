@@ -23,7 +23,8 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# The longest that a worker may be silent: the inference is a check, and not worth a long wait.
+# The longest that a worker may be silent, and that another measurement is waited for: the inference
+# is a check, and not worth a long wait.
 LIMIT_S = 10.0
 _NS_PER_S = 1_000_000_000
 
@@ -32,12 +33,20 @@ class Trials:
     """Single inferences of one model, in one worker that starts with the first of them.
 
     A context: no worker is left behind. Nothing else is measured on this machine meanwhile.
+    `patience_s` is how long another measurement is waited for.
     """
 
-    def __init__(self, file: ModelFile, setup: Setup, extensions: Extensions) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        setup: Setup,
+        extensions: Extensions,
+        patience_s: float = LIMIT_S,
+    ) -> None:
         self._file = file
         self._setup = replace(setup, limit_s=min(setup.limit_s, LIMIT_S))
         self._extensions = extensions
+        self._patience_s = patience_s
         self._open = ExitStack()
         self._worker: ProcessWorker | None = None
 
@@ -50,7 +59,7 @@ class Trials:
     def start(self) -> ProcessWorker:
         """The worker, started if none is there; MeasureError or EngineError if that fails."""
         if self._worker is None:
-            self._open.enter_context(measuring_alone())
+            self._open.enter_context(measuring_alone(longest_s=self._patience_s))
             worker = self._open.enter_context(start_on(self._setup, 1))
             worker.use_engine(self._setup.engine, self._setup.options)
             self._worker = worker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, pairwise
 
 import hypothesis.strategies as st
@@ -11,16 +12,19 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MisfitError, ModelPerfError
+from pytest_modelperf.errors import MeasureError, MisfitError, ModelPerfError
 from pytest_modelperf.graph.binding import Binding, parse_input_spec
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.sizing.asked import sizes_for
 from pytest_modelperf.sizing.candidates import Candidate, OpenDim, choices, choices_told
 from pytest_modelperf.sizing.finding import find_sizes
 from pytest_modelperf.sizing.records import FoundSizes
+from pytest_modelperf.sizing.trial import Trials
 from tests.support.graph_models import parse, zeros
 
 CONV = """g (float[N,3,H,W] x) => (float[N,4,a,b] y) {
@@ -176,6 +180,16 @@ def test_without_its_engine_a_choice_is_by_shapes_and_says_so() -> None:
     found = find_sizes(open_model(_branches()), setup=missing)
     assert (found.is_found, found.has_run) == (True, False)
     assert found.not_run
+
+
+def test_another_measurement_is_not_waited_for_long() -> None:
+    with ThreadPoolExecutor(1) as elsewhere:
+        lock = measuring_alone()
+        elsewhere.submit(lock.__enter__).result()
+        trials = Trials(open_model(_branches()), Setup(), Extensions(), patience_s=0.0)
+        with trials, pytest.raises(MeasureError, match="did not end within 0 s"):
+            trials.start()
+        elsewhere.submit(lock.__exit__, None, None, None).result()
 
 
 def test_what_cannot_fit_says_what_was_tried() -> None:

@@ -62,11 +62,11 @@ def measuring_alone(
     path = path or lock_path()
     lock = FileLock(path, mode=_EVERYONE)
     if not _is_acquired(lock, path, 0):
-        minutes = f"{longest_s / 60:.0f} min"
-        on_wait(f"{describe_holder(path)} to end measuring, {minutes} at most")
+        longest = f"{longest_s / 60:.0f} min" if longest_s >= 60.0 else f"{longest_s:.0f} s"
+        on_wait(f"{describe_holder(path)} to end measuring, {longest} at most")
         if not _is_acquired(lock, path, longest_s):
             raise MeasureError(
-                f"another measurement on this machine did not end within {minutes}: "
+                f"another measurement on this machine did not end within {longest}: "
                 f"{describe_holder(path)} holds {printable(str(path))}. End it if it hangs, or "
                 f"name another lock with {LOCK_VARIABLE}."
             )

@@ -536,7 +536,7 @@ def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system lists who holds a lock")
 def test_who_holds_the_lock_is_told_and_not_waited_for_without_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    told = f"did not end within 0 min: process {os.getpid()} holds {path}. End it if it hangs, or "
+    told = f"did not end within 0 s: process {os.getpid()} holds {path}. End it if it hangs, or "
     with (
         measuring_alone(path=path),
         pytest.raises(MeasureError, match=told),
