@@ -40,6 +40,7 @@ from pytest_modelperf.profiler.sampling.worker_bench import (
     start_worker,
 )
 from pytest_modelperf.profiler.shown.conditions import noise_of
+from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 
@@ -141,7 +142,8 @@ def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -
         path = worker.send_model(file.path, model.beside, f"model{side}")
     else:
         copy = worker.folder / f"model{side}.onnx"
-        write_runnable(bound, copy)
+        with writing_for_worker("as the model was written"):
+            write_runnable(bound, copy)
         path = worker.send_file(copy, copy.name)
         folder = None if file.folder is None else str(file.folder.resolve())
     return Workload(
@@ -158,7 +160,8 @@ def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
     if not model.needs_names:
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"
-    write_runnable(model.bound, named)
+    with writing_for_worker("as a copy of the model was written"):
+        write_runnable(model.bound, named)
     return named
 
 

@@ -48,6 +48,7 @@ from pytest_modelperf.whatif.records import WhatIf
 from pytest_modelperf.whatif.variants import ask_what_if
 from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
+from tests.support.full_disk import room_for
 from tests.support.processes import children, ends, on_linux
 from tests.support.project import read_json
 from tests.support.small_models import ones, parse, save_beside, zero
@@ -364,6 +365,20 @@ def test_cases_of_other_weights_are_not_recorded_as_one_model(folder: Path) -> N
     assert merge_recordings([parts[0], parts[0]]).model == parts[0].model
     with pytest.raises(UsageError, match=r"m\.onnx changed while its cases were recorded"):
         merge_recordings(parts)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_disk_that_takes_no_copy_of_a_model_ends_only_what_needs_the_copy() -> None:
+    text = MODEL.format(width=4096).replace("[product] ", "")
+    nameless = parse(text, weights={"w": ones(64, 4096)})
+    Path("m.onnx").write_bytes(nameless.SerializeToString())
+    with room_for(1 << 19):
+        result, (case,) = profiled(*DISTURBING)
+    assert result.exit_code == 0, result.err
+    assert case["outcome"] == "measured"
+    (note,) = (each for each in case["notes"] if each.startswith("no layer times"))
+    assert "the disk is full or cannot be written as a copy of the model was written" in note
+    assert note.endswith("Free some space, or set TMPDIR to another folder.")
 
 
 @pytest.mark.usefixtures("folder")

@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.model_in_worker import CasePlace, alone_at, rig_o
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
+from pytest_modelperf.profiler.worker.endings import writing_for_worker
 
 # The limit on all outputs of a model together; sending more would take too long.
 MAX_BYTES = 64 << 20
@@ -70,7 +71,8 @@ def reading_tensors(pair: Pair, place: CasePlace) -> Iterator[tuple[ReadTensors,
 def _reader(model: PreparedModel, rig: Rig) -> ReadTensors:
     def read(names: Sequence[str]) -> Mapping[str, Sent]:
         path = rig.worker.folder / _WATCHED
-        write_watched_model(model.bound, names, path)
+        with writing_for_worker("as a copy of the model was written"):
+            write_watched_model(model.bound, names, path)
         sent = rig.worker.send_file(path, _WATCHED)
         folder = rig.workload.folder or str(Path(str(rig.workload.model)).parent)
         watched = replace(rig, workload=replace(rig.workload, model=sent, folder=folder))

@@ -41,6 +41,7 @@ from pytest_modelperf.profiler.sampling.worker_bench import (
     measure_rounds,
     run_plan_kernels,
 )
+from pytest_modelperf.profiler.worker.endings import writing_for_worker
 
 # The runtime keeps the weights twice while it saves a plan, and they are written to the disk.
 MAX_WEIGHT_BYTES = 2 << 30
@@ -214,8 +215,9 @@ def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> st
     """The path of a file beside the plan, as the worker sees it."""
     worker, folder = side.rig.worker, _folder_of(side.rig)
     local = worker.folder / folder / f"{name}.onnx"
-    local.parent.mkdir(exist_ok=True)
-    write(local)
+    with writing_for_worker("as a part of the model was written"):
+        local.parent.mkdir(exist_ok=True)
+        write(local)
     return worker.send_file(local, f"{folder}/{local.name}")
 
 

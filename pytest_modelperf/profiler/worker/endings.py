@@ -7,7 +7,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pytest_modelperf.errors import (
     MeasureError,
     MissingModuleError,
     ModelPerfError,
+    OutputError,
     Remedy,
     UsageError,
 )
@@ -89,6 +91,21 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
         )
     # Reports put `failed` before it.
     return MeasureError(f"{step}: {plain}", remedy)
+
+
+@contextmanager
+def writing_for_worker(step: str) -> Iterator[None]:
+    """Raises MeasureError where a file for a worker cannot be written: that ends only its case."""
+    try:
+        yield
+    except OutputError as error:
+        raise _no_room(step, error.message.rstrip(".")) from error
+    except OSError as error:
+        raise _no_room(step, printable(str(error))) from error
+
+
+def _no_room(step: str, message: str) -> MeasureError:
+    return MeasureError(_PLACE_PROBLEMS["disk"].format(step=step, message=message))
 
 
 def wait_for_end(pid: int) -> ProcessEnding | None:
