@@ -33,6 +33,7 @@ from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelB
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.writing import (
+    find_closed,
     has_leftovers,
     locked,
     read_file,
@@ -100,6 +101,16 @@ class BaselineStore(Struct, frozen=True):
                 "nothing without it. Restore it from version control, or delete the folder."
             )
         raise _wrong_twin(folder)
+
+    def check_writable(self) -> None:
+        """Raise an OutputError if nothing can be stored, before minutes are spent on measuring."""
+        closed = find_closed(self.root)
+        if closed is not None:
+            raise OutputError(
+                f"no baseline can be stored in {printable(str(self.root))}: "
+                f"{printable(str(closed))} is not a folder, or cannot be written. Make it one that "
+                "can be, or give another with --modelperf-baseline-dir."
+            )
 
     def apply(self, plan: UpdatePlan) -> UpdatePlan:
         """Writes a plan, and returns the changes that were made.

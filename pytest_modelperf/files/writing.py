@@ -92,6 +92,21 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink()
 
 
+def find_closed(folder: Path) -> Path | None:
+    """The part of a path that lets no file be made in this folder; None if one can be made."""
+    for path in (folder, *folder.parents):
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            if not path.is_symlink():
+                continue
+            return path
+        except OSError:
+            return path
+        return None if is_folder and os.access(path, os.W_OK | os.X_OK) else path
+    return folder
+
+
 def has_leftovers(root: Path, folder: Path) -> bool:
     """Whether there is a lock or an unfinished file: of a writer at work, or of a killed one."""
     if (root / LOCK_NAME).exists():

@@ -21,6 +21,7 @@ from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.documents import describe_misfit
 from pytest_modelperf.files.names import is_safe_name, model_path
 from pytest_modelperf.files.output import cannot_write
+from pytest_modelperf.files.writing import find_closed
 from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
@@ -224,18 +225,13 @@ class HistoryStore(Struct, frozen=True):
         return found
 
     def check_writable(self) -> None:
-        """UsageError if this cannot be a folder, before anything is measured."""
-        try:
-            is_other = self.root.exists() and not self.root.is_dir()
-        except OSError as error:
+        """UsageError if nothing can be written here, before anything is measured."""
+        closed = find_closed(self.root)
+        if closed is not None:
             raise UsageError(
                 f"no history can be written in {printable(str(self.root))}: "
-                f"{error.strerror or error}. Give another place with --modelperf-history."
-            ) from error
-        if is_other:
-            raise UsageError(
-                f"{printable(str(self.root))} is not a folder, so no history can be written "
-                "there. Give another place with --modelperf-history."
+                f"{printable(str(closed))} is not a folder, or cannot be written. Give another "
+                "place with --modelperf-history."
             )
 
     def _nothing(self, model: str | None) -> UsageError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,13 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
-from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
+from pytest_modelperf.files.writing import (
+    find_closed,
+    locked,
+    read_file,
+    remove_leftovers,
+    write_file,
+)
 from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
 from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfile
@@ -124,11 +129,11 @@ class ProfileStore(Struct, frozen=True):
 
     def check_writable(self) -> None:
         """Raise an OutputError if nothing can be kept, before minutes are spent on measuring."""
-        there = next(p for p in (self.path, *self.path.parents) if p.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        closed = find_closed(self.path)
+        if closed is not None:
             raise OutputError(
                 f"no profile can be kept in {printable(str(self.path))}: "
-                f"{printable(str(there))} cannot be written. Give another --profile-dir."
+                f"{printable(str(closed))} cannot be written. Give another --profile-dir."
             )
 
     def keep(self, named: NamedProfile, *, replaces: bool = False) -> dt.datetime | None:

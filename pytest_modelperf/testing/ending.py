@@ -409,6 +409,10 @@ def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -
         from pytest_modelperf.history.store import HistoryStore
 
         HistoryStore(settings.history_folder).check_writable()
+    if settings.update is not None or settings.prune:
+        from pytest_modelperf.baselines.store import BaselineStore
+
+        BaselineStore(settings.baseline_dir).check_writable()
     targets = {}
     for report in (JSON, MARKDOWN, HTML, BENCHMARK_JSON, BENCHER_JSON):
         target = getattr(settings, report.field)

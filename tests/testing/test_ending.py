@@ -218,6 +218,21 @@ def test_baselines_are_written_where_another_test_fails(models: pytest.Pytester)
 # -- what cannot be read or written
 
 
+@pytest.mark.parametrize("options", [(UPDATE,), ("--modelperf-prune",)])
+def test_baselines_that_cannot_be_written_are_told_before_anything_is_measured(
+    models: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    models.makepyfile(test_of("base.onnx"))
+    (models.path / "baselines").write_text("not a folder")
+    result = models.runpytest_inprocess(*COUNTS, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: no baseline can be stored in */baselines: */baselines*--modelperf-baseline-dir."]
+    )
+    assert (models.path / "baselines").read_text() == "not a folder"
+    assert_says_no_internals(result)
+
+
 def test_too_few_open_files_are_told_before_anything_runs(models: pytest.Pytester) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Those that are open stay open.
@@ -229,18 +244,6 @@ def test_too_few_open_files_are_told_before_anything_runs(models: pytest.Pyteste
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     told = "ERROR: this process may open 31 files, and needs 32: allow more with ulimit -n 1024."
     result.stderr.fnmatch_lines([told])
-
-
-def test_a_folder_of_baselines_that_is_none_is_told_before_anything_runs(
-    models: pytest.Pytester,
-) -> None:
-    (models.path / "baselines").write_text("not a folder")
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS, UPDATE)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*baselines*--modelperf-baseline-dir*"])
-    assert (models.path / "baselines").read_text() == "not a folder"
-    assert_says_no_internals(result)
 
 
 @pytest.mark.slow
