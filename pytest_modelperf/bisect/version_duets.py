@@ -11,7 +11,14 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, Version, VersionRange
+from pytest_modelperf.bisect.records import (
+    Bisect,
+    BisectFigure,
+    Judged,
+    RangeKind,
+    Version,
+    VersionRange,
+)
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.by_outputs import compare_outputs_of
@@ -20,14 +27,16 @@ from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.environments.making import make_environment
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import ChangedModelError, MeasureError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.revisions.commits import RefOption, find_commit, taken_from_git
+from pytest_modelperf.text.escaping import printable
 
 # The time of the second attempt, relative to that of the first.
 _MORE_TIME = 4.0
@@ -57,7 +66,8 @@ def run_bisect(
 ) -> Bisect:
     """Finds the versions between both ends that made the model worse."""
     begun = time.monotonic()
-    judge = _Judge(compare, watch, _METRICS[asked.rule.judges])
+    is_one_model = asked.range.kind is RangeKind.RELEASES
+    judge = _Judge(compare, watch, _METRICS[asked.rule.judges], is_one_model=is_one_model)
     search = find_regressions(asked.range.versions, judge, asked.rule)
     return Bisect(
         model=asked.model,
@@ -146,11 +156,16 @@ def compare_outputs_here(asked: BisectRequest, open_side: OpenSide) -> CompareVe
 
 
 class _Judge(Struct):
-    """Answers each question by a comparison, in which this metric decides."""
+    """Answers each question by a comparison, in which this metric decides.
+
+    `is_one_model` claims that all versions run the same model.
+    """
 
     compare: CompareVersions
     watch: Watch
     metric: str
+    is_one_model: bool = False
+    model: ModelFacts | None = None
     # As the comparisons name it: the model of a commit need not lie in the work tree.
     case_id: str = ""
 
@@ -165,9 +180,21 @@ class _Judge(Struct):
                 )
             )
 
-        (case,) = self.compare(question, see).cases
+        compared = self.compare(question, see)
+        if self.is_one_model:
+            self._require_same(compared.after)
+        (case,) = compared.cases
         self.case_id = case.id
         return _judged(case, question, self.metric)
+
+    def _require_same(self, model: ModelFacts) -> None:
+        """Raise ChangedModelError if it is another model than that of the first comparison."""
+        self.model = self.model or model
+        if model.sha256 != self.model.sha256:
+            raise ChangedModelError(
+                f"{printable(model.name)} was changed after the first step, which ran another "
+                "model. Search again when nothing writes it."
+            )
 
 
 def setup_at(setup: Setup, attempt: int) -> Setup:
