@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.files.output import cannot_write, check_output, written_bytes
+from pytest_modelperf.files.output import cannot_write, check_output, write_all, written_bytes
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 
@@ -67,11 +67,10 @@ def write_folder(files: Mapping[str, bytes], target: str, stale: Iterable[str] =
             if not folder.exists():
                 folder.mkdir()
                 failed.callback(_remove_folder, folder)
-            for each, data in files.items():
+            for each in files:
                 if not (folder / each).exists():
                     failed.callback(_remove, folder / each)
-                with written_bytes(folder / each) as file:
-                    file.write(data)
+            write_all({folder / each: data for each, data in files.items()})
             for each in stale:
                 (folder / each).unlink(missing_ok=True)
         except OSError as error:

@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeAlias
 
@@ -74,6 +74,16 @@ def written_bytes(target: Target) -> Iterator[BinaryIO]:
         else:
             with os.fdopen(os.open(path, os.O_WRONLY), "wb") as file:
                 yield file
+
+
+def write_all(contents: Mapping[Target, bytes]) -> None:
+    """Write all files, none of which takes its place before each is on the disk as a whole."""
+    with ExitStack() as stack:
+        for target, content in contents.items():
+            file = stack.enter_context(written_bytes(target))
+            with _naming(target):
+                file.write(content)
+                file.flush()
 
 
 def check_outputs(targets: Mapping[str, Target | None], *inputs: Target | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.errors import OutputError
-from pytest_modelperf.files.output import cannot_write, check_output, written_text
+from pytest_modelperf.files.output import cannot_write, check_output, write_all
 from pytest_modelperf.init.planning import read_text
 from pytest_modelperf.init.records import FileChange, SetupPart
 from pytest_modelperf.text.escaping import printable
@@ -56,6 +56,4 @@ def write_changes(changes: Sequence[FileChange]) -> None:
                 f"{printable(str(change.path))} was changed by another program meanwhile: run "
                 "modelperf init again."
             )
-    for change in changes:
-        with written_text(change.path) as file:
-            file.write(change.after)
+    write_all({change.path: change.after.encode() for change in changes})

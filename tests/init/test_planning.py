@@ -17,6 +17,7 @@ from pytest_modelperf.init.project import find_project, untracked_files
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart
 from pytest_modelperf.init.settling import settle_changes, write_changes
 from tests.support.checkout import ROOT
+from tests.support.full_disk import room_for
 from tests.support.repository import git, needs_git
 
 TABLES = {"models/a.onnx": "dims = {seq = 64}\n"}
@@ -195,6 +196,16 @@ def test_nothing_is_written_if_one_file_cannot_be(tmp_path: Path) -> None:
         write_changes(made.changes)
     assert not (tmp_path / "pyproject.toml").exists()
     assert not (tmp_path / ".gitattributes").exists()
+
+
+def test_nothing_is_written_if_the_disk_has_no_room_for_one_file(tmp_path: Path) -> None:
+    changes = tuple(
+        FileChange(part=SetupPart.CI, path=tmp_path / name, name=name, before=None, after=after)
+        for name, after in (("a.txt", "short"), ("b.txt", "long" * 1000))
+    )
+    with room_for(1 << 10), pytest.raises(OutputError, match=r"cannot write .*b\.txt"):
+        write_changes(changes)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_was_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.folders import check_folder, write_folder
 from pytest_modelperf.sharing.folder import write_share
+from tests.support.full_disk import room_for
 from tests.support.shares import make_share
 
 _FILES = {"a.txt": b"first", "b.txt": b"second"}
@@ -78,6 +79,14 @@ def test_nothing_is_left_of_a_folder_that_could_not_be_written(tmp_path: Path) -
     with pytest.raises(OutputError, match="cannot write"):
         write_folder({"a.txt": b"first", "no/such/b.txt": b""}, str(tmp_path / "new"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_could_not_be_replaced_is_the_old_one(tmp_path: Path) -> None:
+    old = {"a.txt": b"old", "b.txt": b"old"}
+    write_folder(old, str(tmp_path))
+    with room_for(1 << 10), pytest.raises(OutputError, match=r"cannot write .*b\.txt"):
+        write_folder({"a.txt": b"new", "b.txt": bytes(1 << 12)}, str(tmp_path), stale=["a.txt"])
+    assert _read(tmp_path) == old
 
 
 def test_files_of_others_in_the_folder_stay_and_stale_weights_go(tmp_path: Path) -> None:
