@@ -18,7 +18,7 @@ import click
 from pytest_modelperf.cli.sizes import find_for, guessed, worded_with
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import MeasureError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.interrupts import lost_interrupts_raised
+from pytest_modelperf.files.interrupts import TerminatedExit, lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.quoting import shell_word
@@ -73,7 +73,7 @@ def _ended_by_sigterm() -> Iterator[None]:
     """Turns SIGTERM into an orderly end, which removes workers and their files."""
 
     def terminate(number: int, frame: object) -> None:  # noqa: ARG001  # a signal handler's
-        raise SystemExit(_TERMINATED)
+        raise TerminatedExit(_TERMINATED)
 
     if threading.current_thread() is not threading.main_thread():
         yield

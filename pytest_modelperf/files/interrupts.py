@@ -1,4 +1,7 @@
-"""Interrupts: held back while something is finished, and raised again if they would be lost."""
+"""Interrupts: held back while something is finished, and raised again if they would be lost.
+
+SIGTERM ends a program as an exception does, which can be lost in the same way.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 
 # A callback ends within this time.
 _CALLBACK_S = 0.01
+
+
+class TerminatedExit(SystemExit):
+    """The exit that a handler of SIGTERM raises."""
 
 
 class HeldInterrupt(Struct):
@@ -71,17 +78,22 @@ def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
 
     Such a callback has no caller that an exception could reach: Python prints it and goes on. It is
     expected to end within `callback_s`; where it takes longer, the interrupt is raised once more.
+    The same holds for a `TerminatedExit`.
     """
     before = sys.unraisablehook
 
     def raise_again(lost: UnraisableHookArgs) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            number = signal.SIGINT
+        elif issubclass(lost.exc_type, TerminatedExit):
+            number = signal.SIGTERM
+        else:
             before(lost)
             return
         while True:
             try:
-                _thread.start_new_thread(_interrupt_after, (callback_s,))
-            except KeyboardInterrupt:
+                _thread.start_new_thread(_interrupt_after, (callback_s, number))
+            except (KeyboardInterrupt, TerminatedExit):
                 # On a busy machine it can come before this callback has returned.
                 continue
             return
@@ -93,10 +105,10 @@ def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _interrupt_after(seconds: float) -> None:
+def _interrupt_after(seconds: float, number: signal.Signals) -> None:
     time.sleep(seconds)
     if hasattr(signal, "pthread_kill"):
         # A real signal also wakes a main thread that waits.
-        signal.pthread_kill(cast("int", threading.main_thread().ident), signal.SIGINT)
+        signal.pthread_kill(cast("int", threading.main_thread().ident), number)
     else:
-        _thread.interrupt_main()
+        _thread.interrupt_main(number)

@@ -112,14 +112,17 @@ def test_an_interrupt_as_a_folder_is_removed_comes_after_that(
 
 
 class Dying:
-    """An interrupt comes as it is freed, where nobody would catch it."""
+    """A signal comes as it is freed, where nobody would catch what its handler raises."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self._number = number
 
     def __del__(self) -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(self._number)
 
 
 def be_interrupted_unheard(*_: object, **__: object) -> NoReturn:
-    Dying()
+    Dying(signal.SIGINT)
     threading.Event().wait(60.0)
     raise AssertionError("nobody heard it")
 
@@ -140,6 +143,20 @@ def test_a_command_ends_by_an_interrupt_in_a_callback(
     write_dense(tmp_path / "m.onnx")
     monkeypatch.chdir(tmp_path)
     assert run("sweep", "m.onnx", core=be_interrupted_unheard) == (130, "", "interrupted\n")
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+def test_a_command_ends_by_sigterm_in_a_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_ended_unheard(*_: object, **__: object) -> NoReturn:
+        Dying(signal.SIGTERM)
+        threading.Event().wait(60.0)
+        raise AssertionError("nobody heard it")
+
+    write_dense(tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    assert run("sweep", "m.onnx", core=be_ended_unheard) == (143, "", "")
 
 
 RUN = """\
