@@ -29,7 +29,7 @@ def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
     Without `goes_on` only the usual processes run, or the fewest ones if these are slow: another
     figure has decided the case.
     """
-    pair, place, begun = asked.pair, asked.place, time.monotonic()
+    pair, place = asked.pair, asked.place
     most_seconds = pair.after_setup.policy.max_seconds
 
     def measure(number: int) -> tuple[float, float]:
@@ -41,6 +41,7 @@ def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
         return float(taken[0]), float(taken[1])
 
     with unchanged(pair.before, pair.after), alone_at(place):
+        begun = time.monotonic()
         return judge_memory(
             measure, asked.gate, lambda: time.monotonic() - begun < most_seconds, goes_on=goes_on
         )

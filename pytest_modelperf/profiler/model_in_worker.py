@@ -5,6 +5,7 @@ A measurement runs alone on this machine, in a worker that ends with it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,31 @@ from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 
 Watch: TypeAlias = Callable[[Progress], None]
+
+
+class Stopwatch:
+    """Passes progress on, and tells the time since it was made without waits for others.
+
+    Another measurement on this machine may take an hour, which is no time of this one.
+    """
+
+    def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
+        self._watch = watch
+        self._clock = clock
+        self._begun = clock()
+        self._waited = 0.0
+        self._waits_since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._begun - self._waited
+
+    def __call__(self, progress: Progress) -> None:
+        now = self._clock()
+        if self._waits_since is not None:
+            self._waited += now - self._waits_since
+        self._waits_since = now if progress.is_waiting else None
+        self._watch(progress)
 
 
 class CasePlace(Struct, frozen=True):

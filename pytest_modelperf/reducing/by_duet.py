@@ -22,7 +22,7 @@ from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Stopwatch, Watch
 from pytest_modelperf.profiler.pairs.cuts import CutPair, OpenPlans, open_plans, run_cuts
 from pytest_modelperf.profiler.prepare import prepare_pair
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -51,12 +51,17 @@ class ReduceRequest(Struct, frozen=True, kw_only=True):
     is_anonymous: bool = False
 
 
-def run_reduce(asked: ReduceRequest, deliver: Deliver, watch: Watch = lambda _: None) -> Reduction:
+def run_reduce(
+    asked: ReduceRequest,
+    deliver: Deliver,
+    watch: Watch = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Reduction:
     """The smallest pair of models that still shows the slowdown; `deliver` gets its files.
 
     Nothing is delivered where B is not slower, or where no part of it shows that.
     """
-    begun = time.monotonic()
+    stopwatch = Stopwatch(watch, clock)
     whole = asked.max_seconds * _WHOLE_SHARE
     gate = median_gate(asked.tolerance, asked.level / 2, whole)
     compared = compare_models(
@@ -65,7 +70,7 @@ def run_reduce(asked: ReduceRequest, deliver: Deliver, watch: Watch = lambda _: 
         asked.request,
         gate,
         asked.extensions,
-        watch,
+        stopwatch,
         Details.NEVER,
     )
     (case,) = compared.cases
@@ -79,12 +84,12 @@ def run_reduce(asked: ReduceRequest, deliver: Deliver, watch: Watch = lambda _: 
         level=asked.level,
     )
     if reduction.verdict is Verdict.REGRESSED:
-        reduction = _reduce(asked, reduction, deliver, watch, begun)
-    return replace(reduction, seconds=time.monotonic() - begun)
+        reduction = _reduce(asked, reduction, deliver, stopwatch)
+    return replace(reduction, seconds=stopwatch.seconds)
 
 
 def _reduce(
-    asked: ReduceRequest, found: Reduction, deliver: Deliver, watch: Watch, begun: float
+    asked: ReduceRequest, found: Reduction, deliver: Deliver, stopwatch: Stopwatch
 ) -> Reduction:
     """The reduction with the search among the kernels, once the whole is known to be slower."""
     (cores,) = asked.request.cores
@@ -92,7 +97,7 @@ def _reduce(
     before, after = (_within(side, seconds) for side in (asked.before, asked.after))
     (bound,) = bind_pairs(before, after, asked.request, asked.extensions)
     pair = prepare_pair(bound)
-    place = CasePlace(pair.after.case(cores), 1, 1, watch)
+    place = CasePlace(pair.after.case(cores), 1, 1, stopwatch)
     whole = 1.0 if found.whole is None or found.whole.ratio is None else found.whole.ratio
     with open_plans(pair, place) as plans:
         units = tuple(_named(plans))
@@ -101,10 +106,10 @@ def _reduce(
             allowed=middle_change(whole),
             level=asked.level / 2,
             # The files that are written have a duet as well.
-            max_seconds=asked.max_seconds - (time.monotonic() - begun) - seconds,
+            max_seconds=asked.max_seconds - stopwatch.seconds - seconds,
         )
         judge = _CutJudge(plans, place, seconds, levels.planned)
-        search = find_smallest(plans.longer_ns, judge, rule)
+        search = find_smallest(plans.longer_ns, judge, rule, lambda: stopwatch.seconds)
         found = replace(found, units=units, search=search)
         if not search.kept:
             return found
@@ -120,7 +125,7 @@ def _reduce(
             with files.drawn(cut) as drawn:
                 metric = judge.run(drawn, question)
             written = WrittenPair(metric=metric, sizes=files.sizes, warnings=files.warnings)
-            found = replace(found, written=written, seconds=time.monotonic() - begun)
+            found = replace(found, written=written, seconds=stopwatch.seconds)
             deliver(found, files)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
 from msgspec import Struct
@@ -16,8 +15,8 @@ from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.measured_cases import measure_case
-from pytest_modelperf.profiler.measurements import Measurement, Progress
-from pytest_modelperf.profiler.model_in_worker import Watch, check_cores
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.model_in_worker import Stopwatch, check_cores
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import profile_both, size_on_disk
@@ -85,7 +84,7 @@ class Checker(Struct, frozen=True):
         of it, or its baseline cannot be used.
         """
         require_history(self.context, check)
-        stopwatch = _Stopwatch(self.context.watch)
+        stopwatch = Stopwatch(self.context.watch)
         bound = None
         if check.is_function:
             facts = function_facts(check)
@@ -177,7 +176,7 @@ def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
     outcome = replace(checked.outcome, engine_change=change)
     if not context.judges_upgrades:
         return replace(checked, outcome=outcome)
-    stopwatch = _Stopwatch(context.watch)
+    stopwatch = Stopwatch(context.watch)
     bound = replace(bound, place=replace(bound.place, watch=stopwatch))
     result = judge_upgrade(bound, stored, change)
     judged = make_outcome(context, check, bound.facts, result, stopwatch.seconds)
@@ -186,24 +185,3 @@ def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
         judged, accept=check.accept, advice=None, engine_change=change, is_upgrade=True
     )
     return replace(checked, outcome=outcome, upgrade=judged)
-
-
-class _Stopwatch:
-    """Passes progress on, and tells the time since it was made without waits for other checks."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._begun = time.monotonic()
-        self._waited = 0.0
-        self._waits_since: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._begun - self._waited
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if self._waits_since is not None:
-            self._waited += now - self._waits_since
-        self._waits_since = now if progress.is_waiting else None
-        self._watch(progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.hookspecs import load_extensions
+from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.reducing.by_duet import ReduceRequest, run_reduce
 from pytest_modelperf.reducing.files import PairFiles
 from pytest_modelperf.reducing.records import Reduction
@@ -80,13 +83,23 @@ def reduced(
     is_anonymous: bool = False,
 ) -> tuple[Reduction, Kept]:
     """Two models reduced on the engine of the tests; the second runs with these options."""
-    setups = Setup(engine=ENGINE), Setup(engine=ENGINE, options=options or {})
     kept = Kept()
+    return run_reduce(asked_of(before, after, options, is_anonymous=is_anonymous), kept), kept
+
+
+def asked_of(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    options: Mapping[str, str] | None = None,
+    *,
+    is_anonymous: bool = False,
+) -> ReduceRequest:
+    setups = Setup(engine=ENGINE), Setup(engine=ENGINE, options=options or {})
     sides = []
     for name, model, setup in zip("ab", (before, after), setups, strict=True):
         onnx.save(model, f"{name}.onnx")
         sides.append(Side(f"{name}.onnx", setup))
-    request = ReduceRequest(
+    return ReduceRequest(
         before=sides[0],
         after=sides[1],
         request=ProfileRequest(),
@@ -96,7 +109,22 @@ def reduced(
         max_seconds=3600.0,
         is_anonymous=is_anonymous,
     )
-    return run_reduce(request, kept), kept
+
+
+def test_the_time_of_another_measurement_is_not_that_of_the_search() -> None:
+    asked, kept, hours = asked_of(stack(), stack({0: DECOMPOSED})), Kept(), [0.0]
+    with ThreadPoolExecutor(1) as elsewhere:
+        lock = measuring_alone()
+        elsewhere.submit(lock.__enter__).result()
+
+        def let_it_end(progress: Progress) -> None:
+            if progress.is_waiting:
+                hours[0] += 2.0
+                elsewhere.submit(lock.__exit__, None, None, None).result()
+
+        found = run_reduce(asked, kept, let_it_end, lambda: 3600.0 * hours[0])
+    assert (hours, found.seconds) == ([2.0], 0.0)
+    assert kept.operators == [["Relu"], ["Abs", "Add", "Mul"]]
 
 
 @pytest.mark.parametrize("layer", [0, LAYERS - 1])
