@@ -101,6 +101,12 @@ def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
     assert read_json(models.path / "run.json")["notes"] == [said]
 
 
+def test_a_quiet_run_without_results_has_no_section(models: pytest.Pytester) -> None:
+    models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
+    result = models.runpytest_inprocess(*COUNTS, "--quiet")
+    result.stdout.no_fnmatch_line("*model performance*")
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_exit_with_any_code_is_an_interruption(models: pytest.Pytester, code: int) -> None:
     source = f"{test_of('base.onnx')}\n        def test_stop(): pytest.exit('stop', {code})\n"
