@@ -164,6 +164,7 @@ class ProcessWorker:
         self._pid: int | None = None
         self._tree: Tree | None = None
         self._is_over = False
+        self._why_over = ""
         self._folder = WorkingFolder("worker")
         self.processors: tuple[int, ...] | None = None
         self.unpinned_because: str | None = None
@@ -195,7 +196,8 @@ class ProcessWorker:
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
         if self._is_over:
-            raise MeasureError(f"the worker was no longer there {step}: it had ended before.")
+            why = self._why_over or "it had ended before."
+            raise MeasureError(f"the worker was no longer there {step}: {why}")
         limit_s = self._request.limit_s if limit_s is None else limit_s
         try:
             with self._watched(command, limit_s):
@@ -212,17 +214,22 @@ class ProcessWorker:
             ) from None
         except self._channel.TimeoutError:
             self._give_up()
-            raise self._describe_silence(step, limit_s) from None
+            raise self._over(self._describe_silence(step, limit_s)) from None
         except (EOFError, OSError, self._channel.RemoteError) as error:
             if self._is_over:
-                raise self._describe_silence(step, limit_s) from None
+                raise self._over(self._describe_silence(step, limit_s)) from None
             self._is_over = True
             if command == "begin":
                 raise self._describe_start(error) from None
-            raise MeasureError(self._describe_end(step, error)) from None
+            raise self._over(MeasureError(self._describe_end(step, error))) from None
         if "error" in answer:
             raise failure(answer["error"], step, self.executable)
         return answer["ok"]
+
+    def _over(self, error: MeasureError) -> MeasureError:
+        """The error that ended the worker; whoever asks for more is told the same."""
+        self._why_over = error.message
+        return error
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
         source = find_source(engine.module)
@@ -403,7 +410,10 @@ class ProcessWorker:
             return MeasureError(
                 f"no worker could be started through {shown!r}: {_last_line(str(error))}."
             )
-        reason = printable(str(error)) or "it ended at once"
+        # The words for an end are those of a pipe, or execnet's own, which have no number.
+        is_unnumbered = type(error) is OSError and error.errno is None
+        has_ended = is_unnumbered or isinstance(error, EOFError | BrokenPipeError)
+        reason = (not has_ended and printable(str(error))) or "it ended at once"
         if isinstance(error, (ValueError, AttributeError)):
             return UsageError(
                 f"the gateway {shown!r} cannot be read: {reason}. Give {LOCAL}, {_SPEC_EXAMPLES}."

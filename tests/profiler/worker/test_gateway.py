@@ -164,6 +164,17 @@ def test_a_signal_is_told_by_its_name_with_the_last_step(name: str, said: str) -
 
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
+def test_why_a_worker_ended_is_told_whoever_asks_it_later() -> None:
+    with working(at="2", do="signal", signal="SIGKILL") as worker:
+        with pytest.raises(MeasureError) as first:
+            run_block(worker)
+        with pytest.raises(MeasureError) as later:
+            worker.ask("memory", "as its memory was asked for")
+    said = f"the worker was no longer there as its memory was asked for: {first.value}"
+    assert str(later.value) == said
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
 def test_an_exit_inside_of_the_engine_is_told_with_its_status() -> None:
     with pytest.raises(MeasureError) as error, working(at="2", do="exit") as worker:
         run_block(worker)
@@ -404,7 +415,7 @@ def test_a_worker_needs_nothing_of_this_package(
     [
         ("nonsense", UsageError, "the gateway 'nonsense' cannot be read"),
         ("popen//python=/no/such/python", MeasureError, "no worker could be started through"),
-        ("popen//python=/bin/false", MeasureError, "Is it a Python interpreter that runs"),
+        ("popen//python=/bin/false", MeasureError, "it ended at once. Is it a Python interpreter"),
         ("socket=localhost:1", MeasureError, "cannot be reached"),
     ],
 )
