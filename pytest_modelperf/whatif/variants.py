@@ -22,10 +22,7 @@ from pytest_modelperf.errors import (
     ChangedModelError,
     MeasureError,
     ModelError,
-    ModelPerfError,
-    OutputError,
     UsageError,
-    Wording,
 )
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, open_model
@@ -45,6 +42,7 @@ from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepar
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.stats.looks import share_level
 from pytest_modelperf.stats.records import Ratio
@@ -72,7 +70,7 @@ _CALIBRATIONS = 8
 _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
 # The errors that end one variant, such as a precision that this machine lacks. A missing engine
 # ends the whole command.
-_FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
+_FAILURES = (BindingError, MeasureError, ModelError, UsageError)
 
 
 def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
@@ -162,7 +160,7 @@ class _Trial(Struct):
                 if not self.done:
                     raise
                 # The cases before were measured when the model was still the same.
-                yield from self._unmade(model, cases, _in_words(error, self.setup.wording))
+                yield from self._unmade(model, cases, error.worded(self.setup.wording))
                 return
             for variant in self.variants:
                 with working_folder("variant", folder) as own:
@@ -192,7 +190,8 @@ class _Trial(Struct):
             return _Original(prepare(model), size)
         self._place(case, None).tell("storing its weights")
         path = folder / "stored.onnx"
-        zeros, generated = _store(model, path)
+        with writing_for_worker("as its weights were stored"):
+            zeros, generated = _store(model, path)
         if not generated:
             return _Original(prepare(model), size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
@@ -210,7 +209,7 @@ class _Trial(Struct):
             made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
         except _FAILURES as error:
-            made, failure = None, _in_words(error, self.setup.wording)
+            made, failure = None, error.worded(self.setup.wording)
         for case in cases:
             self.done += 1
             if made is None:
@@ -223,7 +222,8 @@ class _Trial(Struct):
     ) -> _RunnableVariant:
         self._place(case, variant, is_next=True).tell("making it")
         path = folder / f"{variant.id}.onnx"
-        made = _MAKERS[variant.kind](self, variant, base, path)
+        with writing_for_worker("as the variant was written"):
+            made = _MAKERS[variant.kind](self, variant, base, path)
         if made.model is base.model:
             return replace(made, size_bytes=base.size_bytes, zeros=base.zeros)
         return replace(made, size_bytes=_size_of(folder))
@@ -242,7 +242,7 @@ class _Trial(Struct):
         try:
             ran = run_pair(pair, self.gate, place, Wanted(lambda _: True, undisturbed=True))
         except MeasureError as error:
-            return VariantResult(variant=variant, failure=_in_words(error, self.setup.wording))
+            return VariantResult(variant=variant, failure=error.worded(self.setup.wording))
         return self._result(variant, made, ran)
 
     def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
@@ -408,9 +408,3 @@ def _size_of(folder: Path) -> int:
 
 def _listed(options: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in options.items())
-
-
-def _in_words(error: ModelPerfError | OSError, wording: Wording) -> str:
-    if isinstance(error, OSError):
-        return f"it cannot be written: {error.strerror or error}"
-    return error.worded(wording)

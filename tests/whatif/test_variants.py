@@ -265,7 +265,10 @@ def test_what_cannot_be_made_says_why(
 def test_a_full_disk_is_no_crash(ask: Callable[..., WhatIf], quantizer: FakeQuantizer) -> None:
     quantizer.error = OSError(28, "full")
     (case,) = ask(DYNAMIC).cases
-    assert case.levels[1].failure == "it cannot be written: full"
+    assert case.levels[1].failure == (
+        "the disk is full or cannot be written as the variant was written: [Errno 28] full. Free "
+        "some space, or set TMPDIR to another folder."
+    )
 
 
 def test_what_does_not_run_says_why_and_the_others_go_on(ask: Callable[..., WhatIf]) -> None:

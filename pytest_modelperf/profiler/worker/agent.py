@@ -629,7 +629,9 @@ def error_kind(error: BaseException) -> str:
     text = str(error).lower()
     if isinstance(error, MemoryError) or "bad_alloc" in text or "failed to allocate" in text:
         return "memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # ONNX Runtime does not tell the reason of the system.
+    if is_full or "failed to write external initializers" in text:
         return "disk"
     return "failed"
 

@@ -472,6 +472,7 @@ class OptionError(ValueError):
         (RuntimeError("std::bad_alloc"), "memory"),
         (RuntimeError("Failed to allocate memory for requested buffer"), "memory"),
         (OSError(errno.ENOSPC, "No space left on device"), "disk"),
+        (RuntimeError("Failed to write external initializers to file: plan.weights"), "disk"),
         (OSError(errno.ENOENT, "No such file"), "failed"),
         (ValueError("x"), "failed"),
     ],
