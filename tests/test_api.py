@@ -13,10 +13,7 @@ import pytest
 from examples.generating.make_decoder import make_decoder
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.errors import BindingError, ModelError, UsageError
-
-
-from pytest_modelperf.errors import MeasureError, ModelError, Remedy, UsageError
+from pytest_modelperf.errors import BindingError, MeasureError, ModelError, Remedy, UsageError
 from pytest_modelperf.report.notebook import report_as_html
 from pytest_modelperf.spec.case_words import CaseWords
 from tests.support.small_models import ones, parse
