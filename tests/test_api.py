@@ -140,7 +140,7 @@ def test_what_a_call_would_not_heed_is_refused(model: Path) -> None:
         api.compare(model, model, static=True, gateway_before="popen//python=python3")
     with pytest.raises(UsageError, match=r"profile\(\): a function has no weights"):
         api.profile(lambda x: x, inputs="x:f32:4", sparsity=True)
-    with pytest.raises(UsageError, match=r"whatif\(\): state is about a generation"):
+    with pytest.raises(UsageError, match=r"whatif\(\): state has no effect here"):
         api.whatif(model, state={"x": "y"}, prune=0.5)
 
 

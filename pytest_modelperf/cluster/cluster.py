@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_modelperf.cluster.extra import check_cluster_extra
 from pytest_modelperf.cluster.machines import require_machines
 from pytest_modelperf.cluster.places import parse_place
-from pytest_modelperf.cluster.records import ClusterStatus, Demand, Job, Machine, OnChange
+from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine, NeededSoftware, OnChange
 from pytest_modelperf.cluster.turns import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Cluster:
         `modules` are those with the hooks of extensions, which each machine has to import. A
         machine that comes later with other software gets no jobs.
         """
-        demand = Demand(wanted=tuple(wanted), engine=engine, modules=tuple(modules))
+        demand = NeededSoftware(wanted=tuple(wanted), engine=engine, modules=tuple(modules))
         require_machines(self.machines, demand.wanted, self.name)
         self._client.sync(self._runner.demand, demand)
 

@@ -50,7 +50,7 @@ def fitting_machines(
     return [each for each in named if each.cores is None or each.cores >= cores] or named
 
 
-class Demand(Struct, frozen=True, kw_only=True):
+class NeededSoftware(Struct, frozen=True, kw_only=True):
     """The software that machines of these sets of names need: an engine, and modules with hooks.
 
     The version of the engine is that of the client, as is the version of this package.

@@ -25,12 +25,12 @@ from pytest_modelperf.cluster.machines import (
 )
 from pytest_modelperf.cluster.records import (
     ClusterStatus,
-    Demand,
     Job,
     JobAnswer,
     JobOrder,
     Machine,
     Message,
+    NeededSoftware,
     OnChange,
     RunningJob,
     fitting_machines,
@@ -93,7 +93,7 @@ class Runner:
         self._topic = f"modelperf-{client.id}"
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
-        self._demands: list[Demand] = []
+        self._demands: list[NeededSoftware] = []
         # The addresses that machines have left: one may go while it is asked what it is.
         self._left: set[str] = set()
         # Those that are gone too: messages name them.
@@ -150,13 +150,13 @@ class Runner:
                 break
         self._client.unsubscribe_topic(own)
 
-    async def demand(self, demand: Demand) -> None:
+    async def demand(self, demand: NeededSoftware) -> None:
         """ClusterError for a machine with other software; one that comes later gets no jobs."""
         # First: a machine may come while the others answer.
         self._demands.append(demand)
         await self._require(demand, self.machines)
 
-    async def _require(self, demand: Demand, machines: Sequence[Machine]) -> None:
+    async def _require(self, demand: NeededSoftware, machines: Sequence[Machine]) -> None:
         """ClusterError where one of the machines that it concerns has other software."""
         used = [machine for machine in machines if demand.concerns(machine)]
         ours = with_builds(describe_machine().packages)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.cluster.cluster import open_cluster
-from pytest_modelperf.cluster.records import Demand, Machine
+from pytest_modelperf.cluster.records import Machine, NeededSoftware
 from pytest_modelperf.cluster.runner import Runner, _Running
 from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
@@ -358,7 +358,7 @@ def test_a_machine_that_comes_with_another_engine_is_not_used() -> None:
 
     async def come(engine: str, *names: str) -> list[str]:
         runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
-        await runner.demand(Demand(wanted=(names,), engine=engine, modules=()))
+        await runner.demand(NeededSoftware(wanted=(names,), engine=engine, modules=()))
         await runner._find_machines(["tcp://a"])
         return [machine.host for machine in runner.machines]
 

@@ -37,6 +37,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("environments/installing.py", "Popen"): "the same",
     ("files/git.py", "subprocess"): "git, with a list of arguments and no shell",
     ("files/git.py", "Popen"): "the same",
+    ("cluster/runner.py", "eval"): "a text of ours, which a machine runs to find our function",
     ("cluster/execution.py", "import_module"): "what a client asks, whom Dask lets run anything",
     ("cli/main.py", "import_module"): "the module of a command of ours",
     ("profiler/hookspecs.py", "import_module"): "a plugin that the command line names",
