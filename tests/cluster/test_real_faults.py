@@ -192,8 +192,8 @@ def test_a_worker_whose_scheduler_is_gone_says_that_it_ends(
 ) -> None:
     scheduler = own_processes.start_scheduler()
     machine = own_processes.start_worker()
-    with joined(own_processes.file, machines=1):
-        pass
+    # A machine that is on its way would say that no scheduler answers.
+    wait_until(lambda: "measuring for " in own_processes.log)
     kill_group(scheduler)
     assert machine.wait() == 0
     assert "is gone, or has closed this worker, which no longer measures: " in own_processes.log
