@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 # Importing makes hundreds of thousands of objects that stay, so looking for garbage finds none.
-_OBJECTS_BEFORE_COLLECTION = 50_000
+_OBJECTS_BEFORE_COLLECTION = 100_000
 # The exit code that a shell gives to a program ended by SIGINT.
 _INTERRUPTED = 130
 
