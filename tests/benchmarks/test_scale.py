@@ -44,7 +44,7 @@ def test_blocks_do_not_count_where_nothing_is_measured() -> None:
 
 
 def _expectation(sizes: Sequence[tuple[float, int]]) -> Expectation:
-    """What is said of the growth of two runs, of whose check these are seconds and blocks."""
+    """The expectation on the growth of a check, by its seconds and blocks in each of two runs."""
     rows = [
         {
             "session": "duets",

@@ -102,12 +102,7 @@ def test_a_point_without_intervals_is_treated_as_on_the_terminal(open_data: Open
     points = _model(data)["points"][0]
     for point in points[::2]:
         point.update(interval_ms=None, per_second_interval=None)
-    page = open_data(data, draws=False)
-    for threshold in (None, 9.7, 20.0):
-        page.fill(THRESHOLD, "" if threshold is None else str(threshold))
-        spot = find_sweet_spot([_record(point) for point in points], threshold)
-        sentence = page.locator("#chart .spots").inner_text()
-        _check_sentence(sentence, f"Sweet spot: {spot.best} gives", spot)
+    _check_spots(open_data(data, draws=False), points, (None, 9.7, 20.0))
 
 
 def test_steps_compete_with_steps_alone_as_on_the_terminal(open_data: OpenData) -> None:
@@ -117,8 +112,12 @@ def test_steps_compete_with_steps_alone_as_on_the_terminal(open_data: OpenData) 
         # The other cores give more.
         point["is_step"] = point["cores"] == 1
         point["id"] = _record(point).id
-    page = open_data(data, draws=False)
-    for threshold in (None, 20.0, 0.001):
+    _check_spots(open_data(data, draws=False), points, (None, 20.0, 0.001))
+
+
+def _check_spots(page: Page, points: Sequence[Data], thresholds: Sequence[float | None]) -> None:
+    """The page names the sweet spot that the terminal finds, at each threshold."""
+    for threshold in thresholds:
         page.fill(THRESHOLD, "" if threshold is None else str(threshold))
         spot = find_sweet_spot([_record(point) for point in points], threshold)
         sentence = page.locator("#chart .spots").inner_text()
