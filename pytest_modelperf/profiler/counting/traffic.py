@@ -7,7 +7,6 @@ in a table reads no more than it writes, and a mixture of experts reads those th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from math import prod
 
 from msgspec import Struct, field
@@ -77,9 +76,9 @@ class TrafficCounter(Struct):
             most = total(*writes.values())
             reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
         if node.qualified_op in _EXPERTS:
-            share = _share_of_experts(node)
+            used, experts = _used_experts(node)
             stored = {name: nbytes for name, nbytes in reads.items() if name in self.weights}
-            reads |= {name: int(share * nbytes) for name, nbytes in stored.items() if nbytes}
+            reads |= {name: nbytes * used // experts for name, nbytes in stored.items() if nbytes}
         return Traffic(reads, writes)
 
     def _reads(self, node: Node, repeats: int) -> dict[str, int | None]:
@@ -102,14 +101,14 @@ class TrafficCounter(Struct):
             self._viewed[output] = self._viewed.get(source, source)
 
 
-def _share_of_experts(node: Node) -> Fraction:
-    """The share of the experts that is in use: at most `k` for each token, as they are counted."""
+def _used_experts(node: Node) -> tuple[int, int]:
+    """How many experts are in use, of how many: at most `k` for each token, as they are counted."""
     x, weight = node.optional_input(0), node.optional_input(2)
     experts = None if weight is None else dim(weight.shape, 0)
     if x is None or not x.is_complete or experts is None:
-        return Fraction(1)
+        return 1, 1
     passes = prod(x.dims[:-1]) * node.attr_int("k", 1)
-    return Fraction(min(passes, experts), max(experts, 1))
+    return min(passes, experts), max(experts, 1)
 
 
 def _times(nbytes: int | None, repeats: int) -> int | None:
