@@ -241,7 +241,7 @@ def _file_bytes(path: Path) -> int:
     """The size of a file; 0 for one that is gone, as Python's temporary files soon are."""
     try:
         return path.lstat().st_size
-    except OSError:
+    except FileNotFoundError:
         return 0
 
 
