@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import compare_counts, has_recorded_engine
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.data_dependence import CONTROL_FLOW, find_data_dependence
 from pytest_modelperf.profiler.measured_cases import MeasuredCase
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
@@ -52,7 +52,7 @@ def settle_by_plan(
         return None
     begun = time.monotonic()
     try:
-        found = _measure_plan(stored.plan, prepare(after), setup, place)
+        found = _measure_plan(stored, stored.plan, prepare(after), setup, place)
     except MeasureError:
         # The duet meets the same error, and reports it.
         return None
@@ -67,10 +67,15 @@ def settle_by_plan(
 
 
 def _measure_plan(
-    stored: StoredPlan, model: PreparedModel, setup: Setup, place: CasePlace
+    stored: StoredCase, plan: StoredPlan, model: PreparedModel, setup: Setup, place: CasePlace
 ) -> MeasuredCase | None:
-    """A short run of the model; None if the engine makes another plan of it than the stored one."""
-    if find_data_dependence(model.bound.graph) is not None:
+    """A short run of the model; None if it is not shown to do the work of the recorded one.
+
+    The engine has to make the recorded plan of it and, where data decides which bodies run and how
+    often, a run has to complete the counts as the recorded run did.
+    """
+    graph = model.bound.graph
+    if find_data_dependence(graph, apart_from=CONTROL_FLOW) is not None:
         return None
     with started_rig(model, setup, place) as rig:
         # This process only waits for the plan, and nothing is timed meanwhile.
@@ -78,9 +83,11 @@ def _measure_plan(
         loading.start()
         saved = save_plan(rig, model.static.weight_bytes)
         loading.join()
-        if saved is None or saved.plan.digest.value != stored.digest:
+        if saved is None or saved.plan.digest.value != plan.digest:
             return None
         known = see_shapes_if_told(model, rig)
+        if find_data_dependence(graph) is not None and not _took_the_same_way(stored, known):
+            return None
         profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
         return MeasuredCase(profile, known)
 
@@ -103,6 +110,14 @@ def _is_built_alike(stored: StoredCase, now: Model) -> bool:
     """
     has_counts = other_counts(stored.static, now.static.from_graph) is None
     return has_counts and has_recorded_structure(stored, now.file)
+
+
+def _took_the_same_way(stored: StoredCase, now: PreparedModel) -> bool:
+    """Whether as much ran inside of the control flow as in the recorded run."""
+    recorded, observed = stored.observed, now.static.observed
+    if recorded is None or observed is None:
+        return False
+    return other_counts(recorded, observed) is None
 
 
 def judge_same_plan(

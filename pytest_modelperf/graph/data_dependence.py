@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
@@ -17,6 +17,8 @@ _DECIDING: Mapping[str, tuple[int, ...]] = {
         (1,),
     ),
 }  # fmt: skip
+# What these ran, a run tells: which body, and how often.
+CONTROL_FLOW = frozenset({"If", "Loop"})
 # These return the shape of their input, which does not depend on its values.
 _OF_SHAPE = frozenset({"Shape", "Size"})
 
@@ -25,33 +27,31 @@ _OF_SHAPE = frozenset({"Shape", "Size"})
 _Sources: TypeAlias = "Mapping[str, tuple[Tensor, ...] | None]"
 
 
-def find_data_dependence(graph: Graph) -> str | None:
+def find_data_dependence(graph: Graph, apart_from: Container[str] = ()) -> str | None:
     """The operator whose work depends on data: `TopK`.
 
-    None if there is none. Inputs of the model, constants, and integers that are computed from them
-    or from shapes are no data: they are the same in two models of which an engine makes one plan.
-    So neither a Loop that counts to a size nor a Scan depends on data. A Scan of opset 8 does: it
-    is given the lengths of sequences.
+    None if there is none but those that are left apart. Inputs of the model, constants, and
+    integers that are computed from them or from shapes are no data: they are the same in two models
+    of which an engine makes one plan. So neither a Loop that counts to a size nor a Scan depends on
+    data. A Scan of opset 8 does: it is given the lengths of sequences.
     """
-    return _find(graph, {})
+    return next((op for op in _deciding(graph, {}) if op not in apart_from), None)
 
 
-def _find(graph: Graph, around: _Sources) -> str | None:
+def _deciding(graph: Graph, around: _Sources) -> Iterator[str]:
+    """The operators whose work depends on data, those in bodies included."""
     sources = {**around, **dict(_sources_in(graph))}
     for node in graph.nodes:
         deciding = [node.optional_input(index) for index in _DECIDING.get(node.op_type, ())]
         is_of_lengths = node.op_type == "Scan" and node.opset == 8
         if is_of_lengths or any(_is_data(tensor, sources) for tensor in _present(deciding)):
-            return node.op_type
+            yield node.op_type
         for body in node.bodies.values():
             inner = {**sources, **dict(_sources_in(body)), **dict(_carried(node, body))}
             conditions = body.outputs[:1] if node.op_type == "Loop" else ()
             if any(_is_data(tensor, inner) for tensor in conditions):
-                return node.op_type
-            found = _find(body, inner)
-            if found is not None:
-                return found
-    return None
+                yield node.op_type
+            yield from _deciding(body, inner)
 
 
 def _sources_in(graph: Graph) -> Iterator[tuple[str, tuple[Tensor, ...] | None]]:

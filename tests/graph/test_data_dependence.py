@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.data_dependence import CONTROL_FLOW, find_data_dependence
 from tests.support.graph_models import load
 
 _LOOP = """g (float[4] x, bool begins, int64[1] start) => (int64[1] y) {{
@@ -123,6 +123,13 @@ def test_work_that_depends_on_data_is_named(op: str, graph: str) -> None:
 @pytest.mark.parametrize(("op", "graph"), THROUGH_BODIES.items(), ids=THROUGH_BODIES)
 def test_data_is_followed_through_bodies(op: str, graph: str) -> None:
     assert find_data_dependence(load(graph).graph) == op
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "Gather"])
+def test_control_flow_can_be_left_apart_and_nothing_beside_it(op: str) -> None:
+    graph = load(BY_DATA[op]).graph
+    found = find_data_dependence(graph, apart_from=CONTROL_FLOW)
+    assert found == (None if op in CONTROL_FLOW else op)
 
 
 def test_a_scan_of_opset_8_is_given_the_lengths_of_its_sequences() -> None:

@@ -51,15 +51,40 @@ def stack(
     return parse(graph, weights=weights)
 
 
+def gated(weight: float) -> onnx.ModelProto:
+    """Two products that only run where the sign of a weight says so."""
+    shape = (WIDTH, WIDTH)
+    weights: dict[str, Any] = {
+        "gate": np.full(shape, weight, np.float32),
+        "v": np.random.default_rng(0).standard_normal(shape).astype(np.float32),
+    }
+    graph = f"""g (float[64,{WIDTH}] x) => (float[64,{WIDTH}] y) {{
+        size = Abs (x)
+        score = MatMul (size, gate)
+        sum = ReduceSum <keepdims = 0> (score)
+        zero = Constant <value_float = 0.0> ()
+        c = Greater (sum, zero)
+        y = If (c) <
+            then_branch = a () => (float[64,{WIDTH}] p) {{ q = MatMul (x, v) p = MatMul (q, v) }},
+            else_branch = b () => (float[64,{WIDTH}] r) {{ r = Identity (x) }}
+        >
+    }}"""
+    return parse(graph, weights=weights)
+
+
 @pytest.fixture
 def recorded(run: pytest.Pytester) -> pytest.Pytester:
     """A folder with the baseline of a stack."""
-    write(run, stack())
+    record(run, stack())
+    return run
+
+
+def record(run: pytest.Pytester, model: onnx.ModelProto) -> None:
+    write(run, model)
     result = run.runpytest_inprocess(
         "--modelperf", "--modelperf-update-baseline", *LIMITS, "m.onnx"
     )
     result.assert_outcomes(passed=1)
-    return run
 
 
 def write(run: pytest.Pytester, model: onnx.ModelProto) -> None:
@@ -110,6 +135,24 @@ def test_a_retrained_model_passes_by_its_plan(recorded: pytest.Pytester) -> None
     assert case["rounds"] == 1
     (note,) = (each for each in case["notes"] if each.startswith("same plan: "))
     assert f" {kernels} kernels " in note
+
+
+def test_a_retrained_model_that_takes_the_same_branch_passes_by_its_plan(
+    run: pytest.Pytester,
+) -> None:
+    record(run, gated(1.0))
+    write(run, gated(1.01))
+    case = checked(run)
+    assert (case["verdict"], case["how"]) == ("passed", "plan")
+
+
+def test_a_retrained_model_that_takes_another_branch_is_measured(run: pytest.Pytester) -> None:
+    record(run, gated(-1.0))
+    write(run, gated(1.0))
+    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
+    run.runpytest_inprocess(*arguments)
+    (case,) = json.loads((run.path / "run.json").read_text())["cases"]
+    assert case["how"] != "plan"
 
 
 def test_a_larger_file_with_the_same_plan_is_worse(recorded: pytest.Pytester) -> None:
