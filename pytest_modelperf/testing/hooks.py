@@ -55,6 +55,7 @@ from pytest_modelperf.testing.pytest_internals import (
     JunitEntries,
     distributes,
     is_skipped,
+    is_stop,
     leaves_tests_out,
     list_as_failed,
     runs_tests,
@@ -497,9 +498,11 @@ class RunHooks:
             *describe_engine_changes(changes, are_judged=are_judged),
         ]
 
-    def pytest_keyboard_interrupt(self) -> None:
-        """Also called for `pytest.exit`, which may give any exit code."""
-        self.is_whole = False
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Also called for `pytest.exit`, which may give any exit code, and for a run that stops."""
+        self.is_whole = is_stop(excinfo.value)
+        # A worker of pytest-xdist may not have told which tests there are.
+        self.known.deselected += 1
 
     # Around all others: junit writes its XML in this hook, and pytest its summary.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -523,7 +526,10 @@ class RunHooks:
         if leaves_tests_out(self.config):
             return
         outcomes = [outcome for of_test in self.outcomes.values() for outcome in of_test]
-        exit_code = int(exitstatus if self.is_whole else pytest.ExitCode.INTERRUPTED)
+        exit_code: int = pytest.ExitCode.INTERRUPTED
+        if self.is_whole:
+            has_stopped = exitstatus == pytest.ExitCode.INTERRUPTED
+            exit_code = pytest.ExitCode.TESTS_FAILED if has_stopped else exitstatus
         self.ending.finish(outcomes, self.known, exit_code, self.started)
         if self.ending.unstored:
             from pytest_modelperf.comparing.verdict_lines import FAILED

@@ -83,6 +83,15 @@ def leaves_tests_out(config: pytest.Config) -> bool:
     return bool(option("collectonly") or option("setuponly", default=False))
 
 
+def is_stop(error: BaseException) -> bool:
+    """Whether an error stops a run between two tests, as `--stepwise` does after a failure.
+
+    pytest-xdist stops so for `-x`, and has a class of its own for it, which is also raised where
+    an interrupt ended a worker.
+    """
+    return type(error).__name__ == "Interrupted" and "keyboard-interrupt" not in str(error)
+
+
 def is_skipped(item: pytest.Item) -> bool:
     """Whether its markers skip a test, as far as they can be read before it runs."""
     try:

@@ -101,6 +101,27 @@ def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
     assert read_json(models.path / "run.json")["notes"] == [said]
 
 
+def test_a_run_that_stops_after_a_failure_writes_what_had_ended(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(recording, models.path / "baselines")
+    models.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case(model="equal_200us.onnx", batch_size=[1, 2])
+        def test_model(request):
+            request.session.shouldstop = "it is enough"
+        """
+    )
+    result = models.runpytest_inprocess(*COUNTS, JSON, UPDATE, "--modelperf-prune")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["1 recorded.", "note: nothing was pruned: *"])
+    assert [case["recorded"] for case in cases_of(models)] == [True]
+    stored = {path.parent.name for path in models.path.glob("baselines/*/model.json")}
+    assert stored == {"base", "equal_200us"}
+
+
 def test_a_quiet_run_without_results_has_no_section(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
     result = models.runpytest_inprocess(*COUNTS, "--quiet")

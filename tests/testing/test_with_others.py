@@ -107,6 +107,16 @@ def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pyteste
     again.stdout.fnmatch_lines(["4 passed."])
 
 
+def test_under_xdist_a_run_that_stops_after_a_failure_writes_what_had_ended(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(f"{FOUR}\n    def test_third():\n        raise AssertionError\n")
+    counts = ("--modelperf-static-only", "-p", "no:randomly")
+    result = run_with(models, "xdist", "-n", "1", "--exitfirst", UPDATE, *counts)
+    result.assert_outcomes(passed=4, failed=1)
+    assert result.outlines.count(WROTE) == 1
+
+
 def test_under_xdist_a_group_is_no_part_of_the_test_that_is_recorded(
     models: pytest.Pytester,
 ) -> None:
