@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,4 +36,5 @@ def project_folder(root: Path, key: str, usual: str) -> Path:
     from pytest_modelperf.files.settings_table import read_table
 
     table = read_table(root / "pyproject.toml") or {}
-    return root / str(table.get(key, usual))
+    # As the run reads it, which accepts a user that is unknown.
+    return root / os.path.expanduser(str(table.get(key, usual)))  # noqa: PTH111

@@ -136,6 +136,7 @@ KINDS: Mapping[str, Kind] = {
         parse=parse_pairs,
     ),
     "path": Kind(readers.read_path, "Path", "str | PathLike[str]", _TEXT),
+    "place": Kind(readers.read_place, "str", "str", _TEXT),
     "phases": Kind(
         readers.read_phases,
         "tuple[Phase, ...]",

@@ -45,7 +45,12 @@ def is_gateway(text: str) -> bool:
 
 
 def read_path(value: object, where: str) -> Path:
-    return Path(value) if isinstance(value, os.PathLike) else Path(read_text(value, where))
+    return Path(value) if isinstance(value, os.PathLike) else Path(read_place(value, where))
+
+
+def read_place(value: object, where: str) -> str:
+    """The path of a file or folder, as text; no shell expands `~` behind `=` or in a file."""
+    return os.path.expanduser(read_text(value, where))  # noqa: PTH111  # a user may be unknown
 
 
 def read_flag(value: object, where: str) -> bool:

@@ -140,7 +140,7 @@ AGAINST = Setting(
 )
 BASELINE_PYTHON = Setting(
     "baseline_python",
-    "text",
+    "place",
     "run the baseline's side in this Python",
     places=RUN,
     metavar="PATH",
@@ -206,7 +206,7 @@ PRUNE = Setting(
 )
 JSON = Setting(
     "json",
-    "text",
+    "place",
     "write everything about the run as JSON",
     places=RUN,
     metavar="FILE",
@@ -214,11 +214,11 @@ JSON = Setting(
     has_result=True,
 )
 MARKDOWN = Setting(
-    "markdown", "text", "write a report in Markdown", has_result=True, places=RUN, metavar="FILE"
+    "markdown", "place", "write a report in Markdown", has_result=True, places=RUN, metavar="FILE"
 )
 HTML = Setting(
     "html",
-    "text",
+    "place",
     "write a page with charts and tables of layers, for a browser",
     places=RUN,
     metavar="FILE",
@@ -227,7 +227,7 @@ HTML = Setting(
 )
 BENCHMARK_JSON = Setting(
     "benchmark_json",
-    "text",
+    "place",
     "write the samples in the JSON of pytest-benchmark",
     places=RUN,
     metavar="FILE",
@@ -235,7 +235,7 @@ BENCHMARK_JSON = Setting(
 )
 BENCHER_JSON = Setting(
     "bencher_json",
-    "text",
+    "place",
     "write the figures of each case in the Bencher Metric Format",
     places=RUN,
     metavar="FILE",
@@ -244,7 +244,7 @@ BENCHER_JSON = Setting(
 )
 HISTORY = Setting(
     "history",
-    "text",
+    "place",
     "add a line for each case to the history in this folder, relative to the project",
     places=RUN,
     metavar="DIR",
@@ -253,7 +253,7 @@ HISTORY = Setting(
 )
 TRACE = Setting(
     "trace",
-    "text",
+    "place",
     "write a trace of each case into this folder",
     places=RUN,
     metavar="DIR",

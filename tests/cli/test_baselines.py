@@ -71,6 +71,15 @@ def test_the_folder_is_that_of_the_project(monkeypatch: pytest.MonkeyPatch) -> N
     assert "other" in run("baselines").out
 
 
+def test_the_folder_of_the_project_may_lie_in_the_home_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd() / "home"))
+    Path("pyproject.toml").write_text('[tool.modelperf]\nbaseline_dir = "~/kept"\n', "utf-8")
+    put("other", folder="home/kept")
+    assert run("baselines").out.startswith("1 baseline in home/kept\n")
+
+
 @needs_git
 @pytest.mark.usefixtures("repository")
 def test_a_diff_has_a_line_for_each_change_and_is_no_failure() -> None:

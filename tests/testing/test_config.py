@@ -237,6 +237,19 @@ def test_a_time_may_be_given_anywhere() -> None:
     assert _settings().for_model(terms).has_given_seconds
 
 
+@pytest.mark.parametrize(
+    "key", ["baseline_dir", "history", "trace", "json", "markdown", "html", "baseline_python"]
+)
+def test_a_tilde_in_a_path_is_the_home_folder(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell expands it behind `=`, or in a file."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    for source in ("command_line", "ini", "table"):
+        settings = _settings(**{source: {key: "~/place"}})
+        assert str(getattr(settings, key)) == "/home/ada/place"
+    unknown = _settings(table={"baseline_dir": "~no such user"})
+    assert unknown.baseline_dir == _ROOT / "~no such user"
+
+
 def test_a_wrong_way_to_measure_is_answered_with_the_choices() -> None:
     wrong = "takes changed or always, not 'never'."
     assert _refusal({"measure": "never"}) == f"--modelperf-measure {wrong}"
