@@ -39,8 +39,8 @@ _NO_MODEL = (
     '[tool.modelperf.models."model.onnx"] in pyproject.toml, or a test'
 )
 _NOT_PRUNED = (
-    "nothing was pruned: only a run of all tests, which all came to their end, knows which "
-    "baselines are unused"
+    "nothing was pruned: only a run of all tests, of which none was ignored and all came to their "
+    "end, knows which baselines are unused"
 )
 # A note names at most so many tests.
 _MOST_NAMED = 3
@@ -53,8 +53,8 @@ class KnownTests(Struct):
     cases while they run; `passed` are tests that came to their end, and `skipped` those that the
     project skipped. `over` are all that ran or were skipped, and were torn down. `deselected`
     counts what keeps cases unknown that may be in use: tests that were left out, files and models
-    that could not be read, crashed workers. `projects` are the pyproject.toml that were seen and
-    not read.
+    that were ignored or could not be read, crashed workers. `projects` are the pyproject.toml that
+    were seen and not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -449,8 +449,6 @@ def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
         config.args_source is pytest.Config.ArgsSource.ARGS
         or config.invocation_params.dir != config.rootpath
         or known.deselected
-        or config.getoption("ignore")
-        or config.getoption("ignore_glob")
         # It leaves tests out silently. Without pytest's cache the option does not exist.
         or config.getoption("lf", default=False)
     )

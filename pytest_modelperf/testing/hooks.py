@@ -185,6 +185,9 @@ class RunHooks:
         is_ignored = self._ignored_by_pytest(skipped)
         for path in find_models(self.settings, skipped):
             if is_ignored(path):
+                below = [each for each in path.parents if self.settings.root in each.parents]
+                # Its cases may be in use, unless it lies in an environment.
+                self.known.deselected += not any(map(_is_environment, below))
                 continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
@@ -222,6 +225,25 @@ class RunHooks:
         if self.opened.isdisjoint((collection_path, *collection_path.parents)):
             return None
         return collection_path not in self.reached
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_ignore_collect")
+    def pytest_note_ignored(
+        self, collection_path: Path
+    ) -> Generator[None, bool | None, bool | None]:
+        """Count what is ignored and may hold tests, as `collect_ignore` and `--ignore` do."""
+        is_ignored = yield
+        if is_ignored and self._may_hold_tests(collection_path):
+            self.known.deselected += 1
+        return is_ignored
+
+    def _may_hold_tests(self, path: Path) -> bool:
+        """Whether a file, or a folder that pytest does not skip always, may hold tests."""
+        if not self.opened.isdisjoint((path, *path.parents)):
+            return False
+        if not path.is_dir():
+            return any(map(path.match, self.config.getini("python_files")))
+        skipped = ["__pycache__", *self.config.getini("norecursedirs")]
+        return not _has_name_of(path, skipped) and not _is_environment(path)
 
     @pytest.hookimpl
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
@@ -638,6 +660,10 @@ def _is_left_out(path: Path, pattern: str, settings: RunSettings, skipped: Seque
 
 def _has_name_of(path: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(path.name, each) for each in patterns)
+
+
+def _is_environment(folder: Path) -> bool:
+    return (folder / "pyvenv.cfg").is_file()
 
 
 def describe_settings(settings: RunSettings) -> str:

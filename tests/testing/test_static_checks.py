@@ -322,8 +322,8 @@ def test_a_baseline_without_any_test_is_deleted_whole(recorded: pytest.Pytester)
         (".",),
         ("-k", "not b2"),
         ("--deselect", "dense.onnx::b2-c1"),
-        ("--ignore", "elsewhere"),
-        ("--ignore-glob", "elsewhere*"),
+        ("--ignore", "test_other.py"),
+        ("--ignore-glob", "*other*"),
         ("--lf",),
         ("--collect-only",),
     ],
@@ -333,6 +333,7 @@ def test_a_run_that_did_not_see_all_tests_prunes_nothing(
     recorded: pytest.Pytester, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     narrow(recorded)
+    recorded.makepyfile(test_other="")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
     # One of two cases fails, so that there is a last failure.
     write_table(
@@ -345,6 +346,32 @@ def test_a_run_that_did_not_see_all_tests_prunes_nothing(
     assert (recorded.path / MODEL).read_bytes() == before
     if "--collect-only" not in arguments:
         result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+
+
+@pytest.mark.parametrize(
+    ("ignored", "stored"),
+    [
+        ("test_other.py", ["b1-c1", "b8-c1"]),
+        ("linear.onnx", ["b1-c1", "b8-c1"]),
+        ("more", ["b1-c1", "b8-c1"]),
+        ("setup.py", ["b1-c1"]),
+        ("env", ["b1-c1"]),
+        ("build", ["b1-c1"]),
+    ],
+)
+def test_what_a_conftest_ignores_may_use_a_baseline_another_time(
+    recorded: pytest.Pytester, ignored: str, stored: list[str]
+) -> None:
+    narrow(recorded)
+    write_table(recorded, '[tool.modelperf.models."**/*.onnx"]')
+    write_dense(recorded.path / "linear.onnx")
+    write_dense(recorded.path / "env/model.onnx")
+    for file in ("test_other.py", "more/test_it.py", "setup.py", "env/pyvenv.cfg", "build/test.py"):
+        (recorded.path / file).parent.mkdir(exist_ok=True)
+        (recorded.path / file).touch()
+    recorded.makeconftest(f"collect_ignore = [{ignored!r}]")
+    check(recorded, "--modelperf-prune")
+    assert list(read_json(recorded.path / MODEL)["cases"]) == stored
 
 
 @pytest.mark.parametrize("order", ["", "(tryfirst=True)", "(trylast=True)"])
