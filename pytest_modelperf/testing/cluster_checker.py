@@ -51,13 +51,24 @@ class ClusterTerms(Struct, frozen=True, kw_only=True):
     show: Callable[[], None] = lambda: None
 
 
+class _Submitted(Struct, frozen=True):
+    """The check that a test is to begin with, and its answer."""
+
+    check: CaseCheck
+    future: Future[str]
+
+    def is_of(self, check: CaseCheck) -> bool:
+        """Whether the check is that one: a fixture may check another model before."""
+        return check.request is self.check.request and check.gate == self.check.gate
+
+
 class ClusterChecker(Struct, frozen=True):
     """Has the machines of a cluster check cases; what only this process has is measured here."""
 
     here: Checker
     cluster: Cluster
     terms: ClusterTerms
-    _futures: dict[str, Future[str]] = field(default_factory=dict)
+    _ahead: dict[str, _Submitted] = field(default_factory=dict)
     _older: dict[Path, Path] = field(default_factory=dict)
     _contents: dict[tuple[object, ...], ModelContent] = field(default_factory=dict)
 
@@ -80,15 +91,16 @@ class ClusterChecker(Struct, frozen=True):
     def submit(self, checks: Iterable[CaseCheck]) -> None:
         """Have these checked, in this order; what is wrong with one is told by its test."""
         for check in checks:
-            if check.test not in self._futures and not check.is_bound_here:
+            if check.test not in self._ahead and not check.is_bound_here:
                 with suppress(ModelPerfError):
-                    self._futures[check.test] = self.cluster.submit(self._check_job(check))
+                    future = self.cluster.submit(self._check_job(check))
+                    self._ahead[check.test] = _Submitted(check, future)
 
     def finish(self, test: str) -> None:
         """The test has ended: cancel what it did not wait for."""
-        future = self._futures.pop(test, None)
-        if future is not None:
-            future.cancel()
+        submitted = self._ahead.pop(test, None)
+        if submitted is not None:
+            submitted.future.cancel()
 
     # -- in the tests
 
@@ -96,9 +108,12 @@ class ClusterChecker(Struct, frozen=True):
         """A case judged or recorded; MeasureError where its machines were lost."""
         if check.is_bound_here:
             return _measured_here(self.here.check(_without_machine(check)), check)
-        future = self._futures.pop(check.test, None)
-        text = self._wait(future or self.cluster.submit(self._check_job(check)))
-        checked = from_text(text, Checked)
+        submitted = self._ahead.get(check.test)
+        if submitted is not None and submitted.is_of(check):
+            future = self._ahead.pop(check.test).future
+        else:
+            future = self.cluster.submit(self._check_job(check))
+        checked = from_text(self._wait(future), Checked)
         return replace(checked, outcome=_of_model(checked.outcome, check.graph))
 
     def measure(self, check: CaseCheck) -> CaseProfile:

@@ -284,6 +284,18 @@ def test_a_test_waits_for_the_job_that_was_submitted_ahead(folder: Path) -> None
     assert len(cluster.jobs) == 4
 
 
+def test_a_fixture_that_checks_another_model_first_gets_the_answer_about_that_one(
+    folder: Path,
+) -> None:
+    cluster = FakeCluster(machine(HERE))
+    checker = on_cluster(cluster, context(folder))
+    check = check_of(folder / "base.onnx")
+    checker.submit([check])
+    other = check_of(folder / "slow_400us.onnx")
+    assert checker.check(other).outcome.model.sha256 != checker.check(check).outcome.model.sha256
+    assert len(cluster.jobs) == 2
+
+
 def test_what_no_test_waits_for_is_cancelled(folder: Path) -> None:
     cluster = FakeCluster(machine(HERE), at_once=False)
 
