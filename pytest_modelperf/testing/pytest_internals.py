@@ -16,6 +16,15 @@ from _pytest.skipping import evaluate_skip_marks
 
 from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lines
 
+# The names that options have for the parser. Those of a plugin that is off do not exist.
+_WITHOUT_TESTS = (
+    "collectonly",
+    "setuponly",
+    "showfixtures",
+    "show_fixtures_per_test",
+    "cacheshow",
+)
+
 
 def ini_keys(config: pytest.Config) -> Mapping[str, Any]:
     """The keys of the ini file, also unknown ones, which `getini` does not list."""
@@ -78,9 +87,8 @@ def runs_tests(session: pytest.Session) -> bool:
 
 
 def leaves_tests_out(config: pytest.Config) -> bool:
-    """Whether an option asks to run no test: only to collect, or to set up, or to plan that."""
-    option = config.getoption
-    return bool(option("collectonly") or option("setuponly", default=False))
+    """Whether an option asks to run no test: only to collect, to set up, or to show something."""
+    return any(config.getoption(each, default=False) for each in _WITHOUT_TESTS)
 
 
 def is_stop(error: BaseException) -> bool:

@@ -160,10 +160,17 @@ def test_a_run_that_did_not_collect_its_tests_knows_no_unused_baselines(
     assert (models.path / "baselines/base/model.json").exists()
 
 
-@pytest.mark.parametrize("option", ["--collect-only", "--setup-plan", "--setup-only"])
+@pytest.mark.parametrize(
+    "option",
+    ["--collect-only", "--setup-plan", "--setup-only", "--fixtures-per-test", "--cache-show"],
+)
 def test_a_run_that_is_to_run_no_test_changes_no_file(
-    models: pytest.Pytester, recording: BaselineRecording, option: str
+    models: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    recording: BaselineRecording,
+    option: str,
 ) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
     store(recording, models.path / "baselines")
     (models.path / "run.json").write_text("an earlier run")
     models.makepyfile(test_of("base.onnx", baseline="other.onnx"))
