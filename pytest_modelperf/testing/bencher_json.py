@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
 from pytest_modelperf.report.document import number
 from pytest_modelperf.testing.history_ratio import ratio_to_baseline
-from pytest_modelperf.testing.outcome_names import name_with_case
+from pytest_modelperf.testing.outcome_names import name_models_of_tests
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 
 _PERCENTS = {50.0: "latency", 95.0: "latency-p95"}
@@ -17,24 +16,10 @@ _PERCENTS = {50.0: "latency", 95.0: "latency-p95"}
 
 def dump_bencher_run(report: RunReport) -> str:
     """The run as JSON text; a case that failed has no figures, and an upgrade none of the model."""
-    measured = [
-        outcome for outcome in report.outcomes if not outcome.has_failed and not outcome.is_upgrade
-    ]
-    figures = (dict(_measures(outcome)) for outcome in measured)
-    return dump_bencher(dict(zip(_names(measured), figures, strict=True)))
-
-
-def _names(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
-    """A name for each that no other has and that does not depend on which other tests run."""
-    known: Counter[str] = Counter()
-    shared = Counter(map(name_with_case, outcomes))
-    for outcome in outcomes:
-        name = name_with_case(outcome)
-        if shared[name] > 1:
-            # One test checked several models.
-            name = f"{name} {outcome.model.name}"
-        known[name] += 1
-        yield name if known[name] == 1 else f"{name} {known[name]}"
+    named = name_models_of_tests(report.outcomes)
+    return dump_bencher(
+        {name: dict(_measures(outcome)) for name, outcome in named if not outcome.has_failed}
+    )
 
 
 def _measures(outcome: CaseOutcome) -> Iterator[tuple[str, BencherMetric]]:

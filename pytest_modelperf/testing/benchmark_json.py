@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median, stdev
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.testing.outcome_names import name_with_case
+from pytest_modelperf.testing.outcome_names import name_models_of_tests
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 
@@ -33,16 +33,15 @@ def dump_benchmarks(report: RunReport, version: str) -> str:
     document = {
         "machine_info": _machine(report.machine),
         "commit_info": _NO_COMMIT,
-        "benchmarks": [_benchmark(outcome) for outcome in report.outcomes if _is_timed(outcome)],
+        "benchmarks": [
+            _benchmark(printable(name), outcome)
+            for name, outcome in name_models_of_tests(report.outcomes)
+            if any(outcome.times_ns)
+        ],
         "datetime": None if report.started is None else report.started.isoformat(),
         "version": version,
     }
     return json.dumps(document, indent=4, allow_nan=False) + "\n"
-
-
-def _is_timed(outcome: CaseOutcome) -> bool:
-    """Whether the model was timed: an upgrade times its twin."""
-    return any(outcome.times_ns) and not outcome.is_upgrade
 
 
 def _machine(machine: MachineFacts | None) -> dict[str, object]:
@@ -61,9 +60,8 @@ def _machine(machine: MachineFacts | None) -> dict[str, object]:
     }
 
 
-def _benchmark(outcome: CaseOutcome) -> dict[str, object]:
-    # Several cases of one test are several benchmarks, which are matched by this name.
-    fullname = printable(name_with_case(outcome))
+def _benchmark(fullname: str, outcome: CaseOutcome) -> dict[str, object]:
+    """The benchmark of a case, which the readers of two runs match by its `fullname`."""
     return {
         "group": None,
         "name": _without_folders(fullname),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.profiler.shown.model_names import name_models, name_paths
 from pytest_modelperf.testing.outcomes import CaseOutcome
@@ -68,7 +68,24 @@ def _names_case(name: str, case_id: str) -> bool:
     return re.search(rf"::{found}(@|$)|[\[-]{found}(?=[\]@-])", name) is not None
 
 
-def name_with_case(outcome: CaseOutcome) -> str:
+def name_models_of_tests(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, CaseOutcome]]:
+    """Each outcome of a model with a name that does not depend on which other tests run.
+
+    No two are alike. An upgrade of the engine is left out: its model is a twin.
+    """
+    models = [outcome for outcome in outcomes if not outcome.is_upgrade]
+    shared = Counter(map(_name_with_case, models))
+    known: Counter[str] = Counter()
+    for outcome in models:
+        name = _name_with_case(outcome)
+        if shared[name] > 1:
+            # One test checked several models.
+            name = f"{name} {outcome.model.name}"
+        known[name] += 1
+        yield name if known[name] == 1 else f"{name} {known[name]}", outcome
+
+
+def _name_with_case(outcome: CaseOutcome) -> str:
     """The id of the test, which ends with the case also if several cases are of one test."""
     case_id = outcome.comparison.id
     parts = (f"::{case_id}", f"[{case_id}]", f"[{case_id}@")

@@ -1272,6 +1272,14 @@ def test_cases_of_one_test_are_benchmarks_of_their_own() -> None:
     ]
 
 
+def test_models_of_one_test_are_benchmarks_of_their_own_also_where_one_was_not_timed() -> None:
+    first = outcome(SLOWER, "t.py::test_both", times_ns=TIMES)
+    other = replace(first, model=replace(first.model, name="decoder.onnx"))
+    for before in (first, replace(first, times_ns=())):
+        found = json.loads(dump_benchmarks(run(before, other), "1"))["benchmarks"]
+        assert found[-1]["fullname"] == "t.py::test_both[b8-c2] decoder.onnx"
+
+
 # -- Bencher
 
 
