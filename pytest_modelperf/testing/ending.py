@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from glob import iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -448,9 +449,20 @@ def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
     is_narrowed = (
         config.args_source is pytest.Config.ArgsSource.ARGS
         or config.invocation_params.dir != config.rootpath
+        or not set(_whole_project(config)) <= set(config.args)
         or known.deselected
         # It leaves tests out silently. Without pytest's cache the option does not exist.
         or config.getoption("lf", default=False)
     )
     # A test passes its call although subtests of it failed, or may pass some of them and not end.
     return not is_narrowed and known.open <= known.passed - known.failed
+
+
+def _whole_project(config: pytest.Config) -> Iterator[str]:
+    """What pytest collects where nothing is named. A plugin may have named something else."""
+    folder = config.invocation_params.dir
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        yield str(folder)
+        return
+    for pattern in config.getini("testpaths"):
+        yield from iglob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207  # as pytest does

@@ -374,6 +374,32 @@ def test_what_a_conftest_ignores_may_use_a_baseline_another_time(
     assert list(read_json(recorded.path / MODEL)["cases"]) == stored
 
 
+@pytest.mark.parametrize("testpaths", ["", ".", "te*/"])
+@pytest.mark.parametrize("order", ["", "(tryfirst=True)", "(trylast=True)"])
+def test_tests_that_a_plugin_does_not_choose_may_use_a_baseline_another_time(
+    recorded: pytest.Pytester, testpaths: str, order: str
+) -> None:
+    """pytest-picked replaces the arguments so."""
+    narrow(recorded)
+    (recorded.mkdir("tests") / "test_it.py").write_text("def test_it(): pass")
+    settings = f'[tool.pytest.ini_options]\ntestpaths = "{testpaths}"\n' if testpaths else ""
+    write_table(recorded, f'{settings}[tool.modelperf.models."dense.onnx"]')
+    recorded.makeconftest(
+        f"""
+        import pytest
+
+        @pytest.hookimpl{order}
+        def pytest_configure(config):
+            if config.getoption("verbose") == 1:
+                config.args = ["tests/test_it.py"]
+        """
+    )
+    check(recorded, "--modelperf-prune", "-v")
+    assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1", "b8-c1"]
+    check(recorded, "--modelperf-prune")
+    assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1"]
+
+
 @pytest.mark.parametrize("order", ["", "(tryfirst=True)", "(trylast=True)"])
 def test_a_test_that_a_conftest_drops_may_use_its_baseline_another_time(
     recorded: pytest.Pytester, order: str
