@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +18,9 @@ from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run, path_below
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    from _pytest.nodes import Node  # pytest has no public name for it
 
 # The name of the test that stands for all cases of a model.
 _PLACEHOLDER = "cases"
@@ -64,7 +67,19 @@ class OnnxFile(pytest.File):
             yield OnnxItem.from_parent(self, name=printable(case.name), case=case)
 
 
-class OnnxItem(pytest.Item):
+class _ModelItem(pytest.Item):
+    """A test of a model that may lie in a package, whose code it does not need."""
+
+    def listchain(self) -> list[Node]:
+        """The collectors above it, without packages: pytest would import them to set them up."""
+        chain = super().listchain()
+        if self.config.getoption("collectonly"):
+            # Only the tree of the tests is shown.
+            return chain
+        return [node for node in chain if not isinstance(node, pytest.Package)]
+
+
+class OnnxItem(_ModelItem):
     """One case of a model, held against its baseline and its budgets."""
 
     def __init__(self, *, case: SizedCase, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
@@ -100,7 +115,7 @@ class OnnxItem(pytest.Item):
         return path, _LINE, f"{path.name}::{self.name} "
 
 
-class SkippedItem(pytest.Item):
+class SkippedItem(_ModelItem):
     """A placeholder for the cases of a model in a run that profiles none."""
 
     def runtest(self) -> None:
@@ -111,7 +126,7 @@ class SkippedItem(pytest.Item):
         return path, _LINE, path.name
 
 
-class UnreadableItem(pytest.Item):
+class UnreadableItem(_ModelItem):
     """The cases of a model that cannot be read: a failed test, so that the other models run."""
 
     def __init__(self, *, message: str, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own

@@ -119,7 +119,7 @@ class FindModel:
 
 def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
     """The markers of one name with their level: 0 is the test itself."""
-    chain = list(reversed(node.listchain()))
+    chain = list(node.iter_parents())
     for owner, mark in node.iter_markers_with_node(name):
         yield chain.index(owner), mark
 

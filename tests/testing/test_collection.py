@@ -403,6 +403,18 @@ def test_a_glob_finds_nothing_that_pytest_ignores(models: pytest.Pytester, setti
     assert found == ["dense.onnx::b1-c1", "models/encoder.onnx::b1-c1"]
 
 
+@pytest.mark.parametrize("options", [(), STATIC])
+def test_the_package_of_a_model_is_not_imported(
+    run: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    model = write_dense(run.mkpydir("package") / "dense.onnx")
+    model.with_name("__init__.py").write_text("import no_such_module")
+    result = run.runpytest_inprocess(*options, "package/dense.onnx")
+    result.assert_outcomes(**{"passed" if options else "skipped": 1})
+    tree = run.runpytest_inprocess(*STATIC, "--collect-only", "package/dense.onnx")
+    tree.stdout.fnmatch_lines(["*<Package package>", "*<OnnxFile dense.onnx>"])
+
+
 def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
     """Workers of pytest-xdist must agree on it."""
     write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbatch_size = [8, 1]')
