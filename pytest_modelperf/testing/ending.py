@@ -20,7 +20,7 @@ from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, 
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
 from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOT_SENT, CaseOutcome, RunReport
-from pytest_modelperf.testing.run import Run, case_of, may_use_fixture
+from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import count_of, shorten_list
@@ -78,7 +78,7 @@ class KnownTests(Struct):
                 with suppress(UsageError):
                     conditions = (case.conditions, run.settings.engine_for(case.spec))
                     self._add_case((run.baseline_of(case), case.id), item, conditions)
-            if may_use_fixture(item):
+            if uses_fixture(item):
                 self.open.add(item.nodeid)
 
     def _add_case(self, key: tuple[str, str], item: pytest.Item, conditions: object) -> None:

@@ -65,7 +65,6 @@ from pytest_modelperf.testing.run import (
     PerfFailure,
     Run,
     case_of,
-    may_use_fixture,
     read_late_budgets,
     uses_fixture,
 )
@@ -272,7 +271,7 @@ class RunHooks:
         try:
             find = FindModel(definition.path, self.settings.root)
             cases = read_cases(definition, find)
-            if read_mark_budgets(definition) and not cases and not uses_fixture(metafunc):
+            if read_mark_budgets(definition) and not cases and not uses_fixture(definition):
                 raise UsageError(
                     f"@pytest.mark.{BUDGET} needs something to measure: name a model with "
                     f"@pytest.mark.{CASE}(model=...), or use the fixture {FIXTURE}."
@@ -394,7 +393,7 @@ class RunHooks:
         cases = [case for case in map(case_of, items) if case is not None]
         for case in cases:
             self.run.require_machine(case)
-        if self.settings.uses_cluster and (cases or any(map(may_use_fixture, items))):
+        if self.settings.uses_cluster and (cases or any(map(uses_fixture, items))):
             from pytest_modelperf.testing.on_cluster import measuring_on_cluster
 
             self.cluster = stack.enter_context(

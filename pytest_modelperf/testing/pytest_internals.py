@@ -5,7 +5,7 @@ If another version of pytest breaks this package, it does so here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -107,6 +107,14 @@ def is_skipped(item: pytest.Item) -> bool:
     except pytest.fail.Exception:
         # A condition that cannot be read fails the test itself.
         return True
+
+
+def functions_of(test: pytest.Item) -> Iterator[Callable[..., object]]:
+    """The function of a test, and those of its fixtures; nothing for a test without Python code."""
+    if isinstance(test, pytest.Function):
+        yield test.function
+        for fixtures in test._fixtureinfo.name2fixturedefs.values():  # noqa: SLF001
+            yield from (fixture.func for fixture in fixtures)
 
 
 def distributes(config: pytest.Config) -> bool:

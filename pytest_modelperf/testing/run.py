@@ -29,6 +29,7 @@ from pytest_modelperf.testing.machines import require_this_machine
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing.pytest_internals import functions_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 
@@ -394,15 +395,12 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
     return found
 
 
-def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
-    return FIXTURE in getattr(test, "fixturenames", ())
-
-
-def may_use_fixture(test: pytest.Item) -> bool:
-    """Whether a test uses the fixture, or names it in its code to ask for it as it runs."""
-    function: Any = getattr(test, "function", None)
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return uses_fixture(test) or FIXTURE in getattr(code, "co_consts", ())
+def uses_fixture(test: pytest.Item) -> bool:
+    """Whether a test or its fixtures take the fixture, or name it to ask for it as they run."""
+    if FIXTURE in getattr(test, "fixturenames", ()):
+        return True
+    codes = (getattr(inspect.unwrap(each), "__code__", None) for each in functions_of(test))
+    return any(FIXTURE in getattr(code, "co_consts", ()) for code in codes)
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:

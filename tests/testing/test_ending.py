@@ -188,13 +188,24 @@ def test_a_run_that_cannot_prune_says_so(models: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines([note])
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def test_it(request): request.getfixturevalue('modelperf').check('base.onnx')\n",
+        "def test_it(by_name): by_name.check('base.onnx')\n",
+    ],
+)
 def test_the_baseline_of_a_skipped_test_that_asks_for_the_fixture_by_name_stays(
-    models: pytest.Pytester,
+    models: pytest.Pytester, source: str
 ) -> None:
-    source = "def test_it(request): request.getfixturevalue('modelperf').check('base.onnx')\n"
-    models.makepyfile(source)
+    fixture = (
+        "import pytest\n"
+        "@pytest.fixture\n"
+        "def by_name(request): return request.getfixturevalue('modelperf')\n"
+    )
+    models.makepyfile(fixture + source)
     models.runpytest_inprocess(*COUNTS, UPDATE).assert_outcomes(passed=1)
-    models.makepyfile(f"import pytest\n@pytest.mark.skip\n{source}")
+    models.makepyfile(f"{fixture}@pytest.mark.skip\n{source}")
     models.runpytest_inprocess(*COUNTS, "--modelperf-prune").assert_outcomes(skipped=1)
     assert (models.path / "baselines/base/model.json").exists()
 

@@ -815,15 +815,29 @@ def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
     assert run_static(run, named).ret == pytest.ExitCode.OK
 
 
-def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("argument", "asked"),
+    [
+        ("modelperf", "modelperf"),
+        ("request", "request.getfixturevalue('modelperf')"),
+        ("by_name", "by_name"),
+    ],
+)
+def test_budgets_of_the_fixture_share_the_level_of_the_run(
+    run: pytest.Pytester, argument: str, asked: str
+) -> None:
     run.makepyfile(
-        """
+        f"""
         import pytest
 
+        @pytest.fixture
+        def by_name(request):
+            return request.getfixturevalue("modelperf")
+
         @pytest.mark.perf_budget(latency_ms=1, p99_ms=2, macs=3)
-        def test_it(modelperf):
+        def test_it({argument}):
             # A case against a baseline, and two limits that a run tells; twice.
-            assert modelperf._run.judged == 6
+            assert {asked}._run.judged == 6
         """
     )
     result = run.runpytest_inprocess("--modelperf")
