@@ -47,6 +47,7 @@ _LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
 # The packages that a baseline depends on; it stores their versions.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
+_OWN_NAME = "Give one of them a name of its own, as in baseline='models/encoder-long.onnx'."
 
 
 class RecordedCase(Struct, frozen=True):
@@ -130,14 +131,22 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
 def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
     """The recordings of several cases of one model as one recording.
 
-    UsageError if the model changed meanwhile: the cases would not belong together; or if two are
-    one case that was run in different ways.
+    UsageError if they are of several models, or of one that changed meanwhile: the cases would not
+    belong together; or if two are one case that was run in different ways.
     """
     first = parts[0]
-    if any(part.model != first.model for part in parts):
+    for part in parts:
+        if part.model.sha256 == first.model.sha256:
+            continue
+        one, other = (printable(each.model.path or each.model.name) for each in (first, part))
+        if one == other:
+            raise UsageError(
+                f"{printable(first.model.name)} changed while its cases were recorded: "
+                "nothing is stored of it. Record it once more."
+            )
         raise UsageError(
-            f"{printable(first.model.name)} changed while its cases were recorded: "
-            "nothing is stored of it. Record it once more."
+            f"{one} and {other} are both recorded as the baseline {first.name}: nothing is stored "
+            f"of them. {_OWN_NAME}"
         )
     with_twin = next((part for part in parts if part.twin is not None), first)
     machines = [part.machine for part in parts if part.machine is not None]
@@ -160,8 +169,7 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
         if not (has_same_engine and known.runs_on_the_same(case)):
             raise UsageError(
                 f"two checks record the case {printable(case.id)} of the baseline {parts[0].name}, "
-                "but run it differently: nothing is stored of it. Give one of them a name of its "
-                "own, as in baseline='models/encoder-long.onnx'."
+                f"but run it differently: nothing is stored of it. {_OWN_NAME}"
             )
         cases[case.id] = case if case.sketch else replace(case, outputs=known.outputs)
     return tuple(cases.values())

@@ -235,10 +235,11 @@ def _of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
     """The outcome with the name and path that the model has here, not those on its machine."""
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     name = open_model(source).name if path is None else path.name
+    model = replace(outcome.model, name=name, path=None if path is None else str(path))
     recording = outcome.recording
     if recording is not None:
-        recording = replace(recording, model=replace(recording.model, name=name))
-    model = replace(outcome.model, name=name, path=None if path is None else str(path))
+        facts = replace(recording.model, name=name, path=model.path)
+        recording = replace(recording, model=facts)
     return replace(outcome, model=model, recording=recording)
 
 

@@ -274,6 +274,33 @@ def test_an_update_that_changes_nothing_says_so_and_leaves_the_file(
     assert (recorded.path / MODEL).read_bytes() == before
 
 
+def test_models_that_are_recorded_as_one_baseline_are_named(run: pytest.Pytester) -> None:
+    write_dense(run.path / "wide.onnx", 6)
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            modelperf.check("dense.onnx", baseline="one.onnx")
+            modelperf.check("wide.onnx", baseline="one.onnx", batch_size=2)
+        """
+    )
+    text = " ".join(check(run, UPDATE).stdout.str().split())
+    assert "dense.onnx and wide.onnx are both recorded as the baseline one: nothing is " in text
+    assert not (run.path / "baselines").exists()
+
+
+def test_a_model_that_is_named_by_a_link_too_is_recorded_as_one(run: pytest.Pytester) -> None:
+    (run.path / "latest.onnx").symlink_to("dense.onnx")
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            modelperf.check("dense.onnx")
+            modelperf.check("latest.onnx", baseline="dense.onnx", batch_size=2)
+        """
+    )
+    check(run, UPDATE).assert_outcomes(passed=1)
+    assert list(read_json(run.path / MODEL)["cases"]) == ["b1-c1", "b2-c1"]
+
+
 def test_only_collecting_writes_nothing(run: pytest.Pytester) -> None:
     result = check(run, UPDATE, "--collect-only", "dense.onnx")
     assert result.ret == pytest.ExitCode.OK
