@@ -239,10 +239,13 @@ class RunHooks:
         """Whether a file, or a folder that pytest does not skip always, may hold tests."""
         if not self.opened.isdisjoint((path, *path.parents)):
             return False
+        patterns = self.config.getini("python_files")
         if not path.is_dir():
-            return any(map(path.match, self.config.getini("python_files")))
+            return any(map(path.match, patterns))
         skipped = ["__pycache__", *self.config.getini("norecursedirs")]
-        return not _has_name_of(path, skipped) and not _is_environment(path)
+        if _has_name_of(path, skipped) or _is_environment(path):
+            return False
+        return any(True for pattern in patterns for _ in path.rglob(pattern))
 
     @pytest.hookimpl
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:

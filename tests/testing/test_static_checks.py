@@ -384,6 +384,7 @@ def test_a_run_that_did_not_see_all_tests_prunes_nothing(
         ("setup.py", ["b1-c1"]),
         ("env", ["b1-c1"]),
         ("build", ["b1-c1"]),
+        ("baselines", ["b1-c1"]),
     ],
 )
 def test_what_a_conftest_ignores_may_use_a_baseline_another_time(
