@@ -153,9 +153,10 @@ class RunEnding(Struct):
         if exit_code not in _ENDED and settings.prune:
             notes.append(_NOT_PRUNED)
         left_out = [*unread_tables(map(Path, known.projects), self.run.config)]
-        if exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
-            reason = unused_tables(settings, self.run.config)
-            left_out = left_out or [_NO_MODEL if reason is None else reason]
+        if not (left_out or outcomes or known.tests or known.open or known.deselected):
+            has_none = exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
+            reason = unused_tables(settings, self.run.config) or (_NO_MODEL if has_none else None)
+            left_out += [] if reason is None else [reason]
         notes += left_out
         notes += _without_result(outcomes, known)
         if exit_code != pytest.ExitCode.OK:

@@ -129,9 +129,15 @@ def test_tables_of_the_root_are_for_a_run_that_starts_there(
     write_table(run, '[tool.modelperf.models."dense.onnx"]\n[tool.pytest.ini_options]')
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.chdir(run.mkdir("below"))
+    told = "note: no model is tested here: *cd .. && pytest --modelperf"
     result = run.runpytest_inprocess(*STATIC)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["note: no model is tested here: *cd .. && pytest --modelperf"])
+    result.stdout.fnmatch_lines([told])
+    Path("test_unit.py").write_text("def test_it(): pass", "utf-8")
+    passed = run.runpytest_inprocess(*STATIC)
+    assert passed.ret == pytest.ExitCode.OK
+    passed.stdout.fnmatch_lines([told])
+    run.runpytest_inprocess(*STATIC, "test_unit.py").stdout.no_fnmatch_line(told)
 
 
 def test_an_absolute_path_is_as_good(run: pytest.Pytester) -> None:
