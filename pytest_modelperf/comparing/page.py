@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 
 from pytest_modelperf.comparing.case_view import (
-    TONES,
     CaseView,
     cases_table,
     describe_views,
@@ -13,12 +12,7 @@ from pytest_modelperf.comparing.case_view import (
 )
 from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import Comparison
-from pytest_modelperf.comparing.verdict_lines import (
-    FAILED,
-    describe_run,
-    describe_verdict,
-    verdict_word,
-)
+from pytest_modelperf.comparing.verdict_lines import describe_verdict, verdict_word
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.shown.case_page import render_case_page
@@ -54,7 +48,6 @@ def comparison_overview(
         CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
         for place, case in enumerate(comparison.cases)
     ]
-    word = FAILED if describe_run(comparison) == FAILED else comparison.verdict.value
     engines = comparison.engines or ("",)
     rows = [
         ModelRow("A, before", comparison.before, engines[0]),
@@ -68,8 +61,8 @@ def comparison_overview(
     worst = views[0] if len(views) == 1 else worst_view(views)
     return Overview(
         title=" → ".join(name_models((comparison.before, comparison.after))),
-        headline=describe_views(views) if views else word,
-        tone=TONES[word],
+        headline=describe_views(views),
+        tone=min(views, key=lambda view: view.rank).tone,
         cases=cases_table(views),
         tones=tuple(view.tone for view in views),
         choices=tuple(view.choice for view in views),

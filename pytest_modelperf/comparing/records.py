@@ -63,8 +63,8 @@ VERDICT_ORDER = (
     Verdict.PASSED,
     Verdict.UNCHANGED,
 )
-# A case that could not be measured has not shown any of these.
-_GOOD = frozenset({Verdict.IMPROVED, Verdict.PASSED, Verdict.UNCHANGED})
+# A case that could not be measured may have shown one of these, and nothing else.
+_WORSE = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
 
 class Metric(Struct, frozen=True):
@@ -321,9 +321,9 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict by all figures; a case that could not be measured shows nothing good."""
+        """The verdict by all figures; inconclusive for a failed case of which none is worse."""
         found = self._by_figures
-        return Verdict.INCONCLUSIVE if self.failure is not None and found in _GOOD else found
+        return found if self.failure is None or found in _WORSE else Verdict.INCONCLUSIVE
 
     @property
     def _by_figures(self) -> Verdict:
@@ -358,8 +358,7 @@ class CaseComparison(Struct, frozen=True):
     @property
     def has_failed(self) -> bool:
         """Whether it could not be measured and no known figure is worse."""
-        is_worse = self.verdict in (Verdict.REGRESSED, Verdict.OVER_BUDGET)
-        return self.failure is not None and not is_worse
+        return self.failure is not None and self.verdict not in _WORSE
 
 
 class Comparison(Shown, frozen=True):
@@ -378,9 +377,8 @@ class Comparison(Shown, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all cases that did not fail; inconclusive if every case failed."""
-        ran = [case for case in self.cases if not case.has_failed]
-        return worst(case.verdict for case in ran or self.cases)
+        """The worst of all cases; one that could not be measured is inconclusive."""
+        return worst(case.verdict for case in self.cases)
 
     @property
     def rounds(self) -> int | None:

@@ -20,6 +20,7 @@ from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.csv import render_comparison_csv
 from pytest_modelperf.comparing.document import ComparisonJson, comparison_to_json, dump_comparison
 from pytest_modelperf.comparing.markdown import render_markdown
+from pytest_modelperf.comparing.page import comparison_overview
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,
@@ -32,6 +33,7 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.comparing.tables import layer_type_change_table, layer_type_time_tables
 from pytest_modelperf.comparing.text import render_comparison
+from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.markdown import escape_markdown
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.escaping import printable
@@ -404,6 +406,23 @@ def test_a_case_that_could_not_be_measured_has_no_good_verdict() -> None:
         assert broken.verdict is compared(broken).verdict is Verdict.INCONCLUSIVE
     worse = replace(BROKEN, metrics=(exact("macs", 1, 2),))
     assert worse.verdict is compared(worse).verdict is Verdict.REGRESSED
+    assert replace(BROKEN, outcome=Verdict.NEW).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [(SAME, Verdict.INCONCLUSIVE), (FASTER, Verdict.INCONCLUSIVE), (SLOWER, Verdict.REGRESSED)],
+)
+def test_a_comparison_with_a_failed_case_is_at_best_inconclusive_in_every_report(
+    other: CaseComparison, expected: Verdict
+) -> None:
+    comparison = compared(other, BROKEN)
+    assert comparison.verdict is expected
+    assert json.loads(dump_comparison(comparison))["verdict"] == expected.value
+    sentence = f"{expected.value}, 1 of 2 cases failed"
+    assert text(other, BROKEN).splitlines()[0].endswith(f": {sentence}")
+    assert sentence in render_markdown(comparison, COMMAND_WORDING).splitlines()[0]
+    assert comparison_overview(comparison, COMMAND_WORDING).tone is Tone.BAD
 
 
 def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
@@ -636,7 +655,6 @@ def test_figures_that_are_not_judged_have_no_verdict_in_the_csv() -> None:
 
 def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
     assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
-    assert json.loads(dump_comparison(compared(BROKEN, SAME)))["verdict"] == SAME.verdict.value
     rows = csv.DictReader(StringIO(render_comparison_csv(compared(BROKEN))))
     assert {row["case_verdict"] for row in rows} == {""}
 

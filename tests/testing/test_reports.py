@@ -1180,6 +1180,7 @@ def test_the_json_of_a_run_is_read_back_by_its_type() -> None:
 def test_the_verdict_of_a_run_without_one_is_null() -> None:
     assert json.loads(dump_run(run(outcome(BROKEN))))["verdict"] is None
     assert json.loads(dump_run(run(outcome(BROKEN), outcome(SLOWER))))["verdict"] == "regressed"
+    assert json.loads(dump_run(run(outcome(BROKEN), outcome(SAME))))["verdict"] == "inconclusive"
     assert json.loads(dump_run(RunReport(outcomes=())))["baselines"]["unused"] is None
 
 
