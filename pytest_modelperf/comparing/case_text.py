@@ -61,7 +61,7 @@ def write_findings(page: Page, case: CaseComparison, wording: Wording) -> None:
         page.table(*layer_type_time_tables(case))
         if explains_layers(case):
             page.table(*layer_time_tables(case, wording))
-    elif shows_graphs(case) and case.layer_types:
+    elif shows_graphs(case):
         page.table(layer_type_change_table(case))
     _write_facts(page, case, wording)
     if has_output_figures(case):

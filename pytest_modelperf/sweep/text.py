@@ -237,7 +237,7 @@ def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) 
         page.item(line, style="red")
     if has_times(case):
         page.table(*layer_type_time_tables(case))
-    elif shows_graphs(case) and case.layer_types:
+    elif shows_graphs(case):
         page.table(layer_type_change_table(case))
 
 

@@ -477,6 +477,13 @@ def test_a_static_comparison_as_markdown_has_its_verdict_and_table() -> None:
     assert "| MACs | 442.5 k | 442.5 k | 0 % | passed |" in shown
 
 
+def test_no_table_of_layer_types_has_a_head_and_no_row() -> None:
+    profile = static_classifier()
+    same = compare_profiles(profile, profile)
+    shown = render_comparison(same, TextStyle(80), COMMAND_WORDING)
+    assert "layer type" not in shown + render_markdown(same, COMMAND_WORDING).casefold()
+
+
 # -- what a name may not do
 
 EVIL = (

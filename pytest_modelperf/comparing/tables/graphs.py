@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from pytest_modelperf.comparing.records import CaseComparison, LayerTypeChange
 from pytest_modelperf.comparing.tables.cells import MARK, layer_counts
-from pytest_modelperf.comparing.tables.figures import is_measured
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
@@ -14,9 +13,8 @@ from pytest_modelperf.text.units import UNKNOWN, format_count, format_signed_cou
 
 
 def shows_graphs(case: CaseComparison) -> bool:
-    """Whether the graphs are shown: they changed, or there is nothing else to show."""
-    has_run = is_measured(case) or case.outcome is not None or case.failure is not None
-    return not has_run or any(not change.is_equal for change in case.layer_types)
+    """Whether there is anything to show: a type of layers changed."""
+    return any(not change.is_equal for change in case.layer_types)
 
 
 def layer_type_change_table(case: CaseComparison) -> Table:
