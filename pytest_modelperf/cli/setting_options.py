@@ -9,10 +9,14 @@ import click
 from click.core import ParameterSource
 from msgspec import UNSET
 
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.setting import Setting
 
 Command: TypeAlias = Callable[..., None]
 Option: TypeAlias = Callable[[Command], Command]
+# Kinds of settings with a list of values. Of such an option that is given again, click would keep
+# the last list, and drop the others without a word.
+_LISTS = frozenset({"lengths", "sizes", "tolerance"})
 
 
 def setting_option(  # noqa: PLR0913  # what a command may say of it in another way
@@ -36,7 +40,7 @@ def setting_option(  # noqa: PLR0913  # what a command may say of it in another 
         setting.command_flag,
         setting.field,
         is_flag=setting.metavar is None,
-        multiple=setting.is_repeatable,
+        multiple=setting.is_repeatable or setting.kind in _LISTS,
         type=bool if setting.metavar is None else click.UNPROCESSED,
         metavar=metavar or setting.metavar,
         default=False if setting.metavar is None else default,
@@ -57,6 +61,10 @@ def _reads(setting: Setting) -> Callable[[click.Context, click.Parameter, object
         from pytest_modelperf.spec.kinds import read_typed
 
         typed = list(value) if isinstance(value, tuple) else value
+        if isinstance(typed, list) and not setting.is_repeatable:
+            if len(typed) > 1:
+                raise UsageError(f"{setting.command_flag} is given twice: give it once.")
+            (typed,) = typed
         return read_typed(setting, typed, setting.command_flag)
 
     return read_given

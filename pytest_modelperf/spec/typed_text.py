@@ -39,10 +39,10 @@ def parse_number(value: object, where: str) -> object:  # noqa: ARG001  # as all
 
 
 def parse_numbers(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    """The whole numbers between commas, each once."""
+    """The whole numbers between commas."""
     if not isinstance(value, str):
         return value
-    return list(dict.fromkeys(_whole_number(part.strip()) for part in value.split(",")))
+    return [_whole_number(part.strip()) for part in value.split(",")]
 
 
 def parse_dims(value: object, where: str) -> object:

@@ -277,7 +277,7 @@ def test_every_combination_is_a_case_named_by_what_varies() -> None:
         *("b8-c1", "b8-c2"),
     ]
     assert ids("linear.onnx", "--dim", "seq=64,128") == ["b1-c1-seq64", "b1-c1-seq128"]
-    assert ids(*LINEAR_64, "--batch", "8,8,1") == ["b8-c1", "b1-c1"]
+    assert ids(*LINEAR_64, "--batch", "8,1") == ["b8-c1", "b1-c1"]
 
 
 def test_each_case_is_counted_at_its_sizes() -> None:
@@ -626,6 +626,8 @@ def broken() -> None:
         (["linear.onnx", "--dim", "seq"], "the dimension 'seq' cannot be read", "seq=64"),
         (["linear.onnx", "--dim", "seq=9999999999999"], "elements", "mistyped?"),
         ([*LINEAR_64, "--dim", "seq=5"], "--dim seq is given twice", "seq=64,128"),
+        ([*LINEAR_64, "--batch", "8,8,1"], "--batch has 8 twice", "give it once"),
+        ([*LINEAR_64, "--batch", "8", "--batch", "1"], "--batch is given twice", "give it once"),
         ([*LINEAR_64, "--batch", "0"], "--batch takes whole numbers of 1 or more", "not 0"),
         ([*LINEAR_64, "--batch", "two"], "not 'two'", "numbers of 1 or more"),
         ([*LINEAR_64, "--batch", ""], "not ''", "numbers of 1 or more"),
