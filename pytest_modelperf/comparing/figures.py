@@ -120,14 +120,16 @@ def format_change(metric: Metric) -> str:
 def format_value(metric: Metric, value: float | None) -> str:
     """A value of the metric; where it has a limit, in the unit of limits.
 
-    An exact figure is written out where it would look like its limit but differs from it.
+    An exact figure and its limit are written out where they would look alike but differ.
     """
-    text = _format_limited(metric, value)
-    if value is None or metric.limit is None or value == metric.limit or is_sampled(metric.name):
-        return text
-    if text != _format_limited(metric, metric.limit) or metric.name in _CHANGES:
-        return text
-    return f"{value:,.0f}{' B' if metric.name.endswith(_BYTES) else ''}"
+    found, limit = metric.after, metric.limit
+    if value is None or found in {None, limit} or limit is None or is_sampled(metric.name):
+        return _format_limited(metric, value)
+    looks_alike = _format_limited(metric, found) == _format_limited(metric, limit)
+    if not looks_alike or metric.name in _CHANGES:
+        return _format_limited(metric, value)
+    is_bytes = metric.name.endswith(_BYTES) or metric.name == CACHE
+    return f"{value:,.0f}{' B' if is_bytes else ''}"
 
 
 def _format_limited(metric: Metric, value: float | None) -> str:

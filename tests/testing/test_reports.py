@@ -129,14 +129,14 @@ def test_budgets_of_every_unit_beside_a_regression_at_80_columns() -> None:
 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
   also p95 latency; also over budget: p99 latency, items/s, MACs
 
-metric         before            now   change      allowed
-───────────────────────────────────────────────────────────────────────
-p50 latency  26.10 ms       29.18 ms  +11.8 %         +3 %  regressed
-p95 latency  27.02 ms       30.26 ms  +12.0 %         +3 %  regressed
-p99 latency                 14.21 ms           <= 12.00 ms  over budget
-items/s                        61.30                >= 100  over budget
-peak memory                 314.6 MB           <= 320.0 MB  passed
-MACs                   4,100,000,001            <= 4.100 G  over budget
+metric         before            now   change           allowed
+────────────────────────────────────────────────────────────────────────────
+p50 latency  26.10 ms       29.18 ms  +11.8 %              +3 %  regressed
+p95 latency  27.02 ms       30.26 ms  +12.0 %              +3 %  regressed
+p99 latency                 14.21 ms                <= 12.00 ms  over budget
+items/s                        61.30                     >= 100  over budget
+peak memory                 314.6 MB                <= 320.0 MB  passed
+MACs                   4,100,000,001           <= 4,100,000,000  over budget
 
 how: 6 rounds as a duet, 1.0 s
 budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
@@ -150,14 +150,14 @@ def test_budgets_of_every_unit_beside_a_regression_at_160_columns() -> None:
     assert failure(EVERYWHERE, width=160) == snapshot("""\
 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency; also over budget: p99 latency, items/s, MACs
 
-metric         before            now   change          interval      allowed
-─────────────────────────────────────────────────────────────────────────────────────────
-p50 latency  26.10 ms       29.18 ms  +11.8 %   +10.2 … +13.1 %         +3 %  regressed
-p95 latency  27.02 ms       30.26 ms  +12.0 %    +9.1 … +14.4 %         +3 %  regressed
-p99 latency                 14.21 ms           13.80 … 14.70 ms  <= 12.00 ms  over budget
-items/s                        61.30              60.10 … 62.40       >= 100  over budget
-peak memory                 314.6 MB                             <= 320.0 MB  passed
-MACs                   4,100,000,001                              <= 4.100 G  over budget
+metric         before            now   change          interval           allowed
+──────────────────────────────────────────────────────────────────────────────────────────────
+p50 latency  26.10 ms       29.18 ms  +11.8 %   +10.2 … +13.1 %              +3 %  regressed
+p95 latency  27.02 ms       30.26 ms  +12.0 %    +9.1 … +14.4 %              +3 %  regressed
+p99 latency                 14.21 ms           13.80 … 14.70 ms       <= 12.00 ms  over budget
+items/s                        61.30              60.10 … 62.40            >= 100  over budget
+peak memory                 314.6 MB                                  <= 320.0 MB  passed
+MACs                   4,100,000,001                             <= 4,100,000,000  over budget
 
 how: 6 rounds as a duet, 1.0 s
 budget: it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it as it is
@@ -441,10 +441,18 @@ def test_a_command_on_several_lines_is_one_for_a_shell(command: str, width: int)
 def test_an_exact_figure_that_reads_like_its_limit_is_written_out() -> None:
     over = Metric("macs", None, 4_100_000_001, Verdict.OVER_BUDGET, limit=4.1e9)
     assert failure(replace(BUDGET, metrics=(over,))).splitlines()[0] == (
-        "over budget: MACs 4,100,000,001, limit 4.100 G"
+        "over budget: MACs 4,100,000,001, limit 4,100,000,000"
     )
     far = replace(over, after=5_000_000_000)
     assert "MACs 5.000 G, limit 4.100 G" in failure(replace(BUDGET, metrics=(far,)))
+
+
+@pytest.mark.parametrize("name", ["size_bytes", "peak_rss_bytes", "cache_bytes_per_token"])
+def test_a_limit_is_written_out_where_its_figure_is(name: str) -> None:
+    """Rounded to 0.016 MB, the limit would be above the figure that is over it."""
+    over = Metric(name, None, 15_618, Verdict.OVER_BUDGET, limit=15_617)
+    shown = failure(replace(BUDGET, metrics=(over,)))
+    assert shown.count("15,618 B") == shown.count("15,617 B") == 2
 
 
 def test_sizes_have_the_unit_that_their_budget_was_given_in() -> None:
