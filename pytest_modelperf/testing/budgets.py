@@ -174,6 +174,7 @@ def _of_growth(budget: Budget, growth: Growth | None) -> Metric:
         _VERDICTS[compare_with_limit(growth.low, growth.high, budget.limit)],
         limit=budget.limit,
         after_interval=(growth.low, growth.high),
+        confidence=growth.confidence,
     )
 
 
@@ -190,6 +191,7 @@ def _metric(
         _VERDICTS[decision.answer],
         limit=budget.limit,
         after_interval=None if low is None or high is None else (low, high),
+        confidence=decision.confidence,
     )
 
 

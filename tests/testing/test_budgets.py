@@ -13,6 +13,7 @@ from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.rounds import sample
+from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     latency_limits,
@@ -80,6 +81,16 @@ def test_latency_and_its_interval_are_in_milliseconds() -> None:
     assert (metric.name, metric.before, metric.after) == ("latency_p50", None, 10.0)
     assert metric.limit == 12.0
     assert metric.after_interval == pytest.approx((10.0, 10.0))
+
+
+def test_an_interval_of_a_budget_has_the_confidence_of_its_own_level() -> None:
+    """The confidence of the case is that of its ratio to a baseline, and another one."""
+    growth = Growth(inferences=9, bytes_per_inference=1.0, low=0.0, high=2.0, confidence=0.9)
+    held = LimitedFigures(None, None, 1, rounds_of(9.0, 11.0), growth)
+    words = budgets(latency_ms=12, load_ms=12, items_per_second=1, growth_kb_per_inference=1)
+    *of_rounds, of_growth = timed_budget_metrics(words, held, LEVEL)
+    assert {metric.confidence for metric in of_rounds} == {1.0 - 2.0 * LEVEL}
+    assert of_growth.confidence == growth.confidence
 
 
 def test_a_percentile_with_too_few_samples_is_inconclusive_and_has_no_value() -> None:
