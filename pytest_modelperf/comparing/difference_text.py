@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.figures import format_figure
@@ -16,6 +17,8 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, shorten_list
 
 _LISTED = 4
+# A difference from nothing is no share of it.
+_WAS_ZERO = "was 0 everywhere before"
 
 
 def output_lines(case: CaseComparison) -> Iterator[str]:
@@ -26,7 +29,9 @@ def output_lines(case: CaseComparison) -> Iterator[str]:
         yield f"{are} equal on the same inputs"
     elif not any(metric.name == OUTPUTS for metric in case.metrics):
         shares = [output.share for output in case.outputs if output.share is not None]
-        if shares:
+        if shares and math.isinf(max(shares)):
+            yield f"they differ: one {_WAS_ZERO}"
+        elif shares:
             yield f"they differ by {_share(max(shares))} of their largest value{_sure(case)}"
     for output in case.outputs:
         if output.difference is not None:
@@ -80,9 +85,10 @@ def _names(layers: Sequence[str]) -> str:
 
 
 def _by(tensor: TensorDifference) -> str:
-    if tensor.values.share is None:
+    share = tensor.values.share
+    if share is None:
         return f"({printable(tensor.values.difference or '')})"
-    return f"by {_share(tensor.values.share)}"
+    return f"(it {_WAS_ZERO})" if math.isinf(share) else f"by {_share(share)}"
 
 
 def _share(share: float) -> str:

@@ -197,6 +197,14 @@ def test_what_does_not_differ_at_all_is_said_to_be_equal(count: int, told: str) 
     assert describe_first_difference(replace(found, inputs=(equal,) * count)).endswith(told)
 
 
+def test_a_tensor_that_was_nothing_but_zeros_differs_by_no_share() -> None:
+    found = found_by(Runs(make_graph([[], [0]]), 0))
+    zero = replace(found.tensor, values=replace(found.tensor.values, largest=0.0))
+    assert "its 't0' differs (it was 0 everywhere before), and" in (
+        describe_first_difference(replace(found, tensor=zero))
+    )
+
+
 def test_a_difference_of_the_first_layer_has_nothing_before_it() -> None:
     found = found_by(Runs(make_graph([[], [0]]), 0))
     assert describe_first_difference(found) == (

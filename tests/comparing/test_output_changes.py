@@ -9,14 +9,16 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.baselines.output_sketch import sketch_tensors
+from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.output_changes import (
     compare_outputs,
     compare_with_sketch,
     judge_outputs,
 )
-from pytest_modelperf.comparing.records import OutputChange, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, OutputChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.profiler.pairs.outputs import Sent
+from pytest_modelperf.profiler.records import Case
 
 
 def sent(values: Any, dtype: npt.DTypeLike = np.float32) -> Sent:  # noqa: ANN401  # anything numpy takes
@@ -165,3 +167,9 @@ def test_a_difference_that_is_no_share_is_said_without_one() -> None:
     for found in (compare_outputs(same, {}), compare_outputs(zero, same)):
         assert describe_metric(judge_outputs(found, 0.01), None) == "outputs differ, allowed +1 %"
     assert describe_metric(judge_outputs((), 0.01), None) == "outputs unknown, allowed +1 %"
+
+
+def test_outputs_that_were_nothing_but_zeros_differ_by_no_share() -> None:
+    outputs = compare_outputs({"y": sent([0.0])}, {"y": sent([3.0])})
+    (line,) = output_lines(CaseComparison(Case(1, 1), (), (), outputs=outputs))
+    assert line == "they differ: one was 0 everywhere before"
