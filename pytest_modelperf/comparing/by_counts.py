@@ -98,12 +98,12 @@ def compare_with_baseline(
     cases = []
     for now in after.cases:
         stored = before.case(now.case.id)
-        note = f"there is no baseline of {now.case.id}"
+        reason = f"there is no baseline of {now.case.id}"
         if stored is not None:
             dims = dict(now.case.given_dims or ())
-            note = stored.other_dims(dims) or stored.other_inputs(given) or ""
-        if stored is None or note:
-            cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
+            reason = stored.other_dims(dims) or stored.other_inputs(given) or ""
+        if stored is None or reason:
+            cases.append(CaseComparison(now.case, (), (), (reason,), outcome=Verdict.NEW))
             continue
         is_same = stored.inputs == given and stored.model_sha256 == after.model.sha256 is not None
         known = SideCounts(stored.static, stored.observed)

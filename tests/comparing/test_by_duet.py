@@ -387,11 +387,15 @@ def test_the_baseline_may_lie_in_the_working_folder(
     assert (result.exit_code, result.err) == (0, "")
 
 
-def test_a_case_that_was_not_recorded_is_new(recording: BaselineRecording, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--static",)])
+def test_a_case_that_was_not_recorded_is_new(
+    recording: BaselineRecording, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     baseline = store(trusted(recording), tmp_path)
-    result, document = compared(baseline, "equal_200us.onnx", "--batch", "4")
+    result, document = compared(baseline, "equal_200us.onnx", "--batch", "4", *options)
     assert (result.exit_code, document["verdict"]) == (0, "new")
-    assert "there is no baseline of b4-c1" in document["cases"][0]["reasons"][0]
+    assert document["cases"][0]["reasons"] == ["there is no baseline of b4-c1"]
+    assert document["cases"][0]["notes"] == []
 
 
 def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
