@@ -68,7 +68,7 @@ class FileAdvice(Struct, frozen=True):
 
 OF_BASELINE = FileAdvice(
     broken="Restore it from version control, or record it anew with "
-    "`pytest --modelperf --modelperf-update-baseline` after deleting it.",
+    "`pytest --modelperf --modelperf-update-baseline` after deleting the folder.",
     conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
     "`--ours`. Then record the model anew with `pytest --modelperf --modelperf-update-baseline`.",
 )

@@ -888,6 +888,15 @@ def test_files_without_their_model_json_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.json", "twin.onnx", f"{MACHINE.key}.json"])
+def test_no_advice_leads_to_files_without_their_model_json(tmp_path: Path, name: str) -> None:
+    """A recording does not replace what it cannot read, and the other files need model.json."""
+    store_recording(tmp_path)
+    (tmp_path / NAME / name).write_text("{")
+    with pytest.raises(BaselineError, match="after deleting the folder"):
+        BaselineStore(tmp_path).read(NAME)
+
+
+@pytest.mark.parametrize("name", ["model.json", "twin.onnx", f"{MACHINE.key}.json"])
 def test_a_link_is_not_followed_and_no_pipe_is_waited_for(tmp_path: Path, name: str) -> None:
     store_recording(tmp_path)
     path = tmp_path / NAME / name
