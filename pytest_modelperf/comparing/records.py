@@ -310,6 +310,16 @@ class CaseComparison(Struct, frozen=True):
     kernels: tuple[KernelChange, ...] = ()
     baseline_factor: float | None = None
 
+    def __repr__(self) -> str:
+        """`<comparison b1-c1: regressed, latency_p50 +11.8 %>`: a failed assertion shows it."""
+        if self.has_failed:
+            return f"<comparison {self.id}: failed, {self.failure}>"
+        parts = [self.verdict.value]
+        for metric in self.deciding[:1]:
+            change = "" if metric.ratio is None else f" {100 * (metric.ratio - 1):+.1f} %"
+            parts.append(f"{metric.name}{change}")
+        return f"<comparison {self.id}: {', '.join(parts)}>"
+
     @property
     def id(self) -> str:
         return self.case.id

@@ -400,6 +400,13 @@ def test_a_failed_case_is_never_called_passed() -> None:
     assert "SIGKILL" in text(worse)
 
 
+def test_an_assertion_on_a_case_shows_what_decided_it() -> None:
+    assert repr(SLOWER) == "<comparison b8-c2: regressed, latency_p50 +11.8 %>"
+    assert repr(BUDGET) == "<comparison b8-c1: over budget, latency_p95>"
+    assert repr(SAME) == "<comparison b1-c2: unchanged>"
+    assert repr(BROKEN).startswith("<comparison b64-c2: failed, the worker was ended by SIGKILL")
+
+
 def test_a_case_that_could_not_be_measured_has_no_good_verdict() -> None:
     for metrics in ((), (exact("macs", 2, 2),)):
         broken = replace(BROKEN, metrics=metrics)
