@@ -25,6 +25,7 @@ class CaseRemedy(enum.Enum):
     """A way to get an inconclusive case decided."""
 
     TIME = "time"
+    SAMPLES = "samples"
     QUIET = "quiet"
     TOLERANCE = "tolerance"
     BUDGET = "budget"
@@ -46,6 +47,9 @@ class CaseAdvice(Struct, frozen=True):
 
 _TEXTS = {
     CaseRemedy.TIME: "give more time with {max_seconds}",
+    CaseRemedy.SAMPLES: (
+        "no reasonable time takes so many of this model: judge a percentile nearer to the median"
+    ),
     CaseRemedy.QUIET: (
         "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
         "doctor tells how quiet this one is)"
@@ -77,6 +81,8 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
     if longest <= MAX_ADVISED_S:
         is_told = len(known) == len(needs)
         return CaseAdvice(CaseRemedy.TIME, rounded_up(longest) if is_told else None)
+    if hardest.samples_needed is not None:
+        return CaseAdvice(CaseRemedy.SAMPLES)
     distance = _distance(hardest)
     if distance is None or distance > _NEAR:
         return CaseAdvice(CaseRemedy.QUIET)

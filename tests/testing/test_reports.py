@@ -315,6 +315,9 @@ p99 latency  5.600 ms  <= 60.00 ms  inconclusive
 
 how: 9 rounds, 4.6 s
 """)
+    slow = failure(replace(case, metrics=(rarer,), seconds=460.0), width=160)
+    assert "no reasonable time takes so many of this model: judge a percentile" in slow
+    assert "quieter" not in slow
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.PASSED])
