@@ -131,6 +131,12 @@ _ONLY_SCALARS = (
 )
 
 
+_WHERE_BUDGETS_ARE = (
+    "it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it "
+    "as it is"
+)
+
+
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     """The judged tails that were not awaited and that stayed open."""
     return tuple(m for m in _not_shown(case) if m.name.startswith(LATENCY))
@@ -208,7 +214,7 @@ def describe_method(case: CaseComparison) -> str | None:
 
 
 def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str, str]]:
-    """Pairs of word and text: how it was measured, facts about outputs and tails, and notes."""
+    """Pairs of word and text: how it was measured, facts about its figures, and notes."""
     method = describe_method(case)
     if method is not None:
         yield "how", method
@@ -223,6 +229,8 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
         yield "params", _ONLY_SCALARS
     for note in case.notes:
         yield "note", printable(note)
+    if any(metric.verdict is Verdict.OVER_BUDGET for metric in case.metrics):
+        yield "budget", _WHERE_BUDGETS_ARE
 
 
 def _describe_parts(case: CaseComparison) -> Iterator[tuple[str, str]]:

@@ -80,14 +80,6 @@ def _write_advice(page: Page, outcome: CaseOutcome) -> None:
         if command is not None:
             _write_command(page, "try it alone", command)
         return
-    gated = [metric for metric in case.metrics if metric.gated]
-    if any(m.limit is not None and m.verdict is Verdict.OVER_BUDGET for m in gated):
-        write_fact(
-            page,
-            "budget",
-            "it is changed where it is set, in the test or in [tool.modelperf]; "
-            "a new baseline leaves it as it is",
-        )
     if case.regressed and outcome.advice is not None:
         write_fact(page, "accept", printable(outcome.advice))
     if outcome.accept is None:

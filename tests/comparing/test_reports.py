@@ -277,6 +277,8 @@ metric            now          interval      allowed
 p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
 
 how: 6 rounds, 1.0 s
+budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
+        baseline leaves it as it is
 
 note: the same model, engine and options
 """)
