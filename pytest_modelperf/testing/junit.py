@@ -41,7 +41,9 @@ def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
 
 def _figures(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
     metrics = [m for m in outcome.comparison.metrics if m.name.startswith(LATENCY)]
-    times_ms = {m.name: m.after for m in metrics if m.after is not None}
+    # Where a budget limits a time, too, that of its change is stored: the last one of a name.
+    limits_first = sorted(metrics, key=lambda metric: metric.limit is None)
+    times_ms = {m.name: m.after for m in limits_first if m.after is not None}
     for percentile in () if outcome.latency is None else outcome.latency.percentiles:
         if percentile.value_ns is not None:
             times_ms.setdefault(f"{LATENCY}{percentile.name}", percentile.value_ns / 1e6)

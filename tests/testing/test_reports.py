@@ -1023,6 +1023,13 @@ def test_properties_of_a_case() -> None:
     )
 
 
+def test_a_time_with_a_budget_is_the_one_of_its_change_as_in_the_table() -> None:
+    limited = Metric("latency_p50", None, 30.0, Verdict.PASSED, limit=50.0)
+    case = replace(SLOWER, metrics=(*SLOWER.metrics, limited))
+    assert ("modelperf.latency_p50_ms", "29.18") in junit_properties(outcome(case))
+    assert "29.18 ms" in summary(case)
+
+
 def test_a_case_that_was_not_judged_by_time_has_no_property_of_how() -> None:
     assert not [name for name, _ in junit_properties(outcome(SAME)) if name == "modelperf.how"]
 
