@@ -6,7 +6,7 @@ from pytest_modelperf.baselines.records import BaselineChange, UpdatePlan, Value
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.cutting import CUT
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_bytes, format_count, format_ms
+from pytest_modelperf.text.units import format_bytes, format_count, format_ms, signed_percent
 
 _NOTHING = "-"
 _TITLES = {
@@ -84,10 +84,4 @@ def change_text(change: BaselineChange) -> str:
         return "new"
     if change.after is None and change.before is not None:
         return "removed"
-    ratio = change.ratio
-    if ratio is None:
-        return "changed"
-    if ratio == 1:
-        return "0 %"
-    percent = 100 * (ratio - 1)
-    return "<0.1 %" if abs(percent) < 0.05 else f"{percent:+.1f} %"
+    return "changed" if change.ratio is None else signed_percent(change.ratio - 1)

@@ -10,7 +10,6 @@ from msgspec.structs import asdict, replace
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_plan import describe_same_plan
 from pytest_modelperf.comparing.differences import Doubt
-from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
@@ -24,6 +23,7 @@ from pytest_modelperf.comparing.records import (
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, SideTimes, share_out
 from pytest_modelperf.profiler.pairs.run import PairRun, PlanFinding
 from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.text.units import signed_percent
 
 
 def part_changes(plans: PlanFinding | None, judged: JudgedRounds) -> tuple[PartChange, ...]:
@@ -131,6 +131,6 @@ def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[
         yield f"judged by the whole model: {plans.reason}"
     elif contradiction is not None:
         yield (
-            f"judged by the whole model, which changed by {format_percent(contradiction - 1)}: "
+            f"judged by the whole model, which changed by {signed_percent(contradiction - 1)}: "
             "the parts that differ tell something else"
         )

@@ -14,7 +14,15 @@ from pytest_modelperf.comparing.limits import (
 from pytest_modelperf.comparing.records import Metric, TimeChange
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
+from pytest_modelperf.text.units import (
+    LEAST_PERCENT,
+    UNKNOWN,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    signed_percent,
+)
 
 GROWTH = "growth_bytes_per_inference"
 CACHE = "cache_bytes_per_token"
@@ -42,8 +50,6 @@ _TITLES = {
 LATENCY = "latency_"
 # How the names of the numbers of layers on each provider begin.
 LAYERS_ON = "layers_on_"
-# A smaller change would be shown as 0.0 %.
-_LEAST_SHOWN = 0.0005
 _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
@@ -94,15 +100,8 @@ _SPECIAL: Mapping[str, Callable[[float], str]] = {
     GROWTH: lambda value: f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00"),
     CACHE: lambda value: format_bytes(round(value)),
     OUTPUTS: lambda value: f"{100 * value:.3g} %",
-    **dict.fromkeys(_CHANGES, lambda value: format_percent(value - 1.0)),
+    **dict.fromkeys(_CHANGES, lambda value: signed_percent(value - 1.0)),
 }
-
-
-def format_percent(change: float) -> str:
-    """A change with its sign; `<0.1 %` for one that would be shown as 0.0 %."""
-    if change and abs(change) < _LEAST_SHOWN:
-        return "<0.1 %"
-    return f"{100 * change:+.1f} %" if change else "0 %"
 
 
 def format_change(metric: Metric) -> str:
@@ -110,9 +109,9 @@ def format_change(metric: Metric) -> str:
     if metric.ratio is None:
         return ""
     before, after = metric.before, metric.after
-    is_small = 0 < abs(metric.ratio - 1) < _LEAST_SHOWN
+    is_small = 0 < abs(metric.ratio - 1) < LEAST_PERCENT
     if not is_small or is_sampled(metric.name) or before is None or after is None:
-        return format_percent(metric.ratio - 1)
+        return signed_percent(metric.ratio - 1)
     sign = "+" if after > before else "-"
     return f"{sign}{format_figure(metric.name, abs(after - before))}"
 

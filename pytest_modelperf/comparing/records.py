@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.report.picture.records import BoxState
+from pytest_modelperf.text.units import signed_percent
 
 
 class Verdict(str, Enum):
@@ -316,7 +317,7 @@ class CaseComparison(Struct, frozen=True):
             return f"<comparison {self.id}: failed, {self.failure}>"
         parts = [self.verdict.value]
         for metric in self.deciding[:1]:
-            change = "" if metric.ratio is None else f" {100 * (metric.ratio - 1):+.1f} %"
+            change = "" if metric.ratio is None else f" {signed_percent(metric.ratio - 1)}"
             parts.append(f"{metric.name}{change}")
         return f"<comparison {self.id}: {', '.join(parts)}>"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.model_names import name_models
@@ -20,7 +19,7 @@ from pytest_modelperf.sweep.records import (
     SweepSide,
 )
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_rate, percent
+from pytest_modelperf.text.units import UNKNOWN, format_rate, percent, signed_percent
 
 # The model before and the model now, wherever there are two.
 LABELS = ("A", "B")
@@ -215,7 +214,7 @@ def _change_cells(change: PointChange | None) -> tuple[str, ...]:
         return "", "", "", ""
     ratios = (change.latency, change.throughput)
     return tuple(
-        text for ratio in ratios for text in (format_percent(ratio.value - 1), _interval(ratio))
+        text for ratio in ratios for text in (signed_percent(ratio.value - 1), _interval(ratio))
     )
 
 
@@ -228,7 +227,7 @@ def _interval(ratio: Ratio) -> str:
 def describe_ratio(ratio: Ratio) -> str:
     """`+11.8 % (+10.2 … +13.1 %)`."""
     interval = _interval(ratio)
-    change = format_percent(ratio.value - 1)
+    change = signed_percent(ratio.value - 1)
     return f"{change} ({interval})" if interval else change
 
 

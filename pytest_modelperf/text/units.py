@@ -12,6 +12,8 @@ _MOST = 10**30
 _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
 
 UNKNOWN = "?"
+# A smaller share would be shown as 0.0 %.
+LEAST_PERCENT = 0.0005
 
 
 def format_count(value: int | None) -> str:
@@ -36,9 +38,16 @@ def format_bytes(value: int | None) -> str:
 
 def percent(share: float) -> str:
     """A share with the two digits that are useful in an interval: `0.7 %`, `12 %`."""
-    if 0 < share < 0.0005:
+    if 0 < share < LEAST_PERCENT:
         return "<0.1 %"
     return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
+
+
+def signed_percent(change: float) -> str:
+    """A change with its sign; `<0.1 %` for one that would be shown as 0.0 %."""
+    if change and abs(change) < LEAST_PERCENT:
+        return "<0.1 %"
+    return f"{100 * change:+.1f} %" if change else "0 %"
 
 
 def format_share(part: float | None, whole: float | None) -> str:
