@@ -198,7 +198,9 @@ def describe_allowed(metric: Metric) -> str:
 def describe_outputs(metric: Metric) -> str:
     """`outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
     differ = "in more than their values"
-    if metric.after is not None:
+    if metric.after == math.inf:
+        differ = "where all of them were 0"
+    elif metric.after is not None:
         differ = f"by {format_figure(OUTPUTS, metric.after)} of their largest value"
     return f"outputs differ {differ}, allowed {format_figure(OUTPUTS, metric.allowed)}"
 

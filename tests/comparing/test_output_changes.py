@@ -10,6 +10,7 @@ import pytest
 
 from pytest_modelperf.baselines.output_sketch import sketch_tensors
 from pytest_modelperf.comparing.difference_text import output_lines
+from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.output_changes import (
     compare_outputs,
     compare_with_sketch,
@@ -173,3 +174,5 @@ def test_outputs_that_were_nothing_but_zeros_differ_by_no_share() -> None:
     outputs = compare_outputs({"y": sent([0.0])}, {"y": sent([3.0])})
     (line,) = output_lines(CaseComparison(Case(1, 1), (), (), outputs=outputs))
     assert line == "they differ: one was 0 everywhere before"
+    metric = judge_outputs(outputs, 0.01)
+    assert describe_outputs(metric) == "outputs differ where all of them were 0, allowed 1 %"
