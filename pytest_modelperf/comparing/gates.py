@@ -16,8 +16,8 @@ from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.rounds import BlockPair
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.stats.budgets import judge_percentile
-from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
+from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
+from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (
     DuetRule,
     judge_duet,
@@ -71,17 +71,35 @@ _STARTS: Mapping[str, StartFigure] = {
         "first_inference_ms", lambda made: made.first_ns, lambda made: made.first_ns
     ),
 }
+# The figures of these times, as reports name them.
+START_METRICS = frozenset(start.metric for start in _STARTS.values())
+_NS_PER_MS = 1e6
 # The first session of a process also pays for what the engine loads once.
 _COLD_ROUNDS = 1
 # The figures beside percentiles that share the smaller part of the level: those above, and memory.
 _OTHER_FIGURES = len(_STARTS) + 1
 
 
-class LatencyLimit(Struct, frozen=True):
+class LatencyLimit(Struct, frozen=True, tag=True):
     """The largest value that a percentile of the latency may have."""
 
     percent: float
     ns: float
+
+    def judge(self, rounds: Sequence[Round], level: float) -> BudgetDecision:
+        times_ns = [made.times_ns for made in rounds]
+        return judge_percentile(times_ns, self.percent, self.ns, level, LIMIT_PASS_LEVEL)
+
+
+class StartLimit(Struct, frozen=True, tag=True):
+    """The largest value that a time may have which each round has once."""
+
+    metric: str
+    ms: float
+
+    def judge(self, rounds: Sequence[Round], level: float) -> BudgetDecision:
+        (of,) = (start.of for start in _STARTS.values() if start.metric == self.metric)
+        return judge_typical([of(made) / _NS_PER_MS for made in rounds], self.ms, level)
 
 
 class Gate(Struct, frozen=True, kw_only=True):
@@ -95,7 +113,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
-    limits: tuple[LatencyLimit, ...] = ()
+    limits: tuple[LatencyLimit | StartLimit, ...] = ()
     level: float = RUN_LEVEL
     pass_level: float = PASS_LEVEL
     rounds: int = LOOKS[-1]
@@ -137,12 +155,17 @@ class Gate(Struct, frozen=True, kw_only=True):
     @property
     def samples_needed(self) -> tuple[int, ...]:
         """How many samples of each side each awaited percentile needs, the fewest first."""
-        awaited = {*self.tolerances.awaited, *(limit.percent for limit in self.limits), _MEDIAN}
+        awaited = {*self.tolerances.awaited, *self._limited_percents, _MEDIAN}
         return tuple(needed_samples(percent) for percent in sorted(awaited))
 
     @property
     def has_limits(self) -> bool:
-        return bool(self.limits)
+        """Whether there are limits that longer rounds decide sooner: those of the latency."""
+        return bool(self._limited_percents)
+
+    @property
+    def _limited_percents(self) -> tuple[float, ...]:
+        return tuple(each.percent for each in self.limits if isinstance(each, LatencyLimit))
 
     def rule(self, percent: float) -> DuetRule:
         """The rule of a percentile."""
@@ -217,18 +240,13 @@ class Gate(Struct, frozen=True, kw_only=True):
             and (self.tolerances.names(n) or once_a_round_looks_worse(starts[n], rules[n]))
             for n, answer in starting.items()
         )
-        return not is_open and self.fits([after.times_ns for _, after in pairs])
+        return not is_open and self.fits([each.after for each in rounds])
 
-    def fits(self, rounds: Sequence[Sequence[int]]) -> bool:
+    def fits(self, rounds: Sequence[Round]) -> bool:
         """Whether each limit is known to be kept, or one is known to be exceeded."""
         if self.limits and len(rounds) not in _LIMIT_LOOKS:
             return False
-        answers = [
-            judge_percentile(
-                rounds, limit.percent, limit.ns, self.limit_level, LIMIT_PASS_LEVEL
-            ).answer
-            for limit in self.limits
-        ]
+        answers = [limit.judge(rounds, self.limit_level).answer for limit in self.limits]
         return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 
@@ -468,4 +486,4 @@ def _at_ratio(
 
 
 def _ms(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e6
+    return None if ns is None else ns / _NS_PER_MS

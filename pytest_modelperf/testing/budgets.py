@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.figures import CACHE, GROWTH
-from pytest_modelperf.comparing.gates import LIMIT_PASS_LEVEL, LatencyLimit
+from pytest_modelperf.comparing.gates import START_METRICS, LatencyLimit, StartLimit
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.stats.budgets import compare_with_limit, judge_percentile, judge_typical
+from pytest_modelperf.stats.budgets import compare_with_limit
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.records import Growth
 
@@ -46,13 +46,20 @@ class LimitedFigures(Struct, frozen=True):
     cache_bytes_per_token: int | None = None
 
 
-def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyLimit, ...]:
-    """The limits that budgets set on the latency of one inference."""
-    return tuple(
-        LatencyLimit(budget.figure.percent, _limit_ns(budget, batch_size))
-        for budget in budgets
-        if budget.figure.percent is not None
-    )
+def time_limits(
+    budgets: Sequence[Budget], batch_size: int
+) -> tuple[LatencyLimit | StartLimit, ...]:
+    """The limits that budgets set on the times of rounds."""
+    limits = (_time_limit(budget, batch_size) for budget in budgets)
+    return tuple(limit for limit in limits if limit is not None)
+
+
+def _time_limit(budget: Budget, batch_size: int) -> LatencyLimit | StartLimit | None:
+    """The limit on a time; None for another figure."""
+    figure = budget.figure
+    if figure.percent is not None:
+        return LatencyLimit(figure.percent, _limit_ns(budget, batch_size))
+    return StartLimit(figure.metric, budget.limit) if figure.metric in START_METRICS else None
 
 
 def static_budget_metrics(budgets: Sequence[Budget], figures: LimitedFigures) -> tuple[Metric, ...]:
@@ -112,22 +119,17 @@ def _counted(name: str, figures: LimitedFigures) -> _Figure:
 def _timed(
     budgets: Sequence[Budget], figures: LimitedFigures, measured: Measurement, level: float
 ) -> Iterator[Metric]:
-    rounds = [made.times_ns for made in measured.rounds]
     for budget in budgets:
-        figure = budget.figure
-        if figure.percent is not None:
-            limit_ns = _limit_ns(budget, figures.batch_size)
-            decision = judge_percentile(rounds, figure.percent, limit_ns, level, LIMIT_PASS_LEVEL)
-            yield _with_needs(_of_latency(budget, decision, figures.batch_size), decision, rounds)
-        elif figure.metric == "peak_rss_bytes":
+        figure, limit = budget.figure, _time_limit(budget, figures.batch_size)
+        decision = None if limit is None else limit.judge(measured.rounds, level)
+        if figure.metric == "peak_rss_bytes":
             yield _of_memory(budget, measured.peak_rss_bytes)
         elif figure.metric == GROWTH:
             yield _of_growth(budget, figures.growth)
-        elif figure.is_timed:
-            is_load = figure.metric == "load_ms"
-            seen = [made.load_ns if is_load else made.first_ns for made in measured.rounds]
-            values = [ns / _NS_PER_MS for ns in seen]
-            decision = judge_typical(values, budget.limit, level)
+        elif decision is not None and figure.percent is not None:
+            metric = _of_latency(budget, decision, figures.batch_size)
+            yield _with_needs(metric, decision, [made.times_ns for made in measured.rounds])
+        elif decision is not None:
             yield _metric(budget, decision, (decision.value, decision.low, decision.high))
 
 

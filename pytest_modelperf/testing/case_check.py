@@ -45,7 +45,7 @@ from pytest_modelperf.spec.run_definitions import (
     RECORDED,
     UpdateMode,
 )
-from pytest_modelperf.testing.budgets import latency_limits
+from pytest_modelperf.testing.budgets import time_limits
 from pytest_modelperf.testing.outcomes import BaselineLink, Source
 from pytest_modelperf.text.escaping import printable
 
@@ -237,7 +237,7 @@ class BoundCheck(Struct, frozen=True):
     @property
     def gate(self) -> Gate:
         """The gate with the latency budgets of this case, and with what it measures."""
-        limits = latency_limits(self.timed_budgets, self.case.batch_size)
+        limits = time_limits(self.timed_budgets, self.case.batch_size)
         return replace(self.check.gate, limits=limits, measure=self.check.measure)
 
     @property

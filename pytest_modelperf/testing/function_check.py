@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.measured_cases import measure_function
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.testing.budget_figures import require_measured
-from pytest_modelperf.testing.budgets import LimitedFigures, latency_limits, timed_budget_metrics
+from pytest_modelperf.testing.budgets import LimitedFigures, time_limits, timed_budget_metrics
 from pytest_modelperf.testing.case_budgets import NOTHING_RAN, with_run
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION
@@ -54,7 +54,7 @@ def run_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseP
     engine = context.extensions.engines.find("callable")
     setup = replace(check.setup, engine=engine)
     (size,) = check.request.batch_sizes
-    gate = replace(check.gate, limits=latency_limits(check.budgets, size or 1))
+    gate = replace(check.gate, limits=time_limits(check.budgets, size or 1))
     is_enough = gate.fits if gate.limits else None
     profile = measure_function(check.model, check.request, setup, watch, is_enough)
     return require_measured(profile.cases[0])

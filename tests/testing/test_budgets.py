@@ -16,8 +16,8 @@ from pytest_modelperf.profiler.sampling.rounds import sample
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
-    latency_limits,
     static_budget_metrics,
+    time_limits,
     timed_budget_metrics,
 )
 from pytest_modelperf.testing.case_budgets import with_run
@@ -110,7 +110,7 @@ def test_a_tail_that_lacks_samples_leaves_the_other_percentiles_their_rounds(see
     """10 s have not the 6,636 inferences that p99.9 takes; sessions differ by 3 %."""
     words = ("p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99_9_ms")
     limited = budgets(**dict.fromkeys(words, 6.0))
-    gate = Gate(limits=latency_limits(limited, 1))
+    gate = Gate(limits=time_limits(limited, 1))
     bench = FakeBench(
         FakeClock(), steady(5 * MS), load_ns=50 * MS, sessions=0.03, jitter=0.02, seed=seed
     )
@@ -173,8 +173,8 @@ def test_the_interval_of_a_throughput_goes_from_low_to_high() -> None:
 
 
 def test_a_throughput_asks_the_same_of_the_latency_as_its_inverse() -> None:
-    (of_rate,) = latency_limits(budgets(items_per_second=400), batch_size=4)
-    (of_latency,) = latency_limits(budgets(latency_ms=10), batch_size=4)
+    (of_rate,) = time_limits(budgets(items_per_second=400), batch_size=4)
+    (of_latency,) = time_limits(budgets(latency_ms=10), batch_size=4)
     assert of_rate == of_latency
 
 
@@ -195,6 +195,22 @@ def started(*load_ms: float) -> Measurement:
 def test_the_time_to_load_is_judged_by_its_rounds(limit: float, expected: Verdict) -> None:
     (metric,) = judged(started(20, 20, 20, 20, 20, 20), load_ms=limit)
     assert (metric.name, metric.after, metric.verdict) == ("load_ms", 20.0, expected)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(60, Verdict.PASSED), (40, Verdict.OVER_BUDGET)])
+def test_rounds_are_taken_until_the_budget_of_a_start_is_decided(
+    limit: float, expected: Verdict
+) -> None:
+    """First inferences take some 50 ms, give or take 10 %, which five rounds leave open."""
+    limited = budgets(first_inference_ms=limit)
+    gate = Gate(limits=time_limits(limited, 1))
+    bench = FakeBench(FakeClock(), lambda number: MS if number else 50 * MS, sessions=0.1)
+    taken = sample(bench, SamplingPolicy(), bench.clock, lambda _: None, gate.fits)
+    for rounds, wanted in ((taken[:5], Verdict.INCONCLUSIVE), (taken, expected)):
+        measured = make_measurement(rounds=list(rounds), half_width=None)
+        held = LimitedFigures(None, None, 1, measured)
+        (metric,) = timed_budget_metrics(limited, held, gate.limit_level)
+        assert metric.verdict is wanted
 
 
 def test_the_first_inference_is_not_the_time_to_load() -> None:

@@ -29,7 +29,7 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.clocks import Clock
 from pytest_modelperf.stats.records import Percentile
 
-IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
+IsEnough: TypeAlias = Callable[[Sequence[Round]], bool]
 BlockPair: TypeAlias = tuple[Block, Block]
 
 _NS_PER_S = 1e9
@@ -80,7 +80,7 @@ def sample(
 ) -> tuple[Round, ...]:
     """Rounds of one model, until the interval of its median is as narrow as `policy` asks.
 
-    `is_enough` replaces that rule: it gets the times of all rounds so far.
+    `is_enough` replaces that rule: it gets all rounds so far.
     """
     loop = Loop(_target(bench, policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0) for trial in loop.trials())
@@ -198,7 +198,7 @@ def _target(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) ->
         estimate=estimate,
         is_enough=is_precise
         if is_enough is None
-        else lambda trials, _: is_enough([trial.taken[0].times_ns for trial in trials]),
+        else lambda trials, _: is_enough([_round(trial, 0) for trial in trials]),
     )
 
 
