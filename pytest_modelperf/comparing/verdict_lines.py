@@ -74,7 +74,7 @@ def describe_verdict(
     if len(case.engines) > 1:
         word += f", {' → '.join(map(printable, case.engines))}"
     text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
-    if case.how is How.PARTS and is_time(first.name) and not is_short:
+    if case.how is How.PARTS and first is case.metric(f"{LATENCY}p50") and not is_short:
         text += f", in {_changed_kernels(case)} that changed"
     if case.verdict is Verdict.PASSED or is_short:
         return text

@@ -651,6 +651,18 @@ def test_the_parts_that_changed_are_told_with_their_figures() -> None:
     assert "part: " not in text(case, width=160)
 
 
+@pytest.mark.parametrize("limit", [None, 20.0])
+def test_only_the_change_of_the_median_is_one_of_the_parts(limit: float | None) -> None:
+    """Parts judge no load, and no budget, which is about the whole model."""
+    name = "load_ms" if limit is None else "latency_p50"
+    verdict = Verdict.REGRESSED if limit is None else Verdict.OVER_BUDGET
+    over = Metric(name, None, 30.0, verdict, limit=limit)
+    median = latency("p50", 26.1, 26.2, PASSED, (0.99, 1.02))
+    shown = text(replace(SLOWER, how=How.PARTS, metrics=(median, over)))
+    assert verdict.value in shown
+    assert "that changed" not in shown.partition("metric")[0]
+
+
 def test_the_csv_of_a_case_says_by_what_it_was_judged() -> None:
     rows = csv.DictReader(StringIO(render_comparison_csv(compared(SLOWER, SAME))))
     assert {(row["case"], row["how"]) for row in rows} == {("b8-c2", "duet"), ("b1-c2", "")}
