@@ -630,6 +630,15 @@ def test_both_sides_ran_in_turn_only_as_wholes_or_parts() -> None:
     assert "how: 9 rounds alone, 2.1 s" in text(replace(SLOWER, how=How.PLAN))
 
 
+def test_a_model_that_ran_alone_by_its_plan_has_no_time_before() -> None:
+    """`?` would say that it ran, and that its samples are too few."""
+    time = Metric("latency_p50", None, 3.1, PASSED, allowed=0.03, measured_ratio=1.0)
+    case = replace(SAME, outcome=None, how=How.PLAN, metrics=(time, *GRAPH), rounds=1)
+    shown = text(case)
+    assert "?" not in shown
+    assert "3.100 ms" in shown
+
+
 def test_the_parts_that_changed_are_told_with_their_figures() -> None:
     part = PartChange(
         kernels=KernelCounts(before=1, after=9),

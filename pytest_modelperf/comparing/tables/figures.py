@@ -11,6 +11,7 @@ from pytest_modelperf.comparing.figures import (
     format_interval,
     format_value,
     is_sampled,
+    is_time,
     metric_title,
 )
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
@@ -56,10 +57,12 @@ def _case_row(case: CaseComparison) -> tuple[str, ...]:
 
 
 def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]:
-    # A figure that is only held against a limit has no side before.
-    is_alone = metric.before is None and (metric.limit is not None or not has_before)
+    # A figure that is only held against a limit has no side before, and neither has a time of a
+    # model that ran alone because its plan is the recorded one.
+    ran_alone = is_time(metric.name) and metric.after is not None
+    is_alone = metric.limit is not None or ran_alone or not has_before
     return (
-        "" if is_alone else format_value(metric, metric.before),
+        "" if metric.before is None and is_alone else format_value(metric, metric.before),
         format_value(metric, metric.after),
         format_change(metric),
     )
