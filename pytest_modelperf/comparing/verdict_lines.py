@@ -18,7 +18,17 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, OUTPUTS, Tolerances
+from pytest_modelperf.comparing.limits import (
+    DEFAULT_OUTPUTS,
+    DEFAULT_TOLERANCE,
+    FIRST,
+    LOAD,
+    MEMORY,
+    OUTPUTS,
+    SIZE,
+    TOLERANCE_WORDS,
+    Tolerances,
+)
 from pytest_modelperf.comparing.records import (
     RECORDED,
     XFAILED,
@@ -146,8 +156,10 @@ def _not_shown(case: CaseComparison) -> Iterator[Metric]:
     return (m for m in case.metrics if m.gated and not m.awaited and m.is_open)
 
 
-# The words of tolerances for figures that are no percentile, by their metrics.
-_TOLERANCE_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST, "memory_bytes": MEMORY}
+# The words of tolerances for times and sizes that are no percentile, by their metrics.
+_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST, "memory_bytes": MEMORY, "size_bytes": SIZE}
+# The tolerances of figures that are awaited although nobody named them.
+_DEFAULTS = {"p50": DEFAULT_TOLERANCE, OUTPUTS: DEFAULT_OUTPUTS}
 
 
 def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
@@ -157,22 +169,39 @@ def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str
     """
     if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
         return
-    found = [m for m in _not_shown(case) if m.name in _TOLERANCE_WORDS]
+    found = [m for m in _not_shown(case) if m.name in _WORDS]
     for allowed in dict.fromkeys(map(format_allowed, found)):
         alike = [metric for metric in found if format_allowed(metric) == allowed]
         changes = ", ".join(f"{metric_title(m.name)} {format_change(m)}".rstrip() for m in alike)
-        named = ",".join(map(_as_tolerance, alike))
         waits = f"waits for {'it' if len(alike) == 1 else 'them'}"
-        yield (
-            f"{changes}: not decided against {allowed}; {wording.value('tolerance', named)} {waits}"
-        )
+        yield f"{changes}: not decided against {allowed}; {naming(case, alike, wording)} {waits}"
+
+
+def naming(case: CaseComparison, metrics: Sequence[Metric], wording: Wording) -> str:
+    """The text that names these figures in the tolerance: `--tolerance p50=0.05,load=0.15`.
+
+    A tolerance that is typed replaces the whole one that was set, so it has that, too.
+    """
+    named = [m for m in case.metrics if _is_named(m) or any(m is each for each in metrics)]
+    return wording.value("tolerance", ",".join(dict.fromkeys(map(_as_tolerance, named))))
+
+
+def _is_named(metric: Metric) -> bool:
+    """Whether somebody set a tolerance of this figure."""
+    word = _tolerance_word(metric)
+    is_judged = metric.gated and metric.awaited and metric.limit is None
+    return is_judged and word in TOLERANCE_WORDS and metric.allowed not in {0, _DEFAULTS.get(word)}
 
 
 def _as_tolerance(metric: Metric) -> str:
     """`load=0.15`. Memory that nobody named has its default, of which 4 MiB may be more."""
-    word = _TOLERANCE_WORDS[metric.name]
-    share = Tolerances().of_figure(MEMORY) if word == MEMORY else metric.allowed
-    return f"{word}={share:g}"
+    word = _tolerance_word(metric)
+    is_default = word == MEMORY and not metric.awaited
+    return f"{word}={Tolerances().of_figure(MEMORY) if is_default else metric.allowed:g}"
+
+
+def _tolerance_word(metric: Metric) -> str:
+    return _WORDS.get(metric.name, metric.name.removeprefix(LATENCY))
 
 
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
@@ -193,7 +222,7 @@ def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]
                 known.append(f"this run could see {100 * metric.detectable:+.1f} % or more")
         if metric.rounds_needed is not None:
             known.append(f"some {metric.rounds_needed:,} rounds would tell")
-        waiting = wording.value("tolerance", f"{name}={metric.allowed:g}")
+        waiting = naming(case, [metric], wording)
         yield f"{name} not shown: {', '.join(known)}; {waiting} waits for it"
 
 

@@ -18,6 +18,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     failure_lines,
     hidden_tails,
     is_quiet,
+    naming,
     rank_case,
 )
 from pytest_modelperf.testing.commands import prune, record, record_new
@@ -172,15 +173,14 @@ def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
     """The judged tails that some cases have too few samples for, and how to wait for them."""
     found = Counter(
-        (metric.name, metric.allowed)
+        (metric.name, naming(outcome.comparison, [metric], PYTHON_WORDING))
         for outcome in outcomes
         if outcome.comparison.verdict in _TELLS_TAILS
         for metric in hidden_tails(outcome.comparison)
     )
-    for (name, allowed), count in sorted(found.items()):
+    for (name, waiting), count in sorted(found.items()):
         tail = name.removeprefix(LATENCY)
         cases = count_of(count, "case")
-        waiting = PYTHON_WORDING.value("tolerance", f"{tail}={allowed:g}")
         yield tail, f"too few samples in {cases} to tell a change of it; {waiting} waits for it"
 
 

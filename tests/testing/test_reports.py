@@ -259,6 +259,21 @@ def test_every_report_names_the_options_of_pytest() -> None:
     assert option in render_run_markdown(worse)
 
 
+def test_a_tolerance_that_is_to_be_typed_keeps_those_that_are_set() -> None:
+    """Typed tolerances replace all others."""
+    p50, p95, *others = OPEN.metrics
+    p50, macs = replace(p50, allowed=0.05), replace(others[0], allowed=0.01)
+    tail = replace(p95, awaited=False, allowed=0.1)
+    load = Metric("load_ms", 9.0, 9.9, Verdict.INCONCLUSIVE, allowed=0.15, awaited=False)
+    case = replace(OPEN, metrics=(p50, tail, load, macs, *others[1:]))
+    lines = failure(case, width=160)
+    assert "--modelperf-tolerance p50=0.05,p95=0.1,macs=0.01 waits for it" in lines
+    assert "--modelperf-tolerance p50=0.05,load=0.15,macs=0.01 waits for it" in lines
+    assert "--modelperf-tolerance p50=0.05,p95=0.1,macs=0.01 waits for it" in summary(
+        case, width=160
+    )
+
+
 def test_more_rounds_than_usual_are_advised_with_the_time_that_allows_them() -> None:
     """Twice the rounds of a fast model take a second, and are made in twice the usual time only."""
     open_metric = replace(OPEN.metrics[1], rounds_needed=70)
