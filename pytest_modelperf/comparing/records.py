@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.report.picture.records import BoxState
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import signed_percent
 
 
@@ -313,13 +314,13 @@ class CaseComparison(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """`<comparison b1-c1: regressed, latency_p50 +11.8 %>`: a failed assertion shows it."""
-        if self.has_failed:
-            return f"<comparison {self.id}: failed, {self.failure}>"
+        if self.failure is not None and self.has_failed:
+            return f"<comparison {printable(self.id)}: failed, {printable(self.failure)}>"
         parts = [self.verdict.value]
         for metric in self.deciding[:1]:
             change = "" if metric.ratio is None else f" {signed_percent(metric.ratio - 1)}"
-            parts.append(f"{metric.name}{change}")
-        return f"<comparison {self.id}: {', '.join(parts)}>"
+            parts.append(f"{printable(metric.name)}{change}")
+        return f"<comparison {printable(self.id)}: {', '.join(parts)}>"
 
     @property
     def id(self) -> str:

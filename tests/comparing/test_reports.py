@@ -407,6 +407,7 @@ def test_an_assertion_on_a_case_shows_what_decided_it() -> None:
     assert repr(BUDGET) == "<comparison b8-c1: over budget, latency_p95>"
     assert repr(SAME) == "<comparison b1-c2: unchanged>"
     assert repr(BROKEN).startswith("<comparison b64-c2: failed, the worker was ended by SIGKILL")
+    assert "\x1b" not in repr(replace(BROKEN, failure="\x1b[2J"))
 
 
 def test_a_case_that_could_not_be_measured_has_no_good_verdict() -> None:
