@@ -29,6 +29,9 @@ class Verdict(str, Enum):
     NEW = "new"
     UNCHANGED = "unchanged"
 
+    # Python 3.10 and 3.12 differ in what an f-string makes of a member.
+    __str__ = str.__str__
+
 
 class How(str, Enum):
     """By what the latency of a case was judged.
@@ -42,6 +45,8 @@ class How(str, Enum):
     PARTS = "parts"
     DUET = "duet"
     STORED = "stored"
+
+    __str__ = str.__str__
 
 
 class Measure(str, Enum):

@@ -13,7 +13,7 @@ from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_with_stored
 from pytest_modelperf.comparing.limits import Tolerances
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict, worst
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict, worst
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -270,6 +270,11 @@ def test_counts_have_a_tolerance_where_one_is_given(
     found = metric(case, "macs")
     assert (found.verdict.value, found.allowed) == (verdict, allowed)
     assert metric(case, "params").allowed == 0.0
+
+
+def test_a_verdict_is_printed_as_the_word_that_it_equals() -> None:
+    assert str(Verdict.OVER_BUDGET) == f"{Verdict.OVER_BUDGET}" == "over budget"
+    assert str(How.PARTS) == f"{How.PARTS}" == "parts"
 
 
 def test_the_worst_case_is_the_verdict_of_the_run() -> None:
