@@ -152,12 +152,13 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
         context.update is UpdateMode.NEW and case is None
     )
     if name is not None and is_recorded:
-        return with_budgets(bound, with_link(bound, record_check(bound), stored))
+        recorded = record_check(bound, runs_for_budgets=bool(bound.timed_budgets))
+        return with_budgets(bound, with_link(bound, recorded, stored))
     judged = with_sketch_judged(bound, judge_case(bound, stored), stored)
     result = with_budgets(bound, judged)
     is_improved = result.comparison.verdict is Verdict.IMPROVED
     if name is not None and context.update is UpdateMode.IMPROVED and is_improved:
-        recorded = record_check(bound)
+        recorded = record_check(bound, runs_for_budgets=False)
         # Without a recording it has the failure.
         has_failed = recorded.recording is None
         return recorded if has_failed else replace(result, recording=recorded.recording)

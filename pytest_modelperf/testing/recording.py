@@ -12,12 +12,13 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.testing.budget_figures import measure_for_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 from pytest_modelperf.testing.sketching import sketch_outputs
 
 
-def record_check(bound: BoundCheck) -> CaseResult:
-    """The case with its recording, as a new case."""
+def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:
+    """The case with its recording, as a new case, and with a run that decides its budgets."""
     context, setup, name = bound.context, bound.check.setup, str(bound.check.baseline)
     new = CaseComparison(bound.case, (), (), outcome=Verdict.NEW)
     if context.is_static:
@@ -29,13 +30,15 @@ def record_check(bound: BoundCheck) -> CaseResult:
             recorded = record_case(name, model, twin, setup, context.today, bound.place)
         if bound.check.sketches_outputs:
             sketch = sketch_outputs(model, setup, bound.place)
+        # The processes of a recording are short, and budgets take the time that they need.
+        profile = measure_for_budgets(bound, is_new=True) if runs_for_budgets else None
     except MeasureError as error:
         return CaseResult(replace(new, failure=error.worded(setup.wording)), bound.counted)
     recording = recorded.recording
     if sketch is not None:
         cases = tuple(replace(case, outputs=sketch) for case in recording.cases)
         recording = replace(recording, cases=cases)
-    return CaseResult(new, _merge(recorded.profiles), recording)
+    return CaseResult(new, profile or _merge(recorded.profiles), recording)
 
 
 def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:

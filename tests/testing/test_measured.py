@@ -414,6 +414,16 @@ def test_budgets_of_a_model_that_is_unchanged_are_measured(recorded: pytest.Pyte
     over.stdout.fnmatch_lines(["over budget: p50 latency * ms *, limit", "  0.001000 ms"])
 
 
+def test_a_recorded_case_is_measured_until_its_budgets_are_decided(
+    models: pytest.Pytester,
+) -> None:
+    """The short processes of a recording hold too few samples for a p99.9."""
+    source = with_budgets(test_of("base.onnx"), {"p99_9_ms": 0.3})
+    measured(models, source, UPDATE).assert_outcomes(passed=1)
+    assert names_of(case_of(models)["metrics"], "passed") == {"latency_p99.9"}
+    assert case_of(models)["recorded"]
+
+
 @pytest.mark.usefixtures("installed", "idle")
 def test_nothing_runs_where_a_model_is_unchanged_and_has_no_budget_that_takes_a_run(
     recorded: pytest.Pytester,
