@@ -115,7 +115,7 @@ def fit_table(table: Table, width: int) -> Table:
 
     Columns that are blank or spare go first, then texts are cut, then the last columns are left
     out. Numbers are never cut. The caption mentions columns that are left out, unless they are
-    spare.
+    spare, and explains none of them.
     """
     table = _without_spare(table, width)
     count = len(table.columns)
@@ -125,11 +125,13 @@ def fit_table(table: Table, width: int) -> Table:
             break
         count -= 1
     fitted = _cut(select_columns(table, range(count)), widths)
-    hidden = len(table.columns) - count
+    hidden = table.columns[count:]
     if not hidden:
         return fitted
-    note = f"{count_of(hidden, 'column')} left out: a wider terminal shows all"
-    return replace(fitted, caption="\n".join(part for part in (table.caption, note) if part))
+    legends = tuple(f"{column.title}: " for column in hidden)
+    lines = [line for line in table.caption.splitlines() if not line.startswith(legends)]
+    note = f"{count_of(len(hidden), 'column')} left out: a wider terminal shows all"
+    return replace(fitted, caption="\n".join((*lines, note)))
 
 
 def _without_spare(table: Table, width: int) -> Table:

@@ -994,6 +994,13 @@ def compared(before: Profile, after: Profile) -> list[str]:
     return render_side_by_side(found, 2, PLAIN).splitlines()
 
 
+def test_what_a_narrow_terminal_leaves_out_is_not_explained() -> None:
+    found = put_side_by_side(named(timed(5)), named(timed(5), "b"))
+    for width, is_shown in ((120, True), (70, False)):
+        text = render_side_by_side(found, 2, replace(PLAIN, width=width))
+        assert ("rounds differ by: " in text) is is_shown
+
+
 @pytest.mark.parametrize(
     ("slower", "expected"),
     [
