@@ -14,6 +14,7 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder
 from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.quoting import shell_path
 
 DEFAULT_TOP = 20
 DEFAULT_FILE = "trace.json"
@@ -68,7 +69,7 @@ class _TraceCommand(click.Command):
     type=click.Choice(_GROUPINGS),
     default="operator",
     show_default=True,
-    help="What times are added up by. Layers are known where the model was.",
+    help="Sum up the times by this. A profile that ONNX Runtime wrote itself has no layers.",
 )
 @click.option(
     "--sort",
@@ -141,6 +142,11 @@ def trace(  # noqa: PLR0913  # one parameter per option
         return
     options = TotalsOptions(by, sort, top, chrome_file, json_file, csv_file)
     if file is not None:
+        if file.endswith(".py"):
+            raise UsageError(
+                f"{printable(file)} is a program and no trace. A program stands after two dashes: "
+                f"modelperf trace -- python {shell_path(file)}"
+            )
         sum_up(file, options)
     elif program is not None:
         target = DEFAULT_FILE if trace_file is None else trace_file

@@ -56,7 +56,7 @@ def _write_summary(page: Page, summary: TraceSummary, view: TraceView) -> None:
         page.table(table, transpose_table(table), table)
     else:
         page.line("")
-        page.sentence("no inference is in it from its start to its end", style="yellow")
+        page.sentence("the trace has no inference from its start to its end", style="yellow")
     if summary.between_ns is not None:
         share = format_share(summary.between_ns, summary.inference_ns)
         page.sentence(f"{share} of their time is the runtime's, between the operators", style="dim")

@@ -263,6 +263,14 @@ def test_a_program_without_the_dashes_is_told_where_they_go() -> None:
     assert "two dashes: `modelperf trace -- python program.py`" in result.err
 
 
+def test_a_program_in_the_place_of_a_trace_is_told_how_to_trace_it(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("import onnxruntime", encoding="utf-8")
+    result = run("trace", str(path))
+    assert result.exit_code == 2
+    assert f"two dashes: modelperf trace -- python {path}\n" in result.err
+
+
 def test_layers_that_a_profile_does_not_tell_are_refused(profile: Path) -> None:
     result = run("trace", str(profile), "--by", "layer")
     assert result.exit_code == 2
