@@ -471,7 +471,7 @@ def _gateway(written: str | None, word: str = "gateway") -> str | None:
     gateway = read_gateway(written, word)
     if not is_gateway(gateway):
         raise UsageError(
-            f"{word} takes how to reach a machine, such as ssh=pi@board//python=python3, not "
-            f"{shown(written)}: names of machines belong to a test run."
+            f"{word} takes a gateway, such as ssh=pi@board//python=python3, not "
+            f"{shown(written)}: only a test run knows machines by their names."
         )
     return gateway

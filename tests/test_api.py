@@ -159,7 +159,7 @@ def test_a_worker_that_falls_silent_is_given_more_time_by_the_command_alone(mode
     ("words", "told"),
     [
         ({"min_seconds": 5, "max_seconds": 1}, "min_seconds is 5, which is longer than max_sec"),
-        ({"gateway": "board"}, "gateway takes how to reach a machine, .* not 'board'"),
+        ({"gateway": "board"}, "gateway takes a gateway, .* not 'board'"),
         ({"engine": "tensorflow"}, "no engine 'tensorflow'"),
     ],
 )
@@ -284,7 +284,7 @@ def test_one_extension_is_named_without_a_list(model: Path) -> None:
 
 
 def test_the_side_before_may_run_elsewhere_by_no_name_of_a_machine(model: Path) -> None:
-    with pytest.raises(UsageError, match="gateway_before takes how to reach a machine"):
+    with pytest.raises(UsageError, match="gateway_before takes a gateway"):
         api.compare(model, model, gateway_before="board")
     with pytest.raises(UsageError, match="no engine 'tensorflow'"):
         api.compare(model, model, engine_before="tensorflow", engine_options={"a": "b"})

@@ -177,7 +177,7 @@ def _size_of(entry: Path) -> int:
 
 @contextlib.contextmanager
 def _held(file: Path, *, is_shared: bool) -> Iterator[bool]:
-    """Whether a lock on a file is held now; not where the file is not there, or was replaced."""
+    """Locks a file; yields False if another process has it, or it is gone or replaced."""
     try:
         descriptor = FILES.open(file, os.O_RDWR)
     except OSError:

@@ -33,7 +33,7 @@ class _SchedulerFile(Struct, frozen=True):
 
 
 def is_local(text: str) -> bool:
-    """Whether it is workers on this machine, which are all of its kind."""
+    """Whether the cluster is a number of workers on this machine, as in `local:4`."""
     return _LOCAL.fullmatch(text) is not None
 
 

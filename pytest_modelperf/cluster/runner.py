@@ -62,7 +62,7 @@ _STOP_S = 10.0
 
 
 class _MachineLostError(Exception):
-    """The machine of a job is lost; without an address, its machines have left in order."""
+    """The machine of a job is lost; it has no address if all machines for the job left in order."""
 
     def __init__(self, address: str | None) -> None:
         super().__init__(address)

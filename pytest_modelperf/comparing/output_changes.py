@@ -92,7 +92,7 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
     same = (old == new) | (np.isnan(old) & np.isnan(new))
     if not bool(np.all(finite | same)):
         count = int(np.count_nonzero(~(finite | same)))
-        finite_once = f"{count} of {old.size} are finite on one side"
+        finite_once = f"{count} of {old.size} are finite on one side only"
         return OutputChange(name=name, difference=finite_once, is_other=True)
     is_other = (before != after)[finite]
     old, new = old[finite], new[finite]

@@ -26,7 +26,7 @@ MAX_COLUMNS = 1 << 20
 
 
 class ValueRun(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A value, how many elements of the first row have it, and how many more each next row."""
+    """A value, its number of elements in the first row, and by how many each row has more."""
 
     code: Count
     length: int

@@ -97,7 +97,7 @@ class DeadSlices(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         return self.slices * (math.prod(shape) // shape[self.axis])
 
     def fits(self, shape: tuple[int, ...], zeros: int, subnormals: int) -> bool:
-        """Whether a weight of this shape, with so many of both, can have these slices."""
+        """Whether a weight of this shape, with as many zeros and subnormals, can have them."""
         return (
             self.axis < len(shape)
             and 0 < self.slices <= shape[self.axis]
@@ -289,7 +289,7 @@ class _Living(Struct, frozen=True, eq=False):
 
 
 def _magnitudes(codes: Codes, number: NumberType) -> Codes:
-    """The codes of the absolute values, which are ordered as these are."""
+    """The codes without their sign: a larger absolute value has a larger code."""
     return codes & codes.dtype.type((1 << (number.bits - 1)) - 1)
 
 

@@ -342,7 +342,7 @@ class _Restorer(_Reader):
         return self.data.find(_WEIGHT_KEY_BYTES, start, end) >= 0
 
     def spans(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
-        """The spans in a note, which is a key and a value."""
+        """The spans that a note stores; the note is an entry with a key and a value."""
         position = start
         while position < end:
             field, _, content, position = self.field(position, end)

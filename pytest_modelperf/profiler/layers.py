@@ -165,7 +165,10 @@ class _Timing(Struct, frozen=True):
         return CalmTime.of(runs, self.blocks, lambda runs: calm_time(runs, 0))
 
     def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
-        """The time of a run beside its kernels, which only busy processes disturb in most runs."""
+        """The typical time that a run spends outside of its kernels.
+
+        Waits for a processor are left out only if the process had to wait.
+        """
         typical = calm_time if waits else tick_median
         return CalmTime.of(rests, self.blocks, lambda rests: typical(rests, self.tick_ns))
 

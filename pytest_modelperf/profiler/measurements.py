@@ -233,7 +233,10 @@ class LayerTime(Struct, frozen=True, kw_only=True):
 
 
 def devices_of(times: Iterable[Kernel | LayerTime]) -> str:
-    """`CUDA`: what runs kernels that ONNX Runtime only starts, so that their times are of that."""
+    """The devices, such as `CUDA`, whose kernels ONNX Runtime starts without waiting for them.
+
+    The times of their kernels are those of the start. The text is empty if there is no such device.
+    """
     names = {provider_name(each.provider) for each in times if each.provider is not None}
     return " and ".join(sorted(names & _DEVICES))
 

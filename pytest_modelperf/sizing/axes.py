@@ -40,7 +40,7 @@ class WindowSizes(Struct, frozen=True):
     padding: int
 
     def before(self, wanted: SizeRange) -> SizeRange | None:
-        """The sizes of which the window makes the wanted ones; None if there are none."""
+        """The input sizes that give the wanted output sizes; None if there are none."""
         low = (wanted.low - 1) * self.stride + self.kernel - self.padding
         high = wanted.high * self.stride + self.kernel - self.padding - 1
         return SizeRange(max(low, 1), high) if high >= 1 else None

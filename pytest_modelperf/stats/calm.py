@@ -77,10 +77,10 @@ class CalmTime(Struct, frozen=True):
         return cls(typical(runs), tuple(map(typical, left)))
 
     def doubts(self, confidence: float) -> tuple[float, ...]:
-        """How sure it is, as a vector whose length is half the interval; empty if unknown.
+        """The uncertainty, as a vector whose length is half the interval; empty if unknown.
 
-        The doubts of times that share their blocks add up with them. The length is that of the
-        jackknife (Tukey, "Bias and Confidence in Not-quite Large Samples", 1958).
+        The sum of times with the same blocks has the sum of their vectors. The interval is the
+        jackknife's (Tukey, "Bias and Confidence in Not-quite Large Samples", 1958).
         """
         count = len(self.replicates_ns)
         if count <= 1:

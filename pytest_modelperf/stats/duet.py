@@ -383,7 +383,10 @@ def plan_schedule(rule: DuetRule) -> Schedule:
 def _schedule(
     taken: int, units_after: Callable[[int], int], rule: DuetRule, *, is_last: bool
 ) -> Schedule:
-    """The looks that are due after so many rounds; `units_after` counts the differences of some."""
+    """The looks that are due after the `taken` rounds.
+
+    `units_after` returns how many differences a number of rounds has.
+    """
 
     def spend(planned: tuple[int, ...], level: float, **power: float) -> tuple[Look, ...]:
         units = tuple(units_after(rounds) for rounds in planned if rounds <= taken)

@@ -30,7 +30,7 @@ KINDS = 0.1
 
 
 def plan_processes(rule: DuetRule, pairs: int = MOST_PAIRS) -> Schedule:
-    """The looks that are due after so many pairs; each look at a pass has an equal part."""
+    """The looks that are due after so many pairs; all looks at a pass have the same level."""
     due = tuple(look for look in ALARM_LOOKS if look <= pairs)
     return Schedule(
         alarms=spend_level(ALARM_LOOKS, due, rule.level),

@@ -18,7 +18,7 @@ from pytest_modelperf.testing.budgets import (
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 from pytest_modelperf.testing.drift import judge_drift
 
-NOTHING_RAN = "budgets of what a run tells are not judged: nothing ran"
+NOTHING_RAN = "budgets of figures that are measured are not judged, for nothing ran"
 
 
 def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:

@@ -81,10 +81,10 @@ def _command(kind: str, properties: dict[str, str], message: str) -> str:
 
 
 def _escape_data(text: str) -> str:
-    """As `escapeData` of GitHub's toolkit: what follows the second `::` ends with the line."""
+    """The message of a command, which ends with its line; `escapeData` in GitHub's toolkit."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:
-    """As `escapeProperty` there: a property ends with a comma, all of them with a colon."""
+    """The value of a property, which ends with a comma or a colon; `escapeProperty` there."""
     return _escape_data(printable(text)).replace(":", "%3A").replace(",", "%2C")

@@ -46,7 +46,7 @@ def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:
 def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
     """Every end of the id that begins with a whole name, the shortest first.
 
-    Where it begins within the file, at least the `name` of that is in it.
+    An end that contains a part of the path of the file contains at least its `name`.
     """
     function = test.partition("[")[0]
     starts = [0, *(found.end() for found in _SEPARATOR.finditer(function))]

@@ -28,7 +28,7 @@ def format_interval(ratio: Ratio | None) -> str:
 
 
 def word_of(tried: Tried) -> str:
-    """How it stands, in one or two words."""
+    """The answer for a set of options, in one or two words."""
     if tried.failure is not None:
         return FAILED
     if tried.standing is None:

@@ -121,7 +121,7 @@ def _gain_lines(case: TunedCase) -> Iterator[str]:
     elif case.detectable is not None:
         yield (
             f"a gain of {percent(case.detectable)} by one of them would have been shown in nine of "
-            "ten races; a longer one sees less"
+            "ten races; a longer race shows smaller gains"
         )
 
 

@@ -62,7 +62,7 @@ def test_the_same_infinity_is_no_difference_and_another_one_is_told() -> None:
     (same,) = compare_outputs({"y": before}, {"y": before})
     assert same.max_absolute == 0.0
     (other,) = compare_outputs({"y": before}, {"y": sent([np.inf, 0, 1])})
-    assert other.difference == "1 of 3 are finite on one side"
+    assert other.difference == "1 of 3 are finite on one side only"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_part_has_its_words_and_its_figure_in_ms() -> None:
     ("how", "layers", "reason"),
     [
         (How.PLAN, (), "Nothing differs: the engine runs the same kernels on both sides."),
-        (How.DUET, _CASE.layers, "How the kernels of this case are connected is not known"),
+        (How.DUET, _CASE.layers, "This case was stored without the connections of its kernels"),
         (How.DUET, (), ""),
     ],
 )

@@ -563,7 +563,9 @@ def test_a_budget_that_nothing_was_run_for_is_noted(run: pytest.Pytester) -> Non
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {latency_ms = 1}')
     result = check(run, "-v")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*budgets of what a run tells are not judged: nothing ran*"])
+    result.stdout.fnmatch_lines(
+        ["*budgets of figures that are measured are not judged, for nothing ran*"]
+    )
 
 
 def test_a_new_baseline_does_not_make_a_budget_pass(run: pytest.Pytester) -> None:

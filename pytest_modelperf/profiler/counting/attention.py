@@ -509,7 +509,7 @@ def _projected_sizes(node: Node) -> tuple[int, int]:
 
 
 def _all_keys(node: Node, past: int, axis: int, new: int, *, shared: bool) -> int:
-    """Tokens of the past and new ones; as many as a shared buffer holds, if the past is one."""
+    """The number of past and new tokens; with a `shared` buffer, the number that it holds."""
     cache = node.optional_input(past)
     if cache is None:
         return new

@@ -42,9 +42,9 @@ def count_top_k(node: Node) -> Cost:
 
 
 def count_unique(node: Node) -> Cost:
-    """Sorted elements, or slices along `axis`, of which each is then compared with the last.
+    """Elements, or slices along `axis`, are sorted, and each is compared with the one before.
 
-    How many are distinct only a run can tell, so moving them out is not counted.
+    Only a run knows how many of them are distinct, so copying these is not counted.
     """
     x = node.input(0)
     slices = x.dims[node.attr_int("axis", 0)] if "axis" in node.attributes else x.size

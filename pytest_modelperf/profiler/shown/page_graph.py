@@ -15,7 +15,9 @@ from pytest_modelperf.report.picture.records import Box, Picture
 from pytest_modelperf.report.picture.svg import render_svg
 
 _NS_PER_MS = 1e6
-UNKNOWN_EDGES = "How the kernels of this case are connected is not known: it was kept without that."
+UNKNOWN_EDGES = (
+    "This case was stored without the connections of its kernels, so there is no graph of them."
+)
 
 # A row of layers by its layer, or by its kind and the operator of its kernels.
 RowKey = int | tuple[RowKind, str]

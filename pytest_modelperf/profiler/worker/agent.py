@@ -195,7 +195,7 @@ class Agent:
         value: Any,  # noqa: ANN401  # a precision, or a share
         options: Mapping[str, str],
     ) -> dict[str, str] | None:
-        """The answer of the engine's `precision_options` or its like; None if it has none."""
+        """The options of a variant; None if the engine has no method for its kind."""
         options_for = getattr(self._require_engine(), f"{kind}_options", None)
         return None if options_for is None else dict(options_for(value, dict(options)))
 

@@ -483,7 +483,7 @@ def check_spec(spec: str, where: str) -> None:
     if unknown := sorted(known - _SPEC_KEYS):
         problem = f"a gateway has no {printable(unknown[0])!r}"
     elif len(set(keys)) < len(keys):
-        problem = "it says one thing twice"
+        problem = "it has one key twice"
     elif sum(way in known for way in _WAYS) != 1:
         problem = f"it takes one of {', '.join(_WAYS)}"
     elif empty := [key for key, eq, value in parts if not value and (eq or key not in _FLAGS)]:

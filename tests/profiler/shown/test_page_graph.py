@@ -40,7 +40,7 @@ def test_a_kept_profile_says_that_its_connections_are_not_known() -> None:
     layers = tuple(replace(layer, fed_by=None) for layer in case.static.layers)
     picture = case_picture(replace(case, counted=replace(case.static, layers=layers)))
     assert picture.boxes == ()
-    assert picture.reason.startswith("How the kernels of this case are connected is not known")
+    assert picture.reason.startswith("This case was stored without the connections of its kernels")
 
 
 def test_a_function_has_no_picture() -> None:

@@ -461,7 +461,7 @@ def test_a_spec_that_execnet_takes_is_a_gateway(spec: str) -> None:
         ("python=python3", "it takes one of popen, ssh, socket, vagrant_ssh"),
         ("popen//ssh=board", "it takes one of"),
         ("ssh=board//pyhton=python3", "a gateway has no 'pyhton'"),
-        ("ssh=a//ssh=b", "it says one thing twice"),
+        ("ssh=a//ssh=b", "it has one key twice"),
         ("ssh", "ssh needs a value, as in ssh=VALUE"),
         ("popen//via=master", "a gateway has no 'via'"),
         ("popen//python=/no/such/python", "which is no program that can be run"),
