@@ -13,7 +13,8 @@ modelperf.historyCurve = (() => {
   // The widest intervals are cut, so that a few of them do not flatten the curve.
   const WHOLE_INTERVALS = 0.95;
   const LEAST_LEVELS = 2.5;
-  const DAY_LABEL = 100;
+  // A label with its second is 95 wide, and the outer ones stand wholly inside.
+  const DATE_LABEL = 130;
   const DAY = 24 * 3600;
   // In less time the labels need the hour; without the year they take as much room.
   const FEW_DAYS = 4;
@@ -184,7 +185,7 @@ modelperf.historyCurve = (() => {
 
     #days() {
       const room = this.#width - MARGIN.left - MARGIN.right;
-      const count = Math.max(2, Math.min(6, Math.floor(room / DAY_LABEL)));
+      const count = Math.max(2, Math.min(6, Math.floor(room / DATE_LABEL)));
       const places = [...Array(count).keys()].map((at) => MARGIN.left + (room * at) / (count - 1));
       const anchors = ["start", ...Array(count - 2).fill("middle"), "end"];
       const shown = this.#points.count > 1 ? places : places.slice(0, 1);

@@ -18,7 +18,9 @@ modelperf.figures = (() => {
   }
 
   function msText(value, decimals) {
-    return isKnown(value) ? value.toFixed(decimals).replace("-", "−") : UNKNOWN;
+    if (!isKnown(value)) return UNKNOWN;
+    const text = value.toFixed(decimals);
+    return text.replace("-", Number(text) === 0 ? "" : "−");
   }
 
   function timeText(value, decimals) {
@@ -32,7 +34,7 @@ modelperf.figures = (() => {
     return (value < 0 ? "−" : "+") + text;
   }
 
-  const shareText = (value) => (isKnown(value) ? `${(100 * value).toFixed(1)} %` : UNKNOWN);
+  const shareText = (value) => (isKnown(value) ? `${msText(100 * value, 1)} %` : UNKNOWN);
   // Of a time that nobody knows how sure it is, nothing is said.
   const halfWidthText = (value) => (isKnown(value) ? shareText(value) : "");
   const ratioText = (value) => (isKnown(value) ? `${value.toFixed(3)}x` : UNKNOWN);

@@ -217,6 +217,16 @@ def test_types_show_a_line_for_each_side(open_data: OpenData) -> None:
     assert overhead.locator("td.change").inner_text() == UNKNOWN
 
 
+def test_shares_have_a_minus_sign_unless_they_are_zero(open_data: OpenData) -> None:
+    data = mixed()
+    first, second = types_of(data)[:2]
+    first["explains"], second["explains"] = -0.0004, -0.022
+    page = open_data(data, draws=False)
+    for row, share in ((first, "0.0 %"), (second, f"{MINUS}2.2 %")):
+        cells = page.locator(f'#types tbody[data-type="{row["type"]}"] td')
+        assert share in cells.all_inner_texts()
+
+
 def test_ticks_decide_what_the_distribution_is_of(open_data: OpenData) -> None:
     data = mixed()
     types = types_of(data)
