@@ -63,7 +63,7 @@ def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
         uncounted = uncounted_table(counted)
         yield CaseSection(
             name=case.case.id,
-            sentence="what the graph tells",
+            sentence="counts of its graph",
             tone=Tone.PLAIN if case.outcome is not Outcome.FAILED else Tone.BAD,
             tables=(summary_table(case), *([] if uncounted is None else [uncounted])),
             facts=tuple(("note", note) for note in counted.notes),

@@ -324,6 +324,14 @@ def test_throughput_has_a_bar_for_each_case_and_side(open_data: OpenData) -> Non
         assert low == pytest.approx(trace["y"][0] * median["ms"] / median["high"])
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("comparison", "by the median latency"), ("sweep", "requests in a block")]
+)
+def test_the_page_says_what_the_throughput_is(open_data: OpenData, name: str, words: str) -> None:
+    page = open_data(PAGES[name], draws=False)
+    assert words in page.locator("#time .hint").inner_text()
+
+
 def test_another_case_has_other_times(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
     page.get_by_role("button", name="Latency").click()

@@ -22,7 +22,8 @@
     const update = () => {
       chart.setAttribute("aria-label", describe(groups[kind]));
       drawBars(chart, groups[kind]);
-      note.textContent = kind === "latency" ? unsupported(view, groups.latency) : ORIGIN;
+      note.textContent = kind === "latency" ? unsupported(view, groups.latency)
+        : isSweep(view.model) ? OF_BLOCKS : OF_MEDIAN;
     };
     root.replaceChildren(
       el("div", { class: "toolbar" }, toggle("What the bars show", KINDS, kind, (pressed) => {
@@ -32,7 +33,10 @@
     update();
   }
 
-  const ORIGIN = "Items a second are those of a batch over the median latency, with its interval.";
+  const OF_MEDIAN =
+    "Items a second are the batch size divided by the median latency, with its interval.";
+  const OF_BLOCKS =
+    "Items a second are those of all requests in a block divided by its time, with their interval.";
 
   // A group of bars is a side; each bar is labelled on the axis.
   function latencyBars(view) {
