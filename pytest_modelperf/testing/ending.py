@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 _NO_MODEL = (
-    "no model is tested here: name one, as in pytest --modelperf model.onnx, or give it a table "
-    '[tool.modelperf.models."model.onnx"] in pyproject.toml, or a test'
+    "no model is tested here: name one, as in pytest --modelperf model.onnx, or type modelperf "
+    "init, which finds the models of a project and writes a table for each"
 )
 _NOT_PRUNED = (
     "nothing was pruned: only a run of all tests, of which none was ignored and all came to their "

@@ -42,7 +42,7 @@ def test_a_run_that_finds_nothing_says_how_a_model_is_named(run: pytest.Pytester
     told = "note: no model is tested here: name one, *"
     result = run.runpytest_inprocess(*STATIC)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines([told])
+    result.stdout.fnmatch_lines([told, "*type modelperf init, which finds the models*"])
     chosen = run.runpytest_inprocess(*STATIC, "dense.onnx", "-k", "b7")
     assert chosen.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     chosen.stdout.no_fnmatch_line(told)
