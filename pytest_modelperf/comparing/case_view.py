@@ -41,9 +41,8 @@ from pytest_modelperf.comparing.verdict_lines import (
     rank_case,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.shown.page_facts import without_empty_columns
 from pytest_modelperf.report.html.overview import CaseSection, Choice, Tone
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_count, format_rate
 
@@ -204,7 +203,7 @@ def _first_reason(case: CaseComparison) -> str:
 
 def cases_table(views: Sequence[CaseView]) -> Table:
     """A row for each case; empty columns are left out."""
-    return without_empty_columns(Table("", _COLUMNS, tuple(view.row() for view in views)))
+    return drop_blank_columns(Table("", _COLUMNS, tuple(view.row() for view in views)))
 
 
 def _ms(value: float | None) -> str:

@@ -19,11 +19,11 @@ from pytest_modelperf.history.text import (
     remarks,
 )
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
-from pytest_modelperf.profiler.shown.page_facts import run_table, without_empty_columns
+from pytest_modelperf.profiler.shown.page_facts import run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Link, Overview
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.words import count_of
 
 _FOLDER = Path(__file__).with_name("html")
@@ -136,7 +136,7 @@ def _cases_table(history: History) -> Table:
         Column(since_tag),
         Column("steps"),
     )
-    return without_empty_columns(Table("", columns, tuple(map(_case_cells, history.cases))))
+    return drop_blank_columns(Table("", columns, tuple(map(_case_cells, history.cases))))
 
 
 def _case_cells(case: CaseHistory) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiles.records import FLOPS, CasePair, NamedProfile, ProfileList, SideBySide
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,
@@ -60,24 +60,16 @@ def _profile_list_table(found: ProfileList, date: str, *, has_conditions: bool) 
         Column("items/s"),
         Column("MACs"),
         Column("params"),
-        Column(_ENGINE, is_text=True),
-        Column(_SETS, is_text=True, least=len(_SETS)),
+        *(
+            (Column(_ENGINE, is_text=True), Column(_SETS, is_text=True, least=len(_SETS)))
+            if has_conditions
+            else ()
+        ),
     )
     shown = found.kept if found.flops is None else (found.flops, *found.kept)
-    rows = [row for named in shown for row in _rows(named, found, date)]
-    kept = [
-        index
-        for index, column in enumerate(columns)
-        if (has_conditions or column.title not in {_ENGINE, _SETS})
-        and any(row[index] for row in rows)
-    ]
-    return Table(
-        "profiles",
-        tuple(columns[index] for index in kept),
-        tuple(tuple(row[index] for index in kept) for row in rows),
-        None,
-        "\n".join(_captions(found, has_conditions=has_conditions)),
-    )
+    rows = (row[: len(columns)] for named in shown for row in _rows(named, found, date))
+    caption = "\n".join(_captions(found, has_conditions=has_conditions))
+    return drop_blank_columns(Table("profiles", columns, tuple(rows), None, caption))
 
 
 def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:

@@ -91,14 +91,25 @@ def map_texts(table: Table, change: Callable[[str], str]) -> Table:
 
 
 def select_columns(table: Table, indexes: Iterable[int]) -> Table:
-    """The table with these columns alone."""
+    """The table with these columns alone; its caption explains no others."""
     kept = list(indexes)
+    columns = tuple(table.columns[index] for index in kept)
+    legends = tuple(f"{column.title}: " for column in {*table.columns} - {*columns})
+    lines = [line for line in table.caption.splitlines() if not line.startswith(legends)]
     return replace(
         table,
-        columns=tuple(table.columns[index] for index in kept),
+        columns=columns,
         rows=tuple(tuple(row[index] for index in kept) for row in table.rows),
         total=None if table.total is None else tuple(table.total[index] for index in kept),
+        caption="\n".join(lines),
     )
+
+
+def drop_blank_columns(table: Table) -> Table:
+    """The table without columns in which no row has a text; the first column always stays."""
+    lines = [*table.rows, *([] if table.total is None else [table.total])]
+    after_first = range(1, len(table.columns))
+    return select_columns(table, [0, *(at for at in after_first if any(row[at] for row in lines))])
 
 
 def transpose_table(table: Table) -> Table:
@@ -115,7 +126,7 @@ def fit_table(table: Table, width: int) -> Table:
 
     Columns that are blank or spare go first, then texts are cut, then the last columns are left
     out. Numbers are never cut. The caption mentions columns that are left out, unless they are
-    spare, and explains none of them.
+    spare.
     """
     table = _without_spare(table, width)
     count = len(table.columns)
@@ -125,13 +136,11 @@ def fit_table(table: Table, width: int) -> Table:
             break
         count -= 1
     fitted = _cut(select_columns(table, range(count)), widths)
-    hidden = table.columns[count:]
+    hidden = len(table.columns) - count
     if not hidden:
         return fitted
-    legends = tuple(f"{column.title}: " for column in hidden)
-    lines = [line for line in table.caption.splitlines() if not line.startswith(legends)]
-    note = f"{count_of(len(hidden), 'column')} left out: a wider terminal shows all"
-    return replace(fitted, caption="\n".join((*lines, note)))
+    note = f"{count_of(hidden, 'column')} left out: a wider terminal shows all"
+    return replace(fitted, caption="\n".join(part for part in (fitted.caption, note) if part))
 
 
 def _without_spare(table: Table, width: int) -> Table:
@@ -139,16 +148,14 @@ def _without_spare(table: Table, width: int) -> Table:
 
     The last ones go first.
     """
-    lines = [*table.rows, *([] if table.total is None else [table.total])]
-    blank = [at for at in range(len(table.columns)) if not any(line[at] for line in lines)]
+    if table_width(table) <= width:
+        return table
+    table = drop_blank_columns(table)
     spare = [at for at, column in enumerate(table.columns) if column.is_spare]
-    kept = [*range(len(table.columns))]
-    for gone in (blank, *([at] for at in reversed(spare))):
-        shown = select_columns(table, kept)
-        if table_width(shown) <= width:
-            return shown
-        kept = [at for at in kept if at not in gone] or [0]
-    return select_columns(table, kept)
+    while spare and table_width(table) > width:
+        gone = spare.pop()
+        table = select_columns(table, [at for at in range(len(table.columns)) if at != gone])
+    return table
 
 
 def _shrunk(table: Table, width: int) -> list[int]:

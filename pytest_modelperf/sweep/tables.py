@@ -8,7 +8,7 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.tables.measured import format_percentile
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (
     Configuration,
@@ -267,7 +267,7 @@ def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> T
     """The gain from more of each thing, with all else as in the best; None if nothing is known.
 
     If there is no best, all else is as in the first configuration. The last column has the least
-    and the largest gain over all configurations.
+    and the largest gain where several configurations tell it.
     """
     anchor = _anchor(side)
     if anchor is None:
@@ -283,26 +283,27 @@ def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> T
     ]
     if not rows:
         return None
-    has_efficiency = any(scaling.efficiency is not None for scaling in side.scaling)
     columns = (
         Column("more of", is_text=True),
         Column("from", is_text=True, is_name=True),
         Column("to", is_text=True, is_name=True),
         Column("items/s"),
-        *((Column("efficiency"),) if has_efficiency else ()),
+        Column("efficiency"),
         Column("everywhere"),
     )
     what = "the best" if side.spot.best is not None else "the first"
-    note = "efficiency: the share of what there would be if all of the cores paid off\n"
-    return Table(
+    caption = (
+        "efficiency: the share of what there would be if all of the cores paid off\n"
+        "everywhere: the least and the most, whatever all else is"
+    )
+    table = Table(
         f"scaling{f' of {label}' if label else ''}, all else as in {what}, {printable(anchor.id)}",
         columns,
-        tuple(row if has_efficiency else (*row[:4], *row[5:]) for row in rows),
+        tuple(rows),
         None,
-        f"{note if has_efficiency else ''}everywhere: the least and the most, whatever all else is"
-        if has_caption
-        else "",
+        caption if has_caption else "",
     )
+    return drop_blank_columns(table)
 
 
 def _anchor(side: SweepSide) -> Configuration | None:

@@ -12,12 +12,11 @@ from pytest_modelperf.profiler.shown.page_facts import (
     format_share,
     models_table,
     run_table,
-    without_empty_columns,
 )
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
@@ -123,7 +122,7 @@ def _levels_table(whatif: WhatIf) -> Table:
         rows = [row[1:] for row in rows]
     levels = [level for case in whatif.cases for level in case.levels]
     caption = "\n".join(interval_lines(whatif.confidence, levels))
-    return without_empty_columns(Table("", columns, tuple(rows), None, caption))
+    return drop_blank_columns(Table("", columns, tuple(rows), None, caption))
 
 
 def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:

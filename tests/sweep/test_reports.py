@@ -365,6 +365,14 @@ def test_dimensions_have_a_column_only_where_they_vary() -> None:
     assert "dims" not in render_sweep(one_model(), PLAIN)
 
 
+def test_a_scaling_of_two_configurations_has_no_range_of_gains() -> None:
+    streams = [p for p in measured() if p.id in {"b1-c1", "b1-c1-s2"}]
+    text = render_sweep(make_sweep(make_side("encoder.onnx", streams)), TextStyle(80))
+    assert "streams x2  b1-c1  b1-c1-s2" in text
+    assert "everywhere" not in text
+    assert "efficiency" not in text
+
+
 def test_an_unknown_interval_is_a_question_mark() -> None:
     point = make_point(make_configuration(), 5.0, None)
     text = render_sweep(make_sweep(make_side("encoder.onnx", [point])), PLAIN)

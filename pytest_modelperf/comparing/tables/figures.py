@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.figures import (
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
 from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
 from pytest_modelperf.comparing.verdict_lines import verdict_word
-from pytest_modelperf.report.tables import Column, Table, select_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 
@@ -120,12 +120,7 @@ def _metric_table(
         )
         for title, metric in zip(titles, metrics, strict=True)
     )
-    filled = [
-        index
-        for index, column in enumerate(columns)
-        if not column.title or any(row[index] for row in rows)
-    ]
-    return select_columns(Table("", columns, rows), filled)
+    return drop_blank_columns(Table("", columns, rows))
 
 
 def is_measured(case: CaseComparison) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.shown.conditions import describe_machine_line
-from pytest_modelperf.report.tables import Column, Table, select_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.version import __version__
 
 _SHORT_HASH = 12
@@ -37,7 +37,7 @@ def models_table(rows: Iterable[ModelRow]) -> Table:
         Column("engine", is_text=True),
     )
     cells = dict.fromkeys((row.role, *_model_cells(row.model), row.engine) for row in rows)
-    return without_empty_columns(Table("", columns, tuple(cells)))
+    return drop_blank_columns(Table("", columns, tuple(cells)))
 
 
 def _model_cells(model: ModelFacts) -> tuple[str, ...]:
@@ -74,13 +74,3 @@ def run_table(
 def format_share(share: float | None) -> str:
     """`3 %`; empty where there is none."""
     return "" if share is None else f"{100 * share:.4g} %"
-
-
-def without_empty_columns(table: Table) -> Table:
-    """The table without empty columns; the first two always stay."""
-    kept = [
-        index
-        for index in range(len(table.columns))
-        if index < 2 or any(row[index] for row in table.rows)
-    ]
-    return select_columns(table, kept)
