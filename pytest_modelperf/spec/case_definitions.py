@@ -150,8 +150,7 @@ CASE_SETTINGS = (
 GUESS = Setting(
     "guess",
     "flag",
-    "run with sizes that fit where dimensions are open, and say which: those that operators want, "
-    "or usual ones",
+    "give open dimensions sizes that fit, and show them: what operators want, or usual ones",
     places=(Place.COMMAND,),
     guide="sizes.md",
 )

@@ -36,8 +36,8 @@ TOLERANCE = Setting(
 MEASURE = Setting(
     "measure",
     "measure",
-    "what runs beside the baseline: `changed`, which judges by the plan where the engine runs the "
-    "same kernels, and by what differs otherwise; or `always`, both models in turn all the same",
+    "which cases run in turn with their baselines: `changed`, those for which the engine runs "
+    "other kernels now; or `always`, all of them",
     places=(*RUN, *MODEL),
     metavar="changed|always",
     default="changed",
@@ -76,7 +76,7 @@ WARMUP_SECONDS = Setting(
 MIN_SECONDS = Setting(
     "min_seconds",
     "seconds",
-    "the least that the rounds of a case may take that is measured alone",
+    "the least that the rounds of a case take if it is measured alone",
     places=(*RUN, *MODEL, Place.COMMAND),
     metavar="S",
     unit="seconds",
