@@ -133,7 +133,7 @@ def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
         yield f"commit {short_name(found.first_bad)}: {printable(found.first_bad.title)}"
     if found.between:
         names = shorten_list([short_name(each) for each in found.between], _LISTED)
-        yield f"between them nothing could be told of {names}: the step may be there, too"
+        yield f"{names} between them could not be judged: the step may be there, too"
     if found.pair is not None:
         told = _describe_step(found.pair, bisect)
         if found.is_gradual and _is_of_outputs(bisect):

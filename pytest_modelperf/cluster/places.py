@@ -86,5 +86,5 @@ def scheduler_address(place: ClusterPlace) -> str:
 
 
 def is_encrypted(address: str) -> bool:
-    """Whether only who has a certificate can talk to it."""
+    """Whether connections to this address need a certificate: it begins with `tls://`."""
     return address.startswith(_ENCRYPTED)

@@ -288,9 +288,9 @@ def _split_pairs(text: str, where: str) -> dict[str, str]:
 
 
 def allowed_growth(count: int, share: float) -> float:
-    """The most that this share allows an exact figure to grow by, not less by rounding.
+    """How much this share allows an exact figure to grow, rounded up a little.
 
-    The product of 0.29 and 100 is 28.999999999999996.
+    In floats the product of 0.29 and 100 is 28.999999999999996.
     """
     return share * count * (1.0 + _ROUNDING)
 

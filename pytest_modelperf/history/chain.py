@@ -125,9 +125,9 @@ def chain_cases(
 
 
 def chain_lines(lines: Iterable[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
-    """The latest chain of one case, from all of its lines, which are of the metric or whole ones.
+    """The latest chain of one case, from all of its lines.
 
-    They are taken by date: a pull or a merge adds older lines behind newer ones.
+    The lines are sorted by date, because a pull or a merge adds older lines behind newer ones.
     """
     by_date = sorted(lines, key=attrgetter("date"))
     return _chain_exact(by_date, metric) if metric.is_exact else _chain_ratios(by_date, metric)

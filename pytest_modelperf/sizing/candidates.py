@@ -105,7 +105,7 @@ def choices_told(
     if {chosen[name].size for name in names}.isdisjoint(misfit.sizes):
         return
     for size in filter(None, misfit.sizes):
-        told = Candidate(size, f"{misfit.where} has it at another input")
+        told = Candidate(size, f"{misfit.where} has this size at another input")
         for changed in (names, *([name] for name in names)):
             others = (name for name in changed if chosen[name].size != size)
             yield {**chosen, **dict.fromkeys(others, told)}

@@ -82,7 +82,7 @@ class KnownTests(Struct):
                 self.open.add(item.nodeid)
 
     def _add_case(self, key: tuple[str, str], item: pytest.Item, conditions: object) -> None:
-        """pytest.UsageError if another test stores a different case in the same place."""
+        """Adds the case of a test; pytest.UsageError if another test runs that case differently."""
         first, known = self.cases.setdefault(key, (item.nodeid, conditions))
         if known != conditions:
             raise pytest.UsageError(

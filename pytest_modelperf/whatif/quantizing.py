@@ -66,7 +66,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
         raise ModelError(
             f"{form} INT8: nothing is left to quantize, "
             + (
-                f"the {before.of_integers} products of the model are of integers already."
+                f"the {before.of_integers} products of the model multiply integers already."
                 if before.of_integers
                 else "the model has no convolution and no matrix product."
             )

@@ -62,7 +62,7 @@ def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
     assert shown(found) == snapshot("""\
 models/encoder.onnx b1-c1 on engine: slower since engine 1.5 or a version before it
 1.3: 0 % (99.82 % interval -0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
-between them nothing could be told of 1.4: the step may be there, too
+1.4 between them could not be judged: the step may be there, too
 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.3
 
 step  version  answer  against       p50   change        interval   limit  rounds  time
@@ -140,7 +140,7 @@ def test_a_version_that_stays_open_is_named() -> None:
     text = shown(bisected([2.0] * 3 + [2.2] * 2, traits=Traits(open_always={"1.2"})))
     assert [line for line in text.splitlines() if "1.2" in line] == snapshot(
         [
-            "between them nothing could be told of 1.2: the step may be there, too",
+            "1.2 between them could not be judged: the step may be there, too",
             "   2  1.2      inconclusive  1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s",
             "note: inconclusive, also with more time: 1.2; --max-seconds gives each step more",
         ]

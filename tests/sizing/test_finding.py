@@ -105,7 +105,7 @@ def test_what_an_operator_has_at_its_other_input_is_tried_next() -> None:
     model = parse(TRACED, {"words": words, "places": places, "positions": positions})
     found = _by_shapes(model)
     assert (found.sizes, found.tried) == ({"S": 23, "T": 23}, 2)
-    assert found.dims[1].reason == "Add 'y' has it at another input"
+    assert found.dims[1].reason == "Add 'y' has this size at another input"
 
 
 def test_sizes_behind_strides_tell_no_size_of_an_input() -> None:

@@ -255,10 +255,10 @@ def _kernels(found: Counter[str]) -> str:
 def cold_share(
     plans: tuple[EnginePlan, EnginePlan], part: Part, sizes: tuple[TensorBytes, TensorBytes]
 ) -> float:
-    """The share of what the changed kernels of a part read and write that is in no cache.
+    """The share of bytes in no cache, of all that the changed kernels of a part read and write.
 
-    A weight was last read an inference ago, so it is in none. The result of another kernel is still
-    in one, as far as it is small beside that. The share is 1 where a size is not known.
+    A weight was last read an inference ago, so it is in no cache. The result of another kernel is
+    still in one, as far as it is small beside the cache. The share is 1 if a size is not known.
     """
     cold = total = 0.0
     for plan, side, known in zip(plans, (part.before, part.after), sizes, strict=True):

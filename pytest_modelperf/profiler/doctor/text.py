@@ -92,7 +92,7 @@ def describe_growth(cores: int, growth: Growth) -> str:
         return f"{on}: grows by {size} KB with every inference ({interval}, {run})"
     if growth.high > _TELLING_BYTES:
         return (
-            f"{on}: no growth shown, but {run} tell no less than "
+            f"{on}: no growth shown, but {run} do not exclude one of "
             f"{format_kilobytes(growth.high)} KB an inference; --max-seconds makes time for more"
         )
     return f"{on}: no growth shown in {run} ({interval} an inference)"

@@ -11,7 +11,7 @@ _DECIMALS = 6
 
 
 def picture_entry(picture: Picture) -> dict[str, object]:
-    """Its boxes by column; a box is at the same place in each."""
+    """The picture for a page: a list for each fact, with the boxes in the same order in all."""
     if not picture.boxes:
         return {"reason": picture.reason}
     boxes = picture.boxes
