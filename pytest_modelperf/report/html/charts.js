@@ -128,6 +128,17 @@ modelperf.charts = (() => {
     return { ...defaults, ...axis, title: { ...defaults.title, ...title } };
   }
 
+  // A logarithmic axis. Plotly writes 2 for both 0.2 and 20; with few decades, each line gets its full
+  // number.
+  function logAxis([least, most]) {
+    if (most / least > 1000) return { type: "log", dtick: 1, exponentformat: "power" };
+    const first = Math.floor(Math.log10(least));
+    const tickvals = [0, 1, 2, 3, 4]
+      .flatMap((decade) => [1, 2, 5].map((digit) => Number(`${digit}e${first + decade}`)))
+      .filter((value) => value >= least && value <= most);
+    return { type: "log", tickvals, ticktext: tickvals.map(String) };
+  }
+
   // Plotly reads the texts of a chart as markup: this returns markup that shows `text`.
   function chartText(text) {
     return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -158,5 +169,5 @@ modelperf.charts = (() => {
   });
   page.addEventListener("paper", showAll);
 
-  return { chartText, load, plot, showAll };
+  return { chartText, load, logAxis, plot, showAll };
 })();

@@ -4,7 +4,7 @@
   "use strict";
 
   const { colors, el, format, hide } = modelperf;
-  const { chartText, plot } = modelperf.charts;
+  const { chartText, logAxis, plot } = modelperf.charts;
   const { decimalsFor, isKnown, msText, shareText, sum, timeText } = modelperf.figures;
   const { kindColor, kindMark, kindOf, legend } = modelperf.kinds;
   const { nameText, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;
@@ -157,15 +157,20 @@
     const range = [0.5 * Math.min(...intensities), 2 * Math.max(...intensities)];
     const roofs = Object.entries(peaks.macs_per_second);
     const highest = Math.max(...roofs.map(([, peak]) => peak));
-    plot(chart, [
+    const traces = [
       ...roofs.map((roof, index) => roofTrace(roof, index, peaks.bytes_per_second, range, text)),
       ...cacheTrace(peaks, highest, range, muted),
       layerTrace(rows, decimals),
-    ], {
+    ];
+    const axis = (key) => {
+      const values = traces.flatMap((trace) => trace[key]);
+      return logAxis([Math.min(...values), Math.max(...values)]);
+    };
+    plot(chart, traces, {
       height: 440,
       hovermode: "closest",
-      xaxis: { type: "log", title: "MACs for each byte moved", dtick: 1, exponentformat: "power" },
-      yaxis: { type: "log", title: "GMAC/s", dtick: 1, exponentformat: "power" },
+      xaxis: { ...axis("x"), title: "MACs for each byte moved" },
+      yaxis: { ...axis("y"), title: "GMAC/s" },
     }, { onClick: ([{ customdata }]) => {
       const layer = rows[customdata]?.layer;
       if (layer) modelperf.kernels.open(layer);

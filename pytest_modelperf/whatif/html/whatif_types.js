@@ -3,7 +3,7 @@ modelperf.whatifTypes = (() => {
   "use strict";
 
   const { el, isKnown } = modelperf;
-  const { chartText, plot } = modelperf.charts;
+  const { chartText, logAxis, plot } = modelperf.charts;
   const { decimalsFor, known, largest, timeText, wholeText } = modelperf.figures;
   const { short } = modelperf.sides;
   const { nameText, note, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;
@@ -159,7 +159,7 @@ modelperf.whatifTypes = (() => {
       // The figures stand beside the bars.
       if (view === "log" && positive.length) {
         const ends = [0.5 * Math.min(...positive), 4 * Math.max(...positive)];
-        return { type: "log", title: "ms (logarithmic)", range: ends.map(Math.log10), ...ticks(ends) };
+        return { ...logAxis(ends), title: "ms (logarithmic)", range: ends.map(Math.log10) };
       }
       const range = [0, 1.25 * Math.max(...values) || 1];
       return view === "percent"
@@ -189,16 +189,6 @@ modelperf.whatifTypes = (() => {
         marker: barMarker(index, level),
       };
     }
-  }
-
-  // Plotly writes 2 for both 0.2 and 20; with few decades, each line gets its full number.
-  function ticks([least, most]) {
-    if (most / least > 1000) return { dtick: 1 };
-    const first = Math.floor(Math.log10(least));
-    const tickvals = [0, 1, 2, 3, 4]
-      .flatMap((decade) => [1, 2, 5].map((digit) => Number(`${digit}e${first + decade}`)))
-      .filter((value) => value >= least && value <= most);
-    return { tickvals, ticktext: tickvals.map(String) };
   }
 
   function typeCell({ type, is_layer: isLayer }) {

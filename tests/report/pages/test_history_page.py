@@ -199,7 +199,7 @@ def test_the_labels_of_the_dates_differ_and_do_not_touch(
     labels = shown.all_text_contents()
     assert len(labels) == len(set(labels))
     assert (labels[0], labels[-1]) == ends
-    boxes = [label.bounding_box() or {} for label in shown.all()]
+    boxes: list[Any] = [label.bounding_box() for label in shown.all()]
     assert all(one["x"] + one["width"] < other["x"] for one, other in pairwise(boxes))
 
 

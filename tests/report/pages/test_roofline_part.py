@@ -53,6 +53,14 @@ def test_a_roof_rises_with_the_memory_and_ends_at_the_peak(page: Page, roofline:
         assert low == pytest.approx(trace["x"][0] * peaks.bytes_per_second / 1e9)
 
 
+def test_an_axis_has_several_whole_numbers_unless_it_has_many_decades(page: Page) -> None:
+    layout = chart_of(page, "roofline")["layout"]
+    axis, rates = layout["xaxis"], layout["yaxis"]
+    assert len(axis["tickvals"]) > 1
+    assert [float(text) for text in axis["ticktext"]] == axis["tickvals"]
+    assert rates["dtick"] == 1
+
+
 def test_each_layer_has_a_row_and_what_the_terminal_says_stands_beside(
     page: Page, roofline: Roofline
 ) -> None:
