@@ -134,7 +134,8 @@ def describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
     if found.between:
         names = shorten_list([short_name(each) for each in found.between], _LISTED)
         yield f"{names} between them could not be judged: the step may be there, too"
-    if found.pair is not None:
+    # The ends of a range can be neighbours: then one step compares both.
+    if found.pair is not None and found.pair != found.after:
         told = _describe_step(found.pair, bisect)
         if found.is_gradual and _is_of_outputs(bisect):
             told += (

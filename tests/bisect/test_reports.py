@@ -127,6 +127,11 @@ def test_ends_that_are_not_slower_are_the_answer(
     )
 
 
+def test_ends_that_are_neighbours_are_compared_once_and_told_once() -> None:
+    text = shown(bisected([2.0, 2.2]))
+    assert text.count("1.1: +10.0 % ") == 1
+
+
 def test_small_steps_are_said_to_be_several() -> None:
     assert shown(bisected([2.0 * 1.02**n for n in range(6)])).splitlines()[1:3] == snapshot(
         [
