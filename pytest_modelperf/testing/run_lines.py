@@ -116,7 +116,7 @@ def describe_alarms(report: RunReport) -> str:
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     """The next steps: the word that each is about, and its text."""
-    strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
+    strictly = "; --modelperf-strict fails such a case" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
     wording = recording_with(record(report.typed))
@@ -164,8 +164,8 @@ def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]
         takes, were = ("takes", "it was") if len(factors) == 1 else ("take", "they were")
         text = (
             f"{count_of(len(factors), 'baseline')} {takes} {span} % longer than when {were} "
-            "recorded on such a machine. Ratios hold, because both sides ran in turn; times and "
-            "budgets are of the slower machine. `modelperf doctor` looks for a cause"
+            "recorded on such a machine. Ratios hold, because both sides ran in turn; budgets of "
+            "time are held against the slower machine. `modelperf doctor` looks for a cause"
         )
         yield "machine", text
 
