@@ -138,8 +138,8 @@ def _tiles(checkup: Checkup) -> Iterator[Tile]:
     if checkup.growth is not None:
         grows = checkup.growth.is_shown
         size = f"{format_kilobytes(checkup.growth.bytes_per_inference)} KB"
-        value = size if grows else "none shown"
-        yield Tile("growth of memory", value, "an inference", Tone.BAD if grows else Tone.GOOD)
+        value, unit = (size, "an inference") if grows else ("none shown", "")
+        yield Tile("growth of memory", value, unit, Tone.BAD if grows else Tone.GOOD)
 
 
 def _difference(checkup: Checkup) -> Tile:
