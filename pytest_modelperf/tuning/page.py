@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tuning.page_data import tuning_data
@@ -100,7 +100,7 @@ def _cases_table(tuning: Tuning) -> Table:
         Column("tried"),
         Column("rounds"),
     )
-    return Table("", columns, tuple(_case_cells(case) for case in tuning.cases))
+    return drop_blank_columns(Table("", columns, tuple(map(_case_cells, tuning.cases))))
 
 
 def _case_cells(case: TunedCase) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
@@ -53,7 +53,7 @@ def tried_table(case: TunedCase, least_gain: float) -> Table:
         f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
         "open: neither is shown"
     )
-    return Table("options tried", columns, rows, None, caption)
+    return drop_blank_columns(Table("options tried", columns, rows, None, caption))
 
 
 def ordered(case: TunedCase) -> list[Tried]:

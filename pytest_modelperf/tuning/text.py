@@ -138,6 +138,9 @@ def _describe_doubt(each: Confirmation) -> str:
     rounds = count_of(each.rounds, "fresh round")
     if each.refusal is not None:
         return f"{name}: {speedup} in {rounds}, but {each.refusal}"
+    if each.speedup is not None and not format_interval(each.speedup):
+        more = "a larger max-seconds makes time for more"
+        return f"{name} looked faster, and {rounds} are too few to confirm it: {speedup}; {more}"
     seen = "" if each.detectable is None else f"; they could show {percent(each.detectable)}"
     return f"{name} looked faster, and {rounds} did not confirm it: {speedup}{seen}"
 

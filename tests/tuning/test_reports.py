@@ -18,6 +18,7 @@ from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.document import dump_tuning
 from pytest_modelperf.tuning.page import render_tuning_page
 from pytest_modelperf.tuning.page_data import tuning_data
@@ -103,6 +104,14 @@ def test_nothing_helps_and_the_gain_that_is_excluded() -> None:
         in text
     )
     assert "pyproject.toml" not in text
+
+
+def test_a_gain_that_too_few_rounds_confirm_asks_for_more_time() -> None:
+    case = nothing_helps()
+    (doubted,) = case.confirmations
+    doubted = replace(doubted, speedup=Ratio(1.39, None, None), rounds=4)
+    text = render_tuning(make_tuning(replace(case, confirmations=(doubted,))), TextStyle(160))
+    assert "looked faster, and 4 fresh rounds are too few to confirm it: x1.39; a larger" in text
 
 
 def test_the_gain_that_is_excluded_is_not_that_of_sets_that_may_not_be_recommended() -> None:
