@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pytest_modelperf.comparing.advice import describe_doubt
@@ -67,7 +68,7 @@ def _answer(found: Reduction, target: str, wording: Wording) -> Iterator[str]:
     """The slowdown that could have been seen, or the written files and the next command."""
     whole, written = found.whole, found.written
     if found.verdict is not Verdict.REGRESSED:
-        if whole is not None and whole.detectable is not None:
+        if whole and whole.detectable is not None and math.isfinite(whole.detectable):
             yield f"a slowdown of {percent(whole.detectable)} or more would have been seen"
         yield "no file was written"
         return

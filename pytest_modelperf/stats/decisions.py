@@ -26,7 +26,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     `low` and `high` are the interval of the ratio at `confidence`, after all looks together; None
     if the spread of the rounds is unknown. `detectable` is the slowdown that would have been shown
-    in nine of ten runs: 0.041 is "this run could see 4.1 % or more". `rounds` is the number of
+    in nine of ten runs: 0.041 is "this run could see 4.1 % or more"; None if so few rounds can show
+    none. `rounds` is the number of
     rounds at the answer. While it is open, `rounds_needed` estimates the rounds that would decide
     it; None if no reasonable number would. `samples_needed` is the number of samples that the
     percentile needs on each side; None if it has them.

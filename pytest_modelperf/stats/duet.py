@@ -449,12 +449,15 @@ def judge_differences(
     critical = float(t_critical(level, units - 1))
     spread = (high - low) / 2.0 / critical * math.sqrt(units)
     has_passed = answer is RatioAnswer.NOT_WORSE
-    # An interval at the level of passes does not explain why there was no alarm.
+    # Rounds that are too few for an alarm show no slowdown, however large, and an interval at the
+    # level of passes does not explain why there was none.
     has_interval = answer is not RatioAnswer.OPEN or bool(schedule.alarms)
-    seen = _shift(spread, rule.level if has_passed or not has_interval else level, units)
+    alarm_level = rule.level if has_passed or not has_interval else level
+    seen = _shift(spread, alarm_level, units)
     needed = None
     if answer is RatioAnswer.OPEN:
-        nearest = schedule.passes[-1].level if centre < rule.margin and schedule.passes else level
+        is_low = centre < rule.margin and schedule.passes
+        nearest = schedule.passes[-1].level if is_low else alarm_level
         found = _units_to_decide(spread, units, nearest, abs(centre - rule.margin))
         needed = None if found is None else math.ceil(found * rounds / units)
     return Decision(
@@ -464,7 +467,7 @@ def judge_differences(
         ratio=bounded_exp(centre),
         low=bounded_exp(low) if has_interval else None,
         high=bounded_exp(high) if has_interval else None,
-        detectable=told_change(bounded_exp(rule.margin + seen) - 1.0),
+        detectable=told_change(bounded_exp(rule.margin + seen) - 1.0) if has_interval else None,
         rounds_needed=needed,
     )
 

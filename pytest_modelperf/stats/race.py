@@ -8,6 +8,7 @@ ratio is the speedup of the candidate, and "worse" means that the baseline is sl
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -134,7 +135,7 @@ def _is_promising(decision: Decision) -> bool:
 def detectable_gain(decisions: Sequence[Decision | None]) -> float | None:
     """The gain that each open candidate would have shown in nine of ten races; None if unknown."""
     found = [each.detectable for each in decisions if each is not None and each.is_open]
-    known = [gain for gain in found if gain is not None]
+    known = [gain for gain in found if gain is not None and math.isfinite(gain)]
     return max(known) if known and len(known) == len(found) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pytest_modelperf.comparing.case_text import write_fact
@@ -141,7 +142,9 @@ def _describe_doubt(each: Confirmation) -> str:
     if each.speedup is not None and not format_interval(each.speedup):
         more = "a larger max-seconds makes time for more"
         return f"{name} looked faster, and {rounds} are too few to confirm it: {speedup}; {more}"
-    seen = "" if each.detectable is None else f"; they could show {percent(each.detectable)}"
+    seen = ""
+    if each.detectable is not None and math.isfinite(each.detectable):
+        seen = f"; they could show {percent(each.detectable)}"
     return f"{name} looked faster, and {rounds} did not confirm it: {speedup}{seen}"
 
 

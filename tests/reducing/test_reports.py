@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import msgspec
 import pytest
@@ -44,6 +45,14 @@ step  shown   kernels     before      after    change           interval   limit
 note: weights with many zeros are drawn with the same share of them
 note: 3 duets in 21.0 s; the chance that one of them gives a wrong answer is at most 1 %
 """)
+
+
+def test_rounds_that_vary_wildly_see_no_slowdown() -> None:
+    found = nothing_slower()
+    (whole,) = found.comparison.metrics
+    blind = replace(whole, detectable=math.inf)
+    text = shown(replace(found, comparison=replace(found.comparison, metrics=(blind,))))
+    assert "would have been seen" not in text
 
 
 def test_nothing_slower_is_an_answer_with_what_could_have_been_seen() -> None:

@@ -858,6 +858,15 @@ def test_stored_processes_show_only_what_their_spread_allows() -> None:
     assert (few.answer, few.low, few.rounds_needed) == (RatioAnswer.OPEN, None, FEWEST_PROCESSES)
 
 
+def test_rounds_that_are_too_few_for_an_alarm_claim_to_see_nothing() -> None:
+    """A pass is looked for sooner than an alarm, so the spread of the rounds is known."""
+    strict = DuetRule(tolerance=0.03, level=share_level(20))
+    duet = judge_duet(duet_with([0.3, 0.301, 0.3, 0.302]), strict, is_last=True)
+
+    assert (duet.answer, duet.low, duet.detectable) == (RatioAnswer.OPEN, None, None)
+    assert duet.rounds_needed is not None
+
+
 def test_rounds_that_vary_wildly_see_nothing_worth_telling() -> None:
     duet = judge_duet(duet_with([-2.0, 2.5, 0.2, 3.1]), RULE, is_last=True)
     stored = judge_stored([1e6, 9e8, 3e6, 1e9, 2e6], 1e7, 0.03, 0.01)

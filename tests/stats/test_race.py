@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy
+from msgspec.structs import replace
 
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule, judge_sequence, plan_schedule
@@ -113,5 +114,6 @@ def test_the_detectable_gain_is_that_of_the_least_sure_open_candidate() -> None:
     decided = decision(1.2, 1.1, 1.3)
     assert detectable_gain([near, None, far]) == 0.09
     assert detectable_gain([near, unsure]) is None
+    assert detectable_gain([near, replace(far, detectable=math.inf)]) is None
     assert detectable_gain([None]) is None
     assert detectable_gain([decided, near]) == 0.04
