@@ -6,6 +6,7 @@ It names operators and versions, and neither the models nor a tensor of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from pytest_modelperf.comparing.figures import describe_change, format_change, format_figure
 from pytest_modelperf.comparing.records import Metric
@@ -141,11 +142,16 @@ def _kernels(found: Reduction) -> Iterator[str]:
 
 
 def _listed(units: tuple[UnitKernels, ...]) -> Iterator[str]:
-    for unit in units[:_MOST_LISTED]:
-        sign = "+" if unit.longer_ns > 0 else ""
-        yield f"- {escape_markdown(unit.text)}: {sign}{format_ms(unit.longer_ns, 3)} ms"
-    if len(units) > _MOST_LISTED:
-        yield f"- and {len(units) - _MOST_LISTED:,} more"
+    """A line for each text: units without names that differ in nothing else are added up."""
+    longer_ns: dict[str, list[float]] = {}
+    for unit in units:
+        longer_ns.setdefault(unit.text, []).append(unit.longer_ns)
+    for text, times in islice(longer_ns.items(), _MOST_LISTED):
+        places = f" at {len(times):,} places" if len(times) > 1 else ""
+        sign = "+" if sum(times) > 0 else ""
+        yield f"- {escape_markdown(text)}{places}: {sign}{format_ms(sum(times), 3)} ms"
+    if len(longer_ns) > _MOST_LISTED:
+        yield f"- and {len(longer_ns) - _MOST_LISTED:,} more"
 
 
 def _files(found: Reduction) -> Iterator[str]:

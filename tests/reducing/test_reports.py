@@ -189,6 +189,14 @@ new/bin/python repro.py old/bin/python
     assert "Other kernels that took longer in the profiles:" in text
 
 
+def test_the_readme_adds_up_kernels_that_differ_in_their_names_alone() -> None:
+    found = make_reduction(is_upgrade=True)
+    (unit, *_) = found.left_out
+    text = write_readme(replace(found, units=(*found.units, unit, unit)), MACHINE)
+    (line,) = [line for line in text.splitlines() if line.startswith(f"- {unit.text}")]
+    assert " at 3 places: +" in line
+
+
 def test_the_readme_names_no_model() -> None:
     text = write_readme(make_reduction(), MACHINE)
     assert "old.onnx" not in text
