@@ -235,10 +235,19 @@ class HistoryStore(Struct, frozen=True):
             )
 
     def _nothing(self, model: str | None) -> UsageError:
-        of_model = "" if model is None else f" of {printable(model_path(model) or model)}"
+        here = printable(str(self.root))
+        if model is None:
+            return UsageError(
+                f"there is no history in {here}. Write one with pytest --modelperf "
+                "--modelperf-history FOLDER, or name its folder with --dir."
+            )
+        name, *known = (
+            printable(model_path(each) or each)
+            for each in (model, *dict.fromkeys(file.model for file in self.files()))
+        )
         return UsageError(
-            f"there is no history{of_model} in {printable(str(self.root))}. Write one with pytest "
-            "--modelperf --modelperf-history FOLDER, or name its folder with --dir."
+            f"there is no history of {name} in {here}. There are: "
+            f"{shorten_list(known, _MOST_NAMED)}."
         )
 
 

@@ -266,9 +266,12 @@ def refused(*arguments: str) -> Result:
 
 
 def test_what_cannot_be_listed_is_refused() -> None:
-    assert "--modelperf-history" in refused().err
+    for model in ((), ("models/Other.onnx",)):
+        assert "--modelperf-history" in refused(*model).err
     write_lines([make_line()])
-    assert "no history of models/Other.onnx in" in refused("models/Other.onnx").err
+    other = refused("models/Other.onnx").err
+    assert "no history of models/Other.onnx in" in other
+    assert other.endswith("There are: models/encoder.onnx.\n")
     assert "--since takes a day" in refused("--since", "yesterday").err
     assert "--fail-on-drift takes a share" in refused("--fail-on-drift", "much").err
 
