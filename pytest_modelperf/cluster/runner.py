@@ -372,7 +372,7 @@ def task_of(order: JobOrder) -> tuple[Callable[..., Any], str, dict[str, str]]:
     """The function that Dask runs on a machine, and its arguments.
 
     A scheduler reads the tasks that pass through it, and need not have this package, so no name of
-    ours is sent. Nor is code: that of another version of Python can crash a machine.
+    ours is sent. No code is sent either: the code of another version of Python can crash a machine.
     """
     module = run_job.__module__
     return eval, f"__import__({module!r}, fromlist=['']).run_job(order)", {"order": to_text(order)}

@@ -29,7 +29,7 @@ def serve(
 
     Otherwise the scheduler has closed the worker, or is gone.
 
-    ClusterError where nobody answers. Without tags, those of the variable hold. `host` is the
+    ClusterError where nobody answers. Without `tags`, those in MODELPERF_TAGS hold. `host` is the
     address of this machine to listen at; None: the one that leads to the scheduler. `on_start` is
     called with the address of the worker. It runs beside a nanny, which starts it again when it
     crashes.

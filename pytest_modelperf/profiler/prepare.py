@@ -72,7 +72,7 @@ class Model(Struct, frozen=True, dict=True):
     def bind_whole(
         cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
     ) -> Model:
-        """The model at a binding that has the given inputs already, as that of another model."""
+        """The model at a binding that was made for another model and has the given inputs."""
         bound = load_model(file, binding, extensions.operators.shape_rules)
         static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
         return Model(file, binding, request, extensions, bound, static)

@@ -139,12 +139,12 @@ def _named(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, objec
 
 
 def read_sizes(value: object, where: str) -> tuple[int, ...]:
-    """Numbers of 1 or more, of which none is there twice."""
+    """Numbers of 1 or more; UsageError if one is there twice."""
     return _read_list(value, where, _read_size)
 
 
 def read_lengths(value: object, where: str) -> tuple[int, ...]:
-    """Numbers of 0 or more, of which none is there twice."""
+    """Numbers of 0 or more; UsageError if one is there twice."""
     return _read_list(value, where, _read_dim)
 
 

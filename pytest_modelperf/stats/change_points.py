@@ -232,7 +232,7 @@ class _FittedChanges(Struct, frozen=True):
     def without(self, place: int) -> _FittedChanges:
         """The fit in which there is no change at this place.
 
-        The others follow from this one: they are the expected sizes where that of this change is 0.
+        The other changes get the sizes that are expected if the size of this one is 0.
         """
         kept = np.arange(len(self.starts)) != place
         with_it = self.covariance[kept, place]

@@ -283,7 +283,7 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
 
 
 def _kernel_times(profile: CaseProfile) -> list[float]:
-    """The times of all rows that are those of kernels."""
+    """The times of all rows that stand for kernels."""
     return [
         row.ms
         for row in profile.layers

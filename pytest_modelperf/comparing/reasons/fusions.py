@@ -68,7 +68,7 @@ def _knows_fusions(side: CaseLayers, plan: PlanGraph | None) -> bool:
 def _split_kernels(
     one: CaseLayers, other: CaseLayers, other_index: Mapping[int, int]
 ) -> dict[str, list[_SplitKernel]]:
-    """The kernels of one side whose layers are in several on the other, by their operators."""
+    """Kernels of one side whose layers run in several kernels on the other, by operators."""
     found: dict[str, list[_SplitKernel]] = {}
     for head, group in one.groups.items():
         members = tuple(m for m in group if m in other_index and other_index[m] in other.heads)

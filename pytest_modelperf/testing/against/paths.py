@@ -84,5 +84,5 @@ def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
 
 
 def _place(path: Path) -> Path:
-    """Where a file lies, all links of its folder followed, but not one that it is itself."""
+    """The path of a file with all links of its folder followed; the file itself may be a link."""
     return path.parent.resolve() / path.name
