@@ -50,7 +50,7 @@ def sum_up(file: str, options: TotalsOptions) -> None:
             summarizer.add(event)
             add_to_chrome(event)
     summaries = summarizer.finish(Order(options.sort))
-    notes = source.notes()
+    notes = (*source.notes(), *summarizer.notes())
     if not summaries:
         told = "; ".join(printable(note).rstrip(".") for note in notes)
         because = f" ({told})" if told else ""

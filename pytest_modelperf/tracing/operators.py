@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.tracing.records import Category, Counter, Event, Span
+from pytest_modelperf.tracing.records import ERROR, Category, Counter, Event, Span
 from pytest_modelperf.tracing.spool import Record
 from pytest_modelperf.tracing.written import ARGUMENTS, HIDDEN, KIND, SHAPES
 
@@ -52,7 +52,7 @@ class Calls(Struct):
         self.starts_ns.append(start_ns)
         self.ends_ns.append(-minus_end_ns)
         self.shapes.append(-1 if record[SHAPES] is None else record[SHAPES])
-        self.failed.append("error" in record[ARGUMENTS])
+        self.failed.append(ERROR in record[ARGUMENTS])
         self.hidden.append(record[KIND] == HIDDEN)
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.worker.working_folder import leave_inherited
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.memory import ResidentMemory
-from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
+from pytest_modelperf.tracing.records import ERROR, Argument, Category, Counter, Span
 from pytest_modelperf.tracing.spool import Spool
 from pytest_modelperf.tracing.written import HIDDEN, INFERENCE, write_counter, write_span
 
@@ -196,7 +196,7 @@ class Recorder:
                 # Without it, its inferences would seem to run inside of these.
                 _set_apart(labels, opened)
             opened.overlaps |= self._thread.number != thread
-            self._end_label(opened, {} if error is None else {"error": error})
+            self._end_label(opened, {} if error is None else {ERROR: error})
 
     def _end_label(self, label: _Label, arguments: Mapping[str, Argument]) -> None:
         """Record a label, unless that was done when the recording ended."""
@@ -370,7 +370,7 @@ class Recorder:
                 f"{input_name} {dtype} {format_shape(shape)}" for input_name, shape, dtype in shapes
             ]
         if error is not None:
-            arguments["error"] = error
+            arguments[ERROR] = error
         number = None
         with self._lock:
             if shapes is not None and len(self.shapes) < MAX_SHAPES:

@@ -21,6 +21,8 @@ TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 FIRST_INFERENCE = "first inference"
 # The argument of a span in a file that names its label, where its row does not tell it.
 LABEL = "label"
+# The argument of a span with the type of the error that ended it.
+ERROR = "error"
 
 Argument: TypeAlias = "bool | int | float | str | Sequence[str] | None"
 

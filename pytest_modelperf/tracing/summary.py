@@ -10,7 +10,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.records import (
+    ERROR,
     FIRST_INFERENCE,
     Argument,
     Category,
@@ -42,7 +44,10 @@ _KEYS: Mapping[Order, Callable[[OperatorTime], Any]] = {
 
 
 class TraceSummarizer:
-    """Takes the events of a trace; keeps only totals and the times of inferences."""
+    """Takes the events of a trace; keeps only totals and the times of inferences.
+
+    Inferences that raised an error are left out, with their operators: they ended early.
+    """
 
     def __init__(self, grouping: Grouping) -> None:
         self._grouping = grouping
@@ -50,6 +55,9 @@ class TraceSummarizer:
         self._peak_bytes: dict[int, int] = {}
         # By process and by session; the session is None if the trace names none.
         self._parts: dict[tuple[int, str | None], _Part] = {}
+        # The inferences that raised an error, and the ids of these and of what ran inside.
+        self._failed_count = 0
+        self._failed: set[int | None] = set()
 
     def add(self, event: Event) -> None:
         if isinstance(event, Span):
@@ -58,13 +66,30 @@ class TraceSummarizer:
                 part = self._parts.get(key)
                 if part is None:
                     part = self._parts[key] = _Part()
-                part.add(event, self._grouping)
+                if self._has_failed(event):
+                    self._failed.add(event.id)
+                else:
+                    part.add(event, self._grouping)
         elif isinstance(event, Counter):
             peak_bytes = int(event.values.get("peak_bytes", 0))
             known = self._peak_bytes.get(event.process, 0)
             self._peak_bytes[event.process] = max(known, peak_bytes)
         elif event.thread is None:
             self._names[event.process] = event.name
+
+    def _has_failed(self, span: Span) -> bool:
+        """Whether it is an inference that raised an error, or ran inside of one."""
+        if span.category is Category.INFERENCE and ERROR in span.arguments:
+            self._failed_count += 1
+            return True
+        return span.parent in self._failed
+
+    def notes(self) -> tuple[str, ...]:
+        """What the totals leave out."""
+        if not self._failed_count:
+            return ()
+        count = count_of(self._failed_count, "inference")
+        return (f"{count} raised an error: the totals leave out what failed.",)
 
     def finish(self, order: Order) -> tuple[TraceSummary, ...]:
         """A summary for each session or process that ran something."""

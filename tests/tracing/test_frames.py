@@ -138,6 +138,27 @@ def test_every_number_is_signed_and_has_64_bits(derive: Callable[[Frames], pd.Da
     assert kinds <= {"int64", "Int64", "float64", "string"}
 
 
+def test_what_failed_is_told_and_counts_in_no_figure() -> None:
+    told: dict[str, Argument] = {"error": "InvalidArgument"}
+    frames = Frames(
+        [
+            *recording(),
+            span("inference", Category.INFERENCE, 300, 5, id=9, parent=10, arguments=told),
+            operator("Conv1", 301, 2, id=11, parent=9, operator_index=0),
+            span("body", Category.LABEL, 290, 40, id=10, arguments={"error": "KeyError"}),
+        ]
+    )
+    assert frames.summary(by=())["count"].tolist() == [3]
+    assert frames.operators()["count"].tolist() == [2, 1, 1]
+    assert frames.layers()["calls"].sum() == 4
+    # The program ended this label, and its time is what it took.
+    assert frames.summary("name", "label")["count"].tolist() == [1, 1]
+    for found in (frames.inferences(), frames.executions()):
+        assert found["error"].fillna("").tolist() == ["InvalidArgument", "", "", ""]
+    calls = frames.where("error", "InvalidArgument").operator_calls()
+    assert calls["span_id"].tolist() == [11]
+
+
 def test_the_columns_are_those_that_others_know() -> None:
     assert list(Frames().frame().columns) == snapshot(
         [
@@ -156,6 +177,7 @@ def test_the_columns_are_those_that_others_know() -> None:
             "inference_id",
             "session",
             "label",
+            "error",
             "op_type",
             "provider",
             "precision",

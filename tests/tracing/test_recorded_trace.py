@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf import trace
 from pytest_modelperf.errors import UsageError
@@ -89,6 +90,27 @@ def places(frame: pd.DataFrame, column: str) -> pd.Series:
     """The row of each span that a column names by its number."""
     rows = dict(zip(frame["span_id"], frame.index, strict=True))
     return frame[column].map(rows)
+
+
+def test_the_command_leaves_out_what_failed_and_says_so(tmp_path: Path) -> None:
+    def inference(start_ns: int, duration_ns: int, number: int, **arguments: Any) -> list[Span]:  # noqa: ANN401  # any
+        told = {"session": "small.onnx"}
+        whole = span("inference", Category.INFERENCE, start_ns, duration_ns, id=number)
+        loop = span("loop", Category.OPERATOR, start_ns, 40, id=number + 1, parent=number)
+        inner = span("add", Category.OPERATOR, start_ns, 20, id=number + 2, parent=number + 1)
+        return [
+            replace(whole, arguments={**told, **arguments}),
+            *(replace(each, arguments=told) for each in (loop, inner)),
+        ]
+
+    events = [*inference(0, 100, 1), *inference(200, 50, 4, error="Fail"), *inference(300, 80, 7)]
+    result = run("trace", str(write(tmp_path / "trace.json", events)), "--json", "-")
+    found = json.loads(result.out)
+    assert found["notes"] == ["1 inference raised an error: the totals leave out what failed."]
+    (totals,) = found["traces"]
+    assert totals["inferences"][0]["latency"]["samples"] == 2
+    assert totals["inferences_ms"] == pytest.approx(180e-6)
+    assert calls_of(totals) == {"loop": 2, "add": 2}
 
 
 def test_the_command_sums_up_each_session_of_a_recording(recorded: tuple[Any, Path]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_modelperf.tracing.records import (
+    ERROR,
     LABEL,
     Argument,
     Category,
@@ -50,11 +51,14 @@ COLUMNS: Mapping[str, str] = {
     "inference_id": OPTIONAL_INT,
     "session": TEXT,
     "label": TEXT,
+    # The type of the error that ended it, or that ended the inference around it.
+    "error": TEXT,
     **dict.fromkeys(TEXT_ARGUMENTS, TEXT),
     **dict.fromkeys(COUNT_ARGUMENTS, OPTIONAL_INT),
 }
 
 _SESSION = "session"
+_TOLD = (_SESSION, LABEL, ERROR, *TEXT_ARGUMENTS)
 _LARGEST = 2**63 - 1
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -84,9 +88,7 @@ class _Spans:
             name: _OptionalCounts()
             for name in ("parent_span_id", "operator_index", *COUNT_ARGUMENTS)
         }
-        self._texts: dict[str, list[str | None]] = {
-            name: [] for name in ("cat", "name", _SESSION, LABEL, *TEXT_ARGUMENTS)
-        }
+        self._texts: dict[str, list[str | None]] = {name: [] for name in ("cat", "name", *_TOLD)}
         # A name that occurs a million times is stored once.
         self._known: dict[str, str] = {}
 
@@ -104,7 +106,7 @@ class _Spans:
         texts["cat"].append(span.category.value)
         texts["name"].append(self._same(span.name))
         told = span.arguments
-        for name in (_SESSION, LABEL, *TEXT_ARGUMENTS):
+        for name in _TOLD:
             texts[name].append(self._same(told.get(name)))
         for name in COUNT_ARGUMENTS:
             counts[name].append(told.get(name))
@@ -171,6 +173,7 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
         "inference_id": _taken(frame["span_id"].astype(OPTIONAL_INT), inference),
         # A session's span may be only its creation: then its inferences name it.
         _SESSION: told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session)),
+        ERROR: frame[ERROR].fillna(_taken(frame[ERROR], inference)),
         LABEL: label.fillna(_taken(label, inference)).fillna(around),
     }
     return frame.assign(**columns)

@@ -28,7 +28,7 @@ INFERENCES = {
     name: COLUMNS[name]
     for name in (
         *("span_id", "session", "label", "name", "thread.id", "thread.name"),
-        *("start", "end", "dur"),
+        *("start", "end", "dur", "error"),
     )
 }
 OPERATOR_CALLS = {
@@ -44,6 +44,7 @@ EXECUTIONS = {
     "total": INT,
     "run": OPTIONAL_INT,
     "wait": OPTIONAL_INT,
+    "error": TEXT,
 }
 OPERATOR_FIGURES = {"average": FLOAT, "count": INT, "total": INT, "share": FLOAT}
 LAYERS = {
@@ -81,6 +82,11 @@ def choose(rows: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
     wanted = value.value if isinstance(value, Category) else value
     is_chosen = rows[column].isna() if wanted is None else rows[column] == wanted
     return rows[is_chosen.fillna(False).astype(bool)].reset_index(drop=True)  # noqa: FBT003  # the value that it is filled with
+
+
+def completed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without inferences that raised an error, and what ran inside: these ended early."""
+    return rows[rows["inference_id"].isna() | rows["error"].isna()]
 
 
 def inferences(rows: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +134,8 @@ def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
     keys = [by, "op_type"] if by == "name" else [by]
     types = {**{key: COLUMNS[key] for key in keys}, **OPERATOR_FIGURES}
     check_columns([sort], types)
-    grouped = _of(rows, Category.OPERATOR).groupby(keys, sort=False, dropna=False)["self"]
+    ran = _of(completed(rows), Category.OPERATOR)
+    grouped = ran.groupby(keys, sort=False, dropna=False)["self"]
     found = grouped.agg(total="sum", count="size").reset_index()
     found["average"] = found["total"] / found["count"]
     found["share"] = found["total"] / max(1, found["total"].sum())
@@ -138,6 +145,7 @@ def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
 def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
     """The time of each layer in one inference, in the order of running or sorted by a column."""
     check_columns([] if sort is None else [sort], LAYERS)
+    rows = completed(rows)
     ran = rows[rows["cat"].isin([Category.OPERATOR.value, Category.OVERHEAD.value])]
     ran = ran.assign(key=ran["layer"].fillna(ran["name"]), group=ran["session"].fillna(""))
     ran["inferences"] = ran.groupby("group")["inference_id"].transform("nunique")
@@ -168,7 +176,7 @@ def summary(rows: pd.DataFrame, by: str | Sequence[str], cat: str | Category) ->
     # A text would be taken for a sequence of letters.
     by = [by] if isinstance(by, str) else by
     check_columns(by, COLUMNS)
-    chosen = _of(rows, _category(cat))
+    chosen = _of(completed(rows), _category(cat))
     types = {**{name: COLUMNS[name] for name in by}, **SUMMARY_FIGURES}
     groups: Iterable[tuple[tuple[object, ...], pd.DataFrame]] = [((), chosen)]
     if by:

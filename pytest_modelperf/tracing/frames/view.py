@@ -95,11 +95,11 @@ class Frames:
         return tables.summary(self._rows, by, cat)
 
     def print_inferences(self, top: int | None = _TOP) -> None:
-        columns = ("session", "label", "name", "thread", "start", "dur")
+        columns = ("session", "label", "name", "thread", "start", "dur", "error")
         _show(_with_thread(self.inferences()), Heading("inferences, in ms", columns), top)
 
     def print_executions(self, top: int | None = _TOP) -> None:
-        columns = ("session", "label", "execution", "thread", "total", "run", "wait")
+        columns = ("session", "label", "execution", "thread", "total", "run", "wait", "error")
         _show(_with_thread(self.executions()), Heading("executions, in ms", columns), top)
 
     def print_operators(
