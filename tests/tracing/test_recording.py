@@ -599,6 +599,26 @@ def test_options_of_the_program_are_as_they_were(model: Path) -> None:
     assert len(spans_of(p, "operator")) == 4
 
 
+def test_threads_that_share_options_have_a_profile_for_each_session(model: Path) -> None:
+    given = options()
+    begin = threading.Barrier(4)
+
+    def work() -> None:
+        begin.wait()
+        for _ in range(10):
+            session = ort.InferenceSession(str(model), given, providers=CPU)
+            session.run(None, FEED)
+
+    with trace() as p:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert p.notes == ()
+    assert len(spans_of(p, "operator")) == 80
+
+
 def test_the_program_is_told_nothing_of_a_saved_plan(
     model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

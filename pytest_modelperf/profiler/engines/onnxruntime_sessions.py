@@ -64,6 +64,8 @@ class SessionWatch:
         self._process = os.getpid()
         self._is_on = False
         self._lock = threading.RLock()
+        # Held while a model loads, which may take minutes.
+        self._options_lock = threading.RLock()
         self._known: weakref.WeakKeyDictionary[Any, WatchedSession] = weakref.WeakKeyDictionary()
         # The same by number, which is quicker to find; removed with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
@@ -148,8 +150,11 @@ class SessionWatch:
         has_plan: bool,
     ) -> int:
         """Create the session, with a profile if possible; returns when the profile began."""
-        # The runtime itself refuses what has no such setting.
-        if options is not None and getattr(options, "enable_profiling", True):
+        # Another thread may have changed these options for a session of its own.
+        with self._options_lock:
+            # The runtime itself refuses what has no such setting.
+            has_own = options is not None and getattr(options, "enable_profiling", True)
+        if has_own:
             watched.why = "it writes a profile of its own"
         else:
             watched.folder = self._watcher.new_folder()
@@ -160,7 +165,7 @@ class SessionWatch:
             return start_ns
         made = ort.SessionOptions() if options is None else options
         # The program's options are changed for a moment, and several threads may share them.
-        with self._lock if options is not None else contextlib.nullcontext():
+        with self._options_lock if options is not None else contextlib.nullcontext():
             try:
                 # Saving the plan must never prevent a session.
                 for saves_plan in (True, False) if has_plan else (False,):
