@@ -19,6 +19,8 @@ TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 
 # The first inference of each session of a profile, which is kept apart from the others.
 FIRST_INFERENCE = "first inference"
+# The argument of a span that names its session.
+SESSION = "session"
 # The argument of a span in a file that names its label, where its row does not tell it.
 LABEL = "label"
 # The argument of a span with the type of the error that ended it.

@@ -14,6 +14,7 @@ from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.records import (
     ERROR,
     FIRST_INFERENCE,
+    SESSION,
     Argument,
     Category,
     Counter,
@@ -62,7 +63,7 @@ class TraceSummarizer:
     def add(self, event: Event) -> None:
         if isinstance(event, Span):
             if event.category in _SUMMED:
-                key = event.process, _text(event.arguments.get("session"))
+                key = event.process, _text(event.arguments.get(SESSION))
                 part = self._parts.get(key)
                 if part is None:
                     part = self._parts[key] = _Part()

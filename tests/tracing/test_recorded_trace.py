@@ -250,6 +250,22 @@ def test_an_operator_on_a_pool_belongs_to_the_inference_that_ran_alone(tmp_path:
     assert (parents["a"], parents["b"], parents["c"], parents["late"]) == (1, None, 3, None)
 
 
+def test_an_operator_on_a_pool_belongs_to_the_inference_of_its_session(tmp_path: Path) -> None:
+    one, other = ({"session": name} for name in ("one.onnx", "other.onnx"))
+    path = write(
+        tmp_path / "trace.json",
+        [
+            span("one", Category.INFERENCE, 0, 100, thread=1, arguments=one),
+            span("other", Category.INFERENCE, 0, 80, thread=2, arguments=other),
+            span("a", Category.OPERATOR, 10, 10, arguments=one),
+            span("b", Category.OPERATOR, 30, 10, arguments=other),
+            span("c", Category.OPERATOR, 50, 10, arguments=one),
+        ],
+    )
+    parents = {each.name: each.parent for each in RecordedTrace(path) if isinstance(each, Span)}
+    assert (parents["a"], parents["b"], parents["c"]) == (1, 2, 1)
+
+
 def test_a_second_session_around_a_thread_must_begin_before_the_first(tmp_path: Path) -> None:
     """Of two that begin together a viewer would have the first one around the second."""
     made = [

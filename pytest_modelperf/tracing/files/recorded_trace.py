@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.records import (
+    SESSION,
     TRACE_HEAD,
     Argument,
     Category,
@@ -170,11 +171,11 @@ class _Row(Struct):
 
 
 class _Process:
-    """The open spans on each thread, and the open inferences by their end."""
+    """The open spans on each thread, and the open inferences of each session by their end."""
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = defaultdict(_Row)
-        self._running: list[tuple[int, int, Span]] = []
+        self._running: dict[str, list[tuple[int, int, Span]]] = defaultdict(list)
 
     def add(self, event: _Written, category: Category, thread: int, number: int) -> Span | None:
         """The span; None if it is out of order, or overlaps another without lying inside it."""
@@ -202,7 +203,8 @@ class _Process:
             span = replace(span, self_ns=None)
         self._rows[thread].open.append(span)
         if category is Category.INFERENCE:
-            heapq.heappush(self._running, (span.end_ns, number, span))
+            running = self._running[str(span.arguments.get(SESSION))]
+            heapq.heappush(running, (span.end_ns, number, span))
         return span
 
     def _close(self, span: Span) -> bool:
@@ -229,17 +231,21 @@ class _Process:
         return True
 
     def _around(self, span: Span) -> Span | None:
-        """The span around it on its thread; for an operator alone, the only running inference."""
+        """The span around it on its thread.
+
+        For an operator alone, the only inference of its session that runs.
+        """
         own = self._rows[span.thread].open
         if own:
             return own[-1]
         if span.category is not Category.OPERATOR:
             return None
-        while self._running and self._running[0][0] < span.end_ns:
-            heapq.heappop(self._running)
-        if len(self._running) != 1 or not _holds(self._running[0][2], span):
+        running = self._running[str(span.arguments.get(SESSION))]
+        while running and running[0][0] < span.end_ns:
+            heapq.heappop(running)
+        if len(running) != 1 or not _holds(running[0][2], span):
             return None
-        return self._running[0][2]
+        return running[0][2]
 
 
 def _holds(outer: Span, span: Span) -> bool:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pytest_modelperf.tracing.records import (
     ERROR,
     LABEL,
+    SESSION,
     Argument,
     Category,
     Event,
@@ -57,8 +58,7 @@ COLUMNS: Mapping[str, str] = {
     **dict.fromkeys(COUNT_ARGUMENTS, OPTIONAL_INT),
 }
 
-_SESSION = "session"
-_TOLD = (_SESSION, LABEL, ERROR, *TEXT_ARGUMENTS)
+_TOLD = (SESSION, LABEL, ERROR, *TEXT_ARGUMENTS)
 _LARGEST = 2**63 - 1
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -167,12 +167,12 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
     parents = _rows_of(frame["parent_span_id"].fillna(0).to_numpy(np.int64), ids)
     inference = _nearest(frame, parents, Category.INFERENCE)
     session = _nearest(frame, parents, Category.SESSION)
-    told, label = frame[_SESSION], frame[LABEL]
+    told, label = frame[SESSION], frame[LABEL]
     around = _taken(frame["name"], _nearest(frame, parents, Category.LABEL))
     columns = {
         "inference_id": _taken(frame["span_id"].astype(OPTIONAL_INT), inference),
         # A session's span may be only its creation: then its inferences name it.
-        _SESSION: told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session)),
+        SESSION: told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session)),
         ERROR: frame[ERROR].fillna(_taken(frame[ERROR], inference)),
         LABEL: label.fillna(_taken(label, inference)).fillna(around),
     }
