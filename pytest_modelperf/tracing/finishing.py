@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
 from pytest_modelperf.tracing.recorder import Recorder
@@ -111,9 +112,10 @@ class _SessionOperators:
                 is_loss=self._session.why is None,
             )
         if placer.strays:
+            count = count_of(placer.strays, "inference")
             yield Note(
-                f"{placer.strays:,} inferences in its profile were not run by a method that is "
-                "recorded: they are left out."
+                f"its profile has {count} that ran after the recording, or by a method that is not "
+                "recorded: the trace leaves that out."
             )
         if not placer.is_sure:
             yield Note(

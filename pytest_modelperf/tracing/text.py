@@ -120,7 +120,7 @@ def operator_table(summary: TraceSummary, view: TraceView) -> Table:
     caption = _OF_SELF
     if left_out:
         took = f"{format_ms(rest_ns)} ms, {format_share(rest_ns, whole_ns)}"
-        caption += f"\n{left_out} more took {took}; --top 0 shows all"
+        caption += f"\n{left_out:,} more took {took}; --top 0 shows all"
     return Table(f"by {title}", columns, rows, None, caption)
 
 

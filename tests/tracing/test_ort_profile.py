@@ -209,7 +209,7 @@ def test_operators_on_a_pool_of_several_inferences_at_once_belong_to_none(tmp_pa
     assert _parents(spans, "both") == {"p.json": 1}
     assert _parents(spans, "one") == {"inference": 1}
     assert len(notes) == 1
-    assert notes[0].startswith("1 operators ran on threads of a pool while several")
+    assert notes[0].startswith("1 operator ran on threads of a pool while several")
 
 
 def test_a_body_on_a_pool_belongs_to_the_inference_that_the_operator_around_it_does(
@@ -385,7 +385,7 @@ def test_what_ran_in_an_inference_that_is_not_complete_is_in_no_inference(tmp_pa
     )
     spans, notes = read(path)
     assert _parents(spans, "a") == {"inference": 1, "p.json": 1}
-    assert notes == ("2 operators belong to no inference whose end is in the profile.",)
+    assert notes == ("2 operators ran in no inference whose end is in the profile.",)
 
 
 def test_a_full_profile_is_told(tmp_path: Path) -> None:
@@ -407,8 +407,8 @@ def test_events_of_other_kinds_are_counted(tmp_path: Path) -> None:
     spans, notes = read(path)
     assert [span.name for span in of(spans, Category.LOAD)] == ["session_initialization"]
     assert notes == (
-        "1 events of the kind 'odd' are left out.",
-        "2 events of the kind 'Kernel' are left out.",
+        "nothing shows 1 event of the kind 'odd'.",
+        "nothing shows 2 events of the kind 'Kernel'.",
     )
 
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.files.ort_kernel_facts import (
     KernelFacts,
     MemoryTold,
@@ -168,17 +169,16 @@ class _Reading:
 
     def notes(self) -> Iterator[str]:
         if self._shared_count:
+            count = count_of(self._shared_count, "operator")
             yield (
-                f"{self._shared_count:,} operators ran on threads of a pool while several "
-                "inferences did: the profile does not tell which of these they belong to."
+                f"{count} ran on threads of a pool while several inferences did: the profile does "
+                "not tell to which of these each belongs."
             )
         if self._without_count and not self._is_early:
-            yield (
-                f"{self._without_count:,} operators belong to no inference whose end is in the "
-                "profile."
-            )
-        for kind, count in self._left_out.items():
-            yield f"{count:,} events of the kind {printable(kind)!r} are left out."
+            count = count_of(self._without_count, "operator")
+            yield f"{count} ran in no inference whose end is in the profile."
+        for kind, number in self._left_out.items():
+            yield f"nothing shows {count_of(number, 'event')} of the kind {printable(kind)!r}."
 
     def add(self, event: RawEvent) -> Iterable[Event]:
         """The spans and counters that this event completes."""

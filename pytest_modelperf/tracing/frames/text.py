@@ -95,7 +95,7 @@ def _only(frame: pd.DataFrame, name: str) -> str | None:
 def _caption(rows: int, hidden: int) -> str:
     if not rows:
         return "nothing was recorded"
-    return f"{hidden} more: top=None shows all" if hidden else ""
+    return f"{hidden:,} more: top=None shows all" if hidden else ""
 
 
 def _width() -> int:
