@@ -147,6 +147,14 @@ def test_without_the_hook_a_run_of_pytest_is_recorded(plain_python: Python, mode
     assert len(trace.of("inference")) == 1
 
 
+def test_a_traced_run_of_pytest_that_takes_warnings_for_errors_is_as_ever(
+    hooked_python: Python, tmp_path: Path
+) -> None:
+    options = ("-p", "no:cacheprovider", "-W", "error::pytest.PytestAssertRewriteWarning")
+    done = hooked_python.run(tmp_path, "-m", "pytest", *options, MODELPERF_TRACE="trace.json")
+    assert (done.returncode, done.stderr) == (pytest.ExitCode.NO_TESTS_COLLECTED, "")
+
+
 def test_a_python_that_uses_no_runtime_loads_no_more_than_it_needs(
     tmp_path: Path, hooked_python: Python
 ) -> None:
