@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from pytest_modelperf.text.escaping import printable
@@ -77,6 +77,8 @@ class TraceWriter:
     def _span(self, span: Span) -> str:
         """The span as JSON, formatted by hand for speed: a trace may have a million spans."""
         arguments = self._arguments(span.arguments)
+        if span.pool:
+            arguments += _encoded(span.pool)
         if span.operator_index is not None:
             arguments += f',"operator_index":{span.operator_index}'
         if span.self_ns is not None and span.self_ns != span.duration_ns:
@@ -89,15 +91,13 @@ class TraceWriter:
         )
 
     def _arguments(self, arguments: Mapping[str, Argument]) -> str:
-        """The arguments that are not None, each after a comma. Cached: many spans share them."""
+        """The arguments as text. Cached: many spans share them."""
         known = self._known.get(id(arguments))
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            values = {key: _safe(value) for key, value in arguments.items() if value is not None}
-            text = f",{_ENCODER.encode(values)[1:-1]}" if values else ""
             # The object is kept too, so that no other object gets its id.
-            known = self._known[id(arguments)] = arguments, text
+            known = self._known[id(arguments)] = arguments, _encoded(arguments)
         return known[1]
 
     def _add(self, event: Mapping[str, object]) -> None:
@@ -106,6 +106,12 @@ class TraceWriter:
     def _add_text(self, text: str) -> None:
         self._stream.write(self._before + text)
         self._before = ",\n"
+
+
+def _encoded(arguments: Mapping[str, Argument]) -> str:
+    """The arguments that are not None, each after a comma."""
+    values = {key: _safe(value) for key, value in arguments.items() if value is not None}
+    return f",{_ENCODER.encode(values)[1:-1]}" if values else ""
 
 
 def _counter(counter: Counter) -> dict[str, object]:
@@ -121,9 +127,10 @@ def _counter(counter: Counter) -> dict[str, object]:
 def _safe(value: Argument) -> Argument:
     if isinstance(value, str):
         return printable(value)
-    if isinstance(value, Sequence):
-        return [printable(text) for text in value]
-    return value
+    # Numbers first: it takes long to see that something is no sequence.
+    if value is None or isinstance(value, int | float):
+        return value
+    return [printable(text) for text in value]
 
 
 def _us(ns: int) -> float:

@@ -300,6 +300,7 @@ class Recorder:
                 kind.arguments,
                 None,
                 None,
+                None,
                 kind.session,
                 kind.shapes,
             )

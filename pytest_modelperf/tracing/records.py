@@ -49,7 +49,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `start_ns` is on the clock of the trace, which begins at 0 and never goes back. `id` is above 0
     and unique in the trace; `parent` is the `id` of the span that this one ran inside. `self_ns`
     excludes the operators inside; None: the same as the duration. `operator_index` is the position
-    of an operator in its inference, from 0.
+    of an operator in its inference, from 0. `pool` has arguments too: how a thread pool ran this
+    operator this time. They are apart, so that all runs of an operator share their other arguments.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     self_ns: int | None = None
     operator_index: int | None = None
     arguments: Mapping[str, Argument] = msgspec.field(default_factory=dict)
+    pool: Mapping[str, Argument] | None = None
 
     @property
     def end_ns(self) -> int:

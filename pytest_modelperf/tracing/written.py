@@ -6,7 +6,7 @@ from pytest_modelperf.tracing.records import Category, Counter, Span
 from pytest_modelperf.tracing.spool import Record
 
 # Positions in a record, after the three that sort it.
-KIND, THREAD, PARENT, NAME, ARGUMENTS, SELF, INDEX, SESSION, SHAPES = range(3, 12)
+KIND, THREAD, PARENT, NAME, ARGUMENTS, SELF, INDEX, POOL, SESSION, SHAPES = range(3, 13)
 
 INFERENCE = Category.INFERENCE.value
 # An inference during a pause: not shown, but its session's profile contains it.
@@ -26,6 +26,7 @@ def write_span(span: Span) -> Record:
         span.arguments,
         span.self_ns,
         span.operator_index,
+        span.pool,
     )
 
 
@@ -52,6 +53,7 @@ def read_event(record: Record, process: int) -> Span | Counter | None:
         self_ns=rest[0],
         operator_index=rest[1],
         arguments=arguments,
+        pool=rest[2],
     )
 
 

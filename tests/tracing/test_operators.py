@@ -30,7 +30,7 @@ def calls_of(calls: Sequence[Call]) -> Calls:
     for number, call in enumerate(calls):
         kind = "hidden" if call.hidden else "inference"
         arguments = {"error": "RuntimeError"} if call.failed else {}
-        own = (100 + number, kind, THREAD, None, "", arguments, None, None, 0, number)
+        own = (100 + number, kind, THREAD, None, "", arguments, None, None, None, 0, number)
         made.add((call.start_ns, -call.end_ns, *own))
     return made
 

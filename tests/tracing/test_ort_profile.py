@@ -181,7 +181,17 @@ def test_operators_on_threads_of_a_pool_belong_to_the_inference_that_ran(tmp_pat
     assert [span.arguments["operators"] for span in inferences] == [5, 5, 5]
     inner = of(spans, Category.OPERATOR)
     assert all(span.parent in {span.id for span in inferences} for span in inner)
-    assert "run_us" in inner[0].arguments
+    assert "run_us" in (inner[0].pool or {})
+
+
+def test_runs_of_an_operator_share_its_facts_however_the_pool_ran_them(tmp_path: Path) -> None:
+    """What is made of these facts is cached by the object: it takes most of the time of a trace."""
+    pools = [{"thread_scheduling_stats": {"main_thread": {"Run": str(us)}}} for us in (5, 6)]
+    runs = [kernel("a", 1 + 10 * at, 5, more=pool) for at, pool in enumerate(pools)]
+    spans, _ = read(write_profile(tmp_path / "p.json", [*runs, inference(0, 30)]))
+    first, second = of(spans, Category.OPERATOR)
+    assert (first.pool, second.pool) == ({"run_us": 5}, {"run_us": 6})
+    assert first.arguments is second.arguments
 
 
 def test_a_span_is_written_before_those_inside_of_it(nested: Path) -> None:

@@ -233,6 +233,12 @@ def test_what_is_written_is_read(  # noqa: PLR0913, PLR0917  # a strategy each
     assert trace.notes == (name,)
 
 
+def test_what_a_pool_did_is_written_with_the_other_arguments(tmp_path: Path) -> None:
+    told = span("a", Category.OPERATOR, 0, 9, id=1, arguments={"op_type": "A"})
+    path = write(tmp_path / "trace.json", [replace(told, pool={"run_us": 5})])
+    assert list(RecordedTrace(path)) == [replace(told, arguments={"op_type": "A", "run_us": 5})]
+
+
 def test_an_operator_on_a_pool_belongs_to_the_inference_that_ran_alone(tmp_path: Path) -> None:
     path = write(
         tmp_path / "trace.json",

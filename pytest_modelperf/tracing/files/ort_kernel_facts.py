@@ -60,8 +60,13 @@ class KernelFacts:
         known = self._known.get(name)
         if known is None or known.told != told:
             known = self._known[name] = _Known(told, dict(_arguments(said)))
-        stats = said.thread_scheduling_stats
-        return known.arguments | dict(_pool(stats)) if isinstance(stats, dict) else known.arguments
+        return known.arguments
+
+
+def pool_told(said: KernelTold) -> Mapping[str, Argument] | None:
+    """How the thread pool of the session ran a kernel; None if the profile does not tell."""
+    stats = said.thread_scheduling_stats
+    return dict(_pool(stats)) if isinstance(stats, dict) else None
 
 
 def memory_told(said: KernelTold) -> MemoryTold | None:

@@ -22,6 +22,7 @@ from pytest_modelperf.tracing.files.ort_kernel_facts import (
     MemoryTold,
     memory_told,
     memory_values,
+    pool_told,
 )
 from pytest_modelperf.tracing.files.ort_profile_file import (
     INFERENCE,
@@ -117,6 +118,7 @@ class _Ended(msgspec.Struct):
     thread: int
     name: str = ""
     facts: Mapping[str, Argument] | None = None
+    pool: Mapping[str, Argument] | None = None
     memory: MemoryTold | None = None
     # Its direct children, the last first.
     inside: list[_Ended] | None = None
@@ -232,6 +234,7 @@ class _Reading:
         ended = _ended(event)
         ended.name = name
         ended.facts = self._facts.of(name, event.args)
+        ended.pool = pool_told(event.args)
         ended.memory = memory_told(event.args)
         self._keep(ended)
 
@@ -372,6 +375,7 @@ class _Reading:
                 self_ns=duration_ns - inside_ns if inside_ns else None,
                 operator_index=index if has_index else None,
                 arguments=operator.facts or {},
+                pool=operator.pool,
             )
         for operator in sorted(operators, key=_END):
             told = operator.memory
