@@ -123,7 +123,7 @@ class _SessionOperators:
                 f"{placer.overhang_ns // _NS_PER_US:,} us, and were moved into it."
             )
         if self._layers is not None and self._layers.note is not None:
-            yield Note(f"operators lack MACs and fused layers: {self._layers.note}")
+            yield Note(self._layers.note)
 
     def _layer_facts(self) -> LayerFacts | None:
         if self._session.model is None or self._session.model.suffix == ".ort":
@@ -146,14 +146,14 @@ class _SessionOperators:
                 recorder.spool.add(write_counter(replace(counter, name=name), recorder.new_id()))
 
     def _facts(self, operators: Sequence[Span], shapes: int) -> list[Mapping[str, Argument]]:
-        if self._layers is None or shapes < 0:
+        if self._layers is None:
             return [_NOTHING for _ in operators]
         from pytest_modelperf.tracing.layers import OperatorKey
 
         keys = [
             OperatorKey(span.name, str(span.arguments.get("op_type", ""))) for span in operators
         ]
-        return self._layers.of(keys, self._recorder.shapes[shapes])
+        return self._layers.of(keys, self._recorder.shapes[shapes] if shapes >= 0 else None)
 
     def _merged(
         self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]

@@ -27,9 +27,12 @@ from pytest_modelperf.tracing.records import Argument
 
 # The largest number of channels in a block of a kernel.
 _MAX_BLOCK = 16
+_LACKED = "operators lack MACs and fused layers"
 # Sets of shapes of one session; each costs as much as a static profile.
 MAX_SHAPES = 16
 
+# The facts of a layer that are the same at any shapes.
+_AT_ANY_SHAPES = ("layer", "params", "fused")
 _NOTHING: Mapping[str, Argument] = {}
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -78,6 +81,7 @@ class _Bound(Struct):
     layers: Sequence[StaticLayer]
     indexes: Mapping[Node, int]
     found: dict[OperatorKey, Mapping[str, Argument]] = field(default_factory=dict)
+    found_at_any: dict[OperatorKey, Mapping[str, Argument]] = field(default_factory=dict)
     # Only one operator shows the MACs of a layer, though the plan may split it into several.
     told: set[int] = field(default_factory=set)
 
@@ -89,6 +93,14 @@ class _Bound(Struct):
         for key, place in zip(new, self.places.of_kernels(kernels), strict=True):
             self.found[key] = self._facts(key, place)
         return [self.found[key] for key in keys]
+
+    def facts_at_any_shapes(self, keys: Sequence[OperatorKey]) -> list[Mapping[str, Argument]]:
+        """The facts of each operator that other shapes do not change."""
+        for key, facts in zip(keys, self.facts(keys), strict=True):
+            if key not in self.found_at_any:
+                same = {name: facts[name] for name in _AT_ANY_SHAPES if name in facts}
+                self.found_at_any[key] = same
+        return [self.found_at_any[key] for key in keys]
 
     def _facts(self, key: OperatorKey, place: KernelPlace) -> Mapping[str, Argument]:
         covered = sorted({self.indexes[node] for node in place.nodes})
@@ -117,32 +129,47 @@ class LayerFacts:
     """The layers of a session's model, at each set of shapes that it ran at."""
 
     def __init__(self, model: Path, plan: bytes | None) -> None:
-        # Why some operators are shown without facts of the model.
+        # What some operators lack of the facts of the model, and why.
         self.note: str | None = None
         self._model = model
         self._plan = plan
         self._file: ModelFile | None = None
         self._read_plan: PlanGraph | None = None
         self._bound: dict[object, _Bound | None] = {}
+        # The one of the first shapes that are known.
+        self._first: _Bound | None = None
 
-    def of(self, keys: Sequence[OperatorKey], shapes: Shapes) -> list[Mapping[str, Argument]]:
-        """The model's facts of the operators of an inference; empty if they are not known."""
+    def of(
+        self, keys: Sequence[OperatorKey], shapes: Shapes | None
+    ) -> list[Mapping[str, Argument]]:
+        """The model's facts of the operators of an inference; empty if they are not known.
+
+        If its shapes are unknown, or too many came before, those that shapes do not change.
+        """
+        bound = None if shapes is None else self._at(shapes)
+        if bound is not None:
+            self._first = self._first or bound
+            return bound.facts(keys)
+        if self._first is not None:
+            return self._first.facts_at_any_shapes(keys)
+        return [_NOTHING for _ in keys]
+
+    def _at(self, shapes: Shapes) -> _Bound | None:
         at = tuple(shapes.items())
         if at not in self._bound:
             self._bound[at] = self._bind(shapes)
-        bound = self._bound[at]
-        return [_NOTHING for _ in keys] if bound is None else bound.facts(keys)
+        return self._bound[at]
 
     def _bind(self, shapes: Shapes) -> _Bound | None:
         if len(self._bound) >= MAX_SHAPES:
-            self.note = f"only those of the first {MAX_SHAPES} sets of shapes have them"
+            self.note = f"operators have MACs at the first {MAX_SHAPES} sets of shapes only"
             return None
         try:
             return self._made(shapes)
         except ModelPerfError as error:
-            self.note = str(error)
+            self.note = f"{_LACKED}: {error}"
         except Exception as error:  # noqa: BLE001  # a trace without MACs is better than none
-            self.note = f"{type(error).__name__}: {error}"
+            self.note = f"{_LACKED}: {type(error).__name__}: {error}"
         return None
 
     def _made(self, shapes: Shapes) -> _Bound:

@@ -25,7 +25,7 @@ from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.frames import Frames
-from pytest_modelperf.tracing.layers import is_filled_up, join_facts
+from pytest_modelperf.tracing.layers import MAX_SHAPES, is_filled_up, join_facts
 from pytest_modelperf.tracing.program_trace import Trace, TraceWarning
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording
@@ -129,6 +129,27 @@ def test_macs_follow_the_shapes_of_each_inference(model: Path) -> None:
             session.run(None, {"x": np.ones((batch, 8), np.float32)})
     products = [span for span in spans_of(p, "operator") if span.name == "product"]
     assert [span.arguments["macs"] for span in products] == [32, 96, 32]
+
+
+def test_layers_are_told_at_any_number_of_shapes(model: Path) -> None:
+    with trace() as p:
+        session = p.session(model, options(), providers=CPU)
+        for batch in range(1, MAX_SHAPES + 2):
+            session.run(None, {"x": np.ones((batch, 8), np.float32)})
+        bound = session.io_binding()
+        bound.bind_cpu_input("x", FEED["x"])
+        bound.bind_output("y")
+        session.run_with_iobinding(bound)
+    assert p.layers()["layer"].tolist() == ["h", "y"]
+    products = [span.arguments for span in spans_of(p, "operator") if span.name == "product"]
+    assert [(told["output_shape"], told["params"], told.get("macs")) for told in products[-3:]] == [
+        (f"{MAX_SHAPES}x4", 32, 32 * MAX_SHAPES),
+        (f"{MAX_SHAPES + 1}x4", 32, None),
+        ("2x4", 32, None),
+    ]
+    assert p.notes == (
+        f"small.onnx: operators have MACs at the first {MAX_SHAPES} sets of shapes only",
+    )
 
 
 def test_what_a_kernel_fuses_is_told() -> None:
