@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf import trace
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.opening import open_profile
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
@@ -33,6 +34,7 @@ from tests.support.ort_profiles import (
     check_nesting,
     record,
 )
+from tests.support.profiles import measured_cases
 from tests.support.traced_models import CPU, FEED, options
 
 ABOUT = {"schema": 1}
@@ -237,6 +239,15 @@ def test_what_a_pool_did_is_written_with_the_other_arguments(tmp_path: Path) -> 
     told = span("a", Category.OPERATOR, 0, 9, id=1, arguments={"op_type": "A"})
     path = write(tmp_path / "trace.json", [replace(told, pool={"run_us": 5})])
     assert list(RecordedTrace(path)) == [replace(told, arguments={"op_type": "A", "run_us": 5})]
+
+
+def test_cases_of_a_profile_that_was_made_a_trace_stay_apart(tmp_path: Path) -> None:
+    stored, made = tmp_path / "profile.json", tmp_path / "trace.json"
+    stored.write_text(dump_profile(measured_cases()), "utf-8")
+    assert run("trace", str(stored), "--chrome", str(made)).exit_code == 0
+    layers = Frames.read(made).layers()
+    assert layers["session"].nunique() == 4
+    pd.testing.assert_frame_equal(layers, Frames.read(stored).layers())
 
 
 def test_an_operator_on_a_pool_belongs_to_the_inference_that_ran_alone(tmp_path: Path) -> None:

@@ -169,14 +169,26 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
     session = _nearest(frame, parents, Category.SESSION)
     told, label = frame[SESSION], frame[LABEL]
     around = _taken(frame["name"], _nearest(frame, parents, Category.LABEL))
+    # A session's span may be only its creation: then its inferences name it.
+    named = told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session))
     columns = {
         "inference_id": _taken(frame["span_id"].astype(OPTIONAL_INT), inference),
-        # A session's span may be only its creation: then its inferences name it.
-        SESSION: told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session)),
+        SESSION: named.fillna(_only_sessions(frame)),
         ERROR: frame[ERROR].fillna(_taken(frame[ERROR], inference)),
         LABEL: label.fillna(_taken(label, inference)).fillna(around),
     }
     return frame.assign(**columns)
+
+
+def _only_sessions(frame: pd.DataFrame) -> pd.Series:
+    """For each operator the session of its process, where that has only one.
+
+    A file does not have the parent of an operator on another thread than its session.
+    """
+    found = frame[frame["cat"] == Category.SESSION.value].set_index("process.id")["name"]
+    only = found[~found.index.duplicated(keep=False)]
+    is_operator = frame["cat"].isin([Category.OPERATOR.value, Category.OVERHEAD.value])
+    return frame["process.id"].map(only).where(is_operator).astype(TEXT)
 
 
 def _rows_of(wanted: Rows, ids: Rows) -> Rows:
