@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 MAX_CALLS = 1_000_000
 # Sets of operator arguments that are cached, so that equal ones are written once.
 _MAX_SHARED = 20_000
+# Models whose layers are kept.
+_MAX_MODELS = 8
 _NS_PER_US = 1000
 # The model's facts of an unknown operator: always this object, so that the cache finds it.
 _NOTHING: Mapping[str, Argument] = {}
@@ -48,10 +52,12 @@ def add_operators(recorder: Recorder) -> list[Note]:
     wanted = {number for number, session in enumerate(recorder.sessions) if session.profiles}
     calls = _calls(recorder, wanted)
     notes: list[Note] = []
+    # Sessions of the same model share the facts of its layers.
+    facts_of = lru_cache(_MAX_MODELS)(_layer_facts)
     for number, session in enumerate(recorder.sessions):
         name = recorder.session_name(session)
         if number in wanted:
-            found = _SessionOperators(recorder, session, calls.get(number, {}))
+            found = _SessionOperators(recorder, session, calls.get(number, {}), facts_of)
             notes.extend(replace(note, text=f"{name}: {note.text}") for note in found.add())
         elif session.why is not None:
             notes.append(Note(f"{name}: no operators are shown, for {session.why}."))
@@ -75,11 +81,24 @@ def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
     return found
 
 
+def _layer_facts(model: Path | None, plan: bytes | None) -> LayerFacts | None:
+    if model is None or model.suffix == ".ort":
+        return None
+    # Imported here: without a known model, onnx is not needed.
+    from pytest_modelperf.tracing.layers import LayerFacts
+
+    return LayerFacts(model, plan)
+
+
 class _SessionOperators:
     """Adds the operators of one session to a recording."""
 
     def __init__(
-        self, recorder: Recorder, session: WatchedSession, calls: Mapping[int, Calls]
+        self,
+        recorder: Recorder,
+        session: WatchedSession,
+        calls: Mapping[int, Calls],
+        facts_of: Callable[[Path | None, bytes | None], LayerFacts | None],
     ) -> None:
         self._recorder = recorder
         self._session = session
@@ -90,7 +109,7 @@ class _SessionOperators:
             for each in calls.values()
             for failed, hidden in zip(each.failed, each.hidden, strict=True)
         )
-        self._layers = self._layer_facts()
+        self._layers = facts_of(session.model, session.plan)
         # By the ids of objects that the reader shares; both are kept, so that the ids stay theirs.
         self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
 
@@ -124,14 +143,6 @@ class _SessionOperators:
             )
         if self._layers is not None and self._layers.note is not None:
             yield Note(self._layers.note)
-
-    def _layer_facts(self) -> LayerFacts | None:
-        if self._session.model is None or self._session.model.suffix == ".ort":
-            return None
-        # Imported here: without a known model, onnx is not needed.
-        from pytest_modelperf.tracing.layers import LayerFacts
-
-        return LayerFacts(self._session.model, self._session.plan)
 
     def _write(self, profile: OrtProfile) -> None:
         recorder = self._recorder

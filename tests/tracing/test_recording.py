@@ -22,6 +22,7 @@ import pytest
 import pytest_modelperf
 from pytest_modelperf import trace
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
 from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.frames import Frames
@@ -638,6 +639,24 @@ def test_threads_that_share_options_have_a_profile_for_each_session(model: Path)
             thread.join()
     assert p.notes == ()
     assert len(spans_of(p, "operator")) == 80
+
+
+def test_sessions_of_one_model_in_memory_keep_it_once(model: Path, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, frozenset({Category.OPERATOR}))
+    watch = SessionWatch(recorder, None)
+    watch.begin()
+    try:
+        for data in (model.read_bytes(), model.read_bytes()):
+            ort.InferenceSession(data, options(), providers=CPU).run(None, FEED)
+    finally:
+        watch.end()
+    recording = Recording(recorder)
+    first, second = (session.model for session in watch.sessions)
+    assert first == second
+    spans = [each for each in recording.events() if isinstance(each, Span)]
+    recorder.spool.close()
+    layers = [each.arguments["layer"] for each in spans if each.category is Category.OPERATOR]
+    assert layers == ["h", "y"] * 2
 
 
 def test_the_program_is_told_nothing_of_a_saved_plan(

@@ -70,6 +70,8 @@ class SessionWatch:
         # The same by number, which is quicker to find; removed with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
         self._methods = WrappedMethods()
+        # The files of models in memory, by length and hash.
+        self._kept: dict[tuple[int, int], Path] = {}
 
     def begin(self) -> None:
         """Wrap the methods of the class."""
@@ -133,7 +135,7 @@ class SessionWatch:
             start_ns = self._create(watched, create, sess_options, has_plan=has_plan)
             end_ns = time.perf_counter_ns()
             watched.begun_ns = self._begun_ns(session, start_ns, end_ns)
-            _keep_model(watched, path_or_bytes)
+            self._keep_model(watched, path_or_bytes)
             if watched.folder is not None:
                 watched.calls_left = self._operator_limit or 0
             self._add(session, watched)
@@ -182,6 +184,18 @@ class SessionWatch:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
         return start_ns
+
+    def _keep_model(self, watched: WatchedSession, source: Any) -> None:  # noqa: ANN401
+        """Keep a model in memory as a file: one for all sessions of the same model."""
+        if watched.folder is None or not isinstance(source, bytes) or len(source) > MAX_KEPT_BYTES:
+            return
+        with contextlib.suppress(OSError):
+            key = len(source), hash(source)
+            if key not in self._kept:
+                path = watched.folder / _MODEL_FILE
+                path.write_bytes(source)
+                self._kept[key] = path
+            watched.model = self._kept[key]
 
     def _recreating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_providers(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -438,15 +452,6 @@ def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
         return path.suffix != ".ort" and path.stat().st_size <= MAX_PLANNED_BYTES
     except (OSError, TypeError, ValueError):
         return False
-
-
-def _keep_model(watched: WatchedSession, source: Any) -> None:  # noqa: ANN401
-    if watched.folder is None or not isinstance(source, bytes) or len(source) > MAX_KEPT_BYTES:
-        return
-    with contextlib.suppress(OSError):
-        path = watched.folder / _MODEL_FILE
-        path.write_bytes(source)
-        watched.model = path
 
 
 def _shapes(
