@@ -678,6 +678,14 @@ def test_a_plan_that_the_program_saves_is_left_alone(model: Path, tmp_path: Path
     assert len(spans_of(p, "operator")) == 2
 
 
+def test_a_model_that_is_missing_is_refused_without_a_word_on_a_profile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with trace(), pytest.raises(Exception, match="File doesn't exist"):
+        ort.InferenceSession(str(tmp_path / "missing.onnx"), providers=CPU)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_model_that_is_refused_is_refused_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"nothing")
