@@ -38,7 +38,7 @@ from pytest_modelperf.profiler.plan_steps import (
     step_indexes,
     without_idle_bodies,
 )
-from pytest_modelperf.stats.calm import CalmTime, calm_time, make_blocks, tick_median
+from pytest_modelperf.stats.calm import CalmTime, calm_time, tick_median
 
 _KINDS = tuple(RowKind)
 # No engine's clock is coarser. A larger step between the times of a few kernels is chance.
@@ -148,21 +148,22 @@ def resolution_ns(kernels: Iterable[Kernel]) -> int:
 
 
 class _Timing(Struct, frozen=True):
-    """The blocks of the runs of a profile, and the tick of its clock."""
+    """The numbers of runs of the sessions of a profile, and the tick of its clock."""
 
-    blocks: tuple[slice, ...]
+    sessions: tuple[int, ...]
     tick_ns: int
 
     @classmethod
     def of(cls, run: KernelRun) -> _Timing:
-        runs = max((len(kernel.self_ns) for kernel in run.kernels), default=0)
-        return cls(make_blocks(run.sessions or (runs,)), resolution_ns(run.kernels))
+        return cls(run.sessions, resolution_ns(run.kernels))
 
     def of_kernel(self, kernel: Kernel) -> CalmTime:
-        return CalmTime.of(kernel.self_ns, self.blocks, lambda runs: calm_time(runs, self.tick_ns))
+        return CalmTime.of(
+            kernel.self_ns, self.sessions, lambda runs: calm_time(runs, self.tick_ns)
+        )
 
     def of_whole(self, runs: Sequence[float]) -> CalmTime:
-        return CalmTime.of(runs, self.blocks, lambda runs: calm_time(runs, 0))
+        return CalmTime.of(runs, self.sessions, lambda runs: calm_time(runs, 0))
 
     def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
         """The typical time that a run spends outside of its kernels.
@@ -170,7 +171,7 @@ class _Timing(Struct, frozen=True):
         Waits for a processor are left out only if the process had to wait.
         """
         typical = calm_time if waits else tick_median
-        return CalmTime.of(rests, self.blocks, lambda rests: typical(rests, self.tick_ns))
+        return CalmTime.of(rests, self.sessions, lambda rests: typical(rests, self.tick_ns))
 
 
 class _Row(Struct):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from statistics import median, median_grouped
 
-import numpy as np
 from msgspec import Struct
 
 from pytest_modelperf.stats.quantiles import t_critical
@@ -24,8 +23,8 @@ from pytest_modelperf.stats.quantiles import t_critical
 # Which of the shortest runs others are held against, and how much longer an undisturbed one is.
 _SHORT_SHARE = 0.05
 _LONGER = 1.25
-# The fewest blocks that tell how sure a figure is.
-_BLOCKS = 5
+# The t quantile of fewer sessions makes any interval useless.
+_FEWEST_SESSIONS = 3
 # Runs are told apart by no less than so many steps of the clock.
 _TICKS = 2
 
@@ -43,62 +42,52 @@ def tick_median(runs: Sequence[float], tick_ns: int) -> float:
     return median(runs) if tick_ns <= 1 else max(0.0, median_grouped(runs, tick_ns))
 
 
-def make_blocks(sessions: Sequence[int]) -> tuple[slice, ...]:
-    """The runs of each session, cut further into equal blocks where there are few sessions.
-
-    `sessions` are their numbers of runs. Sessions differ by more than runs of one session do.
-    """
-    parts = -(-_BLOCKS // max(1, len(sessions)))
-    ends = accumulate(
-        len(own)
-        for runs in sessions
-        for own in np.array_split(range(runs), max(1, min(parts, runs)))
-    )
-    return tuple(slice(*each) for each in pairwise((0, *ends)))
-
-
 class CalmTime(Struct, frozen=True):
-    """A time without disturbances, and what it would be without one block of its runs, for each."""
+    """A time without disturbances, and the same time in each session that told it."""
 
     ns: float
-    replicates_ns: tuple[float, ...] = ()
+    sessions_ns: tuple[float, ...] = ()
 
     @classmethod
     def of(
         cls,
         runs: Sequence[float],
-        blocks: Sequence[slice],
+        sessions: Sequence[int],
         typical: Callable[[Sequence[float]], float],
     ) -> CalmTime:
-        """The typical time of runs; no replicates if these are not its blocks."""
-        if len(blocks) <= 1 or blocks[-1].stop != len(runs):
+        """The typical time of the runs of some sessions, one after the other.
+
+        `sessions` are their numbers of runs. If these are not all the runs, or if the sessions are
+        too few to tell how much sessions differ, the time has none.
+        """
+        if len(sessions) < _FEWEST_SESSIONS or sum(sessions) != len(runs):
             return cls(typical(runs))
-        left = ((*runs[: block.start], *runs[block.stop :]) for block in blocks)
-        return cls(typical(runs), tuple(map(typical, left)))
+        ends = (0, *accumulate(sessions))
+        return cls(typical(runs), tuple(typical(runs[a:b]) for a, b in pairwise(ends)))
 
     def doubts(self, confidence: float) -> tuple[float, ...]:
         """The uncertainty, as a vector whose length is half the interval; empty if unknown.
 
-        The sum of times with the same blocks has the sum of their vectors. The interval is the
-        jackknife's (Tukey, "Bias and Confidence in Not-quite Large Samples", 1958).
+        The sum of times with the same sessions has the sum of their vectors. The interval is the t
+        interval over the sessions, which differ by more than the runs of one session do.
         """
-        count = len(self.replicates_ns)
+        count = len(self.sessions_ns)
         if count <= 1:
             return ()
-        mean = math.fsum(self.replicates_ns) / count
+        mean = math.fsum(self.sessions_ns) / count
         critical = float(t_critical((1.0 - confidence) / 2.0, count - 1))
-        factor = critical * math.sqrt((count - 1) / count)
-        return tuple(factor * (ns - mean) for ns in self.replicates_ns)
+        factor = critical / math.sqrt(count * (count - 1))
+        return tuple(factor * (ns - mean) for ns in self.sessions_ns)
 
     @classmethod
     def sum(cls, times: Sequence[CalmTime]) -> CalmTime:
-        replicates = zip(*(time.replicates_ns for time in times), strict=False)
-        return cls(math.fsum(time.ns for time in times), tuple(map(math.fsum, replicates)))
+        sessions = zip(*(time.sessions_ns for time in times), strict=False)
+        return cls(math.fsum(time.ns for time in times), tuple(map(math.fsum, sessions)))
 
     def scaled(self, factor: float) -> CalmTime:
-        return CalmTime(self.ns * factor, tuple(factor * ns for ns in self.replicates_ns))
+        return CalmTime(self.ns * factor, tuple(factor * ns for ns in self.sessions_ns))
 
     def beyond(self, other: CalmTime) -> CalmTime:
         """How much longer it is than another, or 0."""
-        pairs = zip(self.replicates_ns, other.replicates_ns, strict=False)
+        pairs = zip(self.sessions_ns, other.sessions_ns, strict=False)
         return CalmTime(max(0.0, self.ns - other.ns), tuple(max(0.0, a - b) for a, b in pairs))

@@ -258,9 +258,8 @@ def profile(
 
     def doubts(ms: float) -> tuple[float, ...]:
         """How sure the mean of the runs is."""
-        left = [(sum(runs) - more) / (len(runs) - 1) for more in runs]
-        replicates = tuple((ms + ms * more) * NS_PER_MS for more in left)
-        return CalmTime(ms * NS_PER_MS, replicates).doubts(CONFIDENCE)
+        sessions = tuple((ms + ms * more) * NS_PER_MS for more in runs)
+        return CalmTime(ms * NS_PER_MS, sessions).doubts(CONFIDENCE)
 
     graph = tuple(layer(x.name, x.op, x.shape, precision=x.precision) for x in rows)
     places = {x.name: index for index, x in enumerate(rows)}

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from pytest_modelperf.stats.calm import CalmTime, calm_time, make_blocks
+from pytest_modelperf.stats.calm import CalmTime, calm_time
 
 _TIMES = st.lists(st.floats(1.0, 1e9), min_size=1, max_size=60)
 
@@ -36,38 +36,42 @@ def test_it_is_one_of_the_shorter_runs_and_scales_with_them(
     assert calm_time([factor * run for run in runs], 0) == pytest.approx(factor * found)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8))
-def test_blocks_hold_each_run_once_and_none_of_two_sessions(sessions: list[int]) -> None:
-    blocks = make_blocks(sessions)
-    assert [i for b in blocks for i in range(b.start, b.stop)] == list(range(sum(sessions)))
-    ends = np.cumsum(sessions).tolist()
-    assert not any(block.start < end < block.stop for block in blocks for end in ends)
-
-
-def test_a_single_session_is_cut_into_blocks() -> None:
-    assert len(make_blocks([100])) == 5
-    assert len(make_blocks([3])) == 3
-    assert len(make_blocks([20] * 5)) == 5
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
 def test_the_interval_of_a_mean_is_that_of_student(values: list[float]) -> None:
     count = len(values)
-    replicates = tuple((sum(values) - value) / (count - 1) for value in values)
     error = float(np.std(values, ddof=1)) / count**0.5
     wanted = error * scipy.stats.t.ppf(0.995, count - 1)
-    doubts = CalmTime(0.0, replicates).doubts(0.99)
+    doubts = CalmTime(0.0, tuple(values)).doubts(0.99)
     assert np.linalg.norm(doubts) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
-def test_a_single_block_does_not_tell_how_sure_a_time_is() -> None:
-    assert CalmTime.of([1.0], make_blocks([1]), max).doubts(0.99) == ()
+@pytest.mark.parametrize("sessions", [(20, 20, 20), (20, 20, 20, 20, 20), (1, 1, 1)])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.04])
+def test_an_interval_holds_the_time_as_often_as_it_says(
+    sessions: tuple[int, ...], spread: float
+) -> None:
+    """However much sessions differ: 99 % of the intervals, less what 400 of them vary by chance."""
+    random = np.random.default_rng(1)
+    hits = 0
+    for _ in range(400):
+        logs = [random.normal(random.normal(0.0, spread), 0.01, runs) for runs in sessions]
+        time = CalmTime.of(
+            np.exp(np.concatenate(logs)).tolist(), sessions, lambda r: calm_time(r, 0)
+        )
+        hits += bool(abs(time.ns - 1.0) <= np.linalg.norm(time.doubts(0.99)))
+    assert hits >= 0.97 * 400
 
 
-def test_the_doubt_of_a_sum_is_that_of_its_parts_run_by_run() -> None:
-    """What one kernel loses to another in a run is no doubt of both together."""
-    runs = [1.0, 2.0, 3.0, 4.0, 5.0]
-    blocks = make_blocks([5])
-    one, other = (CalmTime.of(each, blocks, np.mean) for each in (runs, runs[::-1]))
+@pytest.mark.parametrize("sessions", [(), (40,), (20, 20), (20, 10, 5)])
+def test_too_few_sessions_or_other_runs_do_not_tell_how_sure_a_time_is(
+    sessions: tuple[int, ...],
+) -> None:
+    assert CalmTime.of([1.0, 2.0] * 20, sessions, max).doubts(0.99) == ()
+
+
+def test_the_doubt_of_a_sum_is_that_of_its_parts_session_by_session() -> None:
+    """What one kernel loses to another in a session is no doubt of both together."""
+    runs, sessions = [1.0, 2.0, 3.0, 4.0, 5.0], (1,) * 5
+    one, other = (CalmTime.of(each, sessions, np.mean) for each in (runs, runs[::-1]))
     assert np.linalg.norm(one.doubts(0.99)) > 1.0
     assert np.linalg.norm(CalmTime.sum([one, other]).doubts(0.99)) == pytest.approx(0.0, abs=1e-9)

@@ -59,6 +59,8 @@ ENGINE_MODULE = "modelperf_engine"
 QUANTIZER_MODULE = "modelperf_quantizer"
 # Warm-up inferences of each session before profiled runs.
 _PROFILE_WARMUP = 3
+# The fewest profiled sessions that tell how sure the times of kernels are.
+_FEWEST_SESSIONS = 3
 
 
 class ModelLocation:
@@ -334,7 +336,8 @@ class Agent:
         The models run in turn, and each with the session that is loaded as its `beside`, so that
         all meet the same conditions. `limits` are those of `time_within`, for the runs of all
         sessions of a model. No further session is begun when the time of the last limit is over
-        and the first has its runs. Plans run as they are.
+        and the first has its runs, but for the sessions that tell how sure the times are, as far
+        as the longest time has room for them. Plans run as they are.
         """
         engine = self._require_engine()
         if not hasattr(engine, "plan_options" if are_plans else "load_profiled"):
@@ -347,9 +350,12 @@ class Agent:
         reports: list[dict[str, Any]] = []
         begun = self._clock()
         for number in range(sessions):
+            spent_ns = self._clock() - begun
             has_enough = bool(reports) and len(reports[0]["run_ns"]) >= limits[0][0]
-            if has_enough and self._clock() - begun > (limits[-1][1] or 0):
-                break
+            if has_enough and spent_ns > (limits[-1][1] or 0):
+                longest_ns = max(ns or 0 for _, ns in limits)
+                if number >= _FEWEST_SESSIONS or spent_ns / number > longest_ns - spent_ns:
+                    break
             warmup = (_PROFILE_WARMUP, warmup_ns // sessions)
             made = self._profile_once(engine, models, threads, chosen, [warmup], share)
             reports = made if number == 0 else list(map(_joined, reports, made))

@@ -375,6 +375,12 @@ def test_a_slow_model_is_profiled_in_fewer_sessions() -> None:
     assert told["sessions"] == [1]
 
 
+def test_a_slow_model_has_the_sessions_that_tell_how_sure_its_times_are() -> None:
+    limits = [(1, None), (3, 40 * 10**9), (6, 3 * 10**9)]
+    told = _profile(Profiling("a", "a", "a", seconds=1.0), limits)
+    assert len(told["sessions"]) == 3
+
+
 def test_no_garbage_is_collected_inside_of_a_block_and_it_is_afterwards() -> None:
     def interrupted() -> None:
         with paused_gc():
