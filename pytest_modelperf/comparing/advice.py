@@ -157,22 +157,21 @@ def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
 def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
     """About how many times as long a run would have to be to decide the metric; None if unknown.
 
-    Intervals, and the smallest change that a run can see, shrink with the root of the time.
+    The interval of a limited figure shrinks with the root of the time.
     """
     if metric.rounds_needed is not None and rounds:
         return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
+    if metric.limit is None:
+        # Rounds that tell a ratio, and not how many more would decide it, say that none would.
+        return None if metric.ratio is None or metric.detectable is None else math.inf
     reach, distance = _reach(metric), _distance(metric)
-    if reach is None or distance is None or not math.isfinite(reach):
+    if reach is None or distance is None:
         return None
     return max(_LEAST_FACTOR, (reach / distance) ** 2) if distance else math.inf
 
 
 def _reach(metric: Metric) -> float | None:
-    """The smallest distance from what is allowed that this run mostly sees, as a logarithm."""
-    if metric.limit is None:
-        if metric.detectable is None:
-            return None
-        return math.log1p(metric.detectable) - math.log1p(metric.allowed or 0.0)
+    """The smallest distance from its limit that this run mostly sees, as a logarithm."""
     if metric.after_interval is None or min(metric.after_interval) <= 0:
         return None
     low, high = metric.after_interval

@@ -446,19 +446,21 @@ def judge_differences(
     )
     # The standard deviation at which a t interval would be this wide. For an interval by ranks,
     # disturbed rounds do not count in it.
+    seen_by = find_bounds(differences[:units], level)
     critical = float(t_critical(level, units - 1))
-    spread = (high - low) / 2.0 / critical * math.sqrt(units)
+    spread = float(seen_by.high - seen_by.low) / 2.0 / critical * math.sqrt(units)
     has_passed = answer is RatioAnswer.NOT_WORSE
     # Rounds that are too few for an alarm show no slowdown, however large, and an interval at the
     # level of passes does not explain why there was none.
     has_interval = answer is not RatioAnswer.OPEN or bool(schedule.alarms)
     alarm_level = rule.level if has_passed or not has_interval else level
     seen = _shift(spread, alarm_level, units)
-    needed = None
-    if answer is RatioAnswer.OPEN:
+    needed, distance = None, abs(centre - rule.margin)
+    # No number of rounds tells a ratio from the allowed one that the clock does not tell from it.
+    if answer is RatioAnswer.OPEN and distance > least:
         is_low = centre < rule.margin and schedule.passes
         nearest = schedule.passes[-1].level if is_low else alarm_level
-        found = _units_to_decide(spread, units, nearest, abs(centre - rule.margin))
+        found = _units_to_decide(spread, units, nearest, distance)
         needed = None if found is None else math.ceil(found * rounds / units)
     return Decision(
         answer=answer,
@@ -467,7 +469,9 @@ def judge_differences(
         ratio=bounded_exp(centre),
         low=bounded_exp(low) if has_interval else None,
         high=bounded_exp(high) if has_interval else None,
-        detectable=told_change(bounded_exp(rule.margin + seen) - 1.0) if has_interval else None,
+        detectable=told_change(bounded_exp(rule.margin + max(seen, least)) - 1.0)
+        if has_interval
+        else None,
         rounds_needed=needed,
     )
 

@@ -26,6 +26,7 @@ from pytest_modelperf.stats.duet import (
     Schedule,
     find_bounds,
     has_modes,
+    judge_differences,
     judge_duet,
     judge_once_a_round,
     judge_sequence,
@@ -559,6 +560,20 @@ def test_the_agreement_of_a_clock_that_tells_nothing_is_no_evidence(side: Turns)
     assert detectable_change(pairs) > 0.09
     loads = [(1000.0, 1000.0)] * 35
     assert judge_once_a_round(loads, RULE, 35, is_last=True, tick_ns=100).is_open
+
+
+def test_no_number_of_rounds_tells_what_the_clock_does_not() -> None:
+    """A tick widens the interval as noise does, but more rounds do not narrow it again."""
+    schedule = Schedule((Look(35, 35, RULE.level),), (Look(35, 35, RULE.pass_level),))
+    values = math.log(1.02) + 0.06 * np.linspace(-1.0, 1.0, 35)
+
+    fine, coarse, coarser = (
+        judge_differences(values, schedule, RULE, math.log1p(tick)) for tick in (0.0, 0.009, 0.011)
+    )
+
+    assert all(found.is_open for found in (fine, coarse, coarser))
+    assert fine.rounds_needed == coarse.rounds_needed is not None
+    assert coarser.rounds_needed is None
 
 
 @pytest.mark.slow

@@ -129,7 +129,10 @@ OPEN = CaseComparison(
     Case(1, 1),
     (
         latency("p50", 3.304, 3.371, PASSED, (1.004, 1.029)),
-        latency("p95", 3.52, 3.66, Verdict.INCONCLUSIVE, (0.987, 1.095), 0.041),
+        replace(
+            latency("p95", 3.52, 3.66, Verdict.INCONCLUSIVE, (0.987, 1.095), 0.041),
+            rounds_needed=50,
+        ),
         *GRAPH,
     ),
     (

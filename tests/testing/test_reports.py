@@ -208,9 +208,15 @@ def test_what_is_too_near_to_the_limit_does_not_promise_that_time_helps() -> Non
     shown = failure(replace(NEAR, metrics=(near,)), width=160)
     assert "for any run to tell: change the budget where it is set" in shown
     assert "max-seconds" not in shown
-    level = replace(OPEN.metrics[1], measured_ratio=1.031)
+    level = replace(OPEN.metrics[1], measured_ratio=1.031, rounds_needed=None)
     shown = failure(replace(OPEN, metrics=(level,)), width=160)
     assert "for any run to tell: allow more with --modelperf-tolerance" in shown
+
+
+def test_what_the_clock_does_not_tell_is_given_no_more_time() -> None:
+    level = replace(OPEN.metrics[1], measured_ratio=1.04, rounds_needed=None)
+    shown = failure(replace(OPEN, metrics=(level,)), width=160)
+    assert "max-seconds" not in shown
 
 
 def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
