@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from blake3 import blake3
 
 # Increased whenever the same lines and query are listed otherwise, or stored in another form.
-_FORMAT = 5
+_FORMAT = 6
 # Smaller files are read faster than their entry.
 _LEAST_BYTES = 1 << 18
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -59,6 +61,15 @@ def test_a_level_that_does_not_change_has_no_change_points(levels: list[float]) 
 def test_pure_noise_has_hardly_any() -> None:
     """The level is 1 %: of 100 series, 5 or more would have one with a chance of 0.3 %."""
     assert sum(bool(changes(noise(seed, 40, 0.02), 0.02)) for seed in range(100)) < 5
+
+
+def test_points_whose_few_rounds_agree_by_chance_are_no_step() -> None:
+    """Runs of four rounds, the usual number, by their t interval: 5 of 200 would be too many."""
+    rounds = np.random.default_rng(1).normal(0.0, 0.02, (200, 60, 4))
+    critical = float(scipy.stats.t.ppf(0.983, 3)) / NormalDist().inv_cdf(0.95)
+    variances = (critical * rounds.std(axis=2, ddof=1) / 2.0) ** 2
+    pairs = zip(rounds.mean(axis=2).tolist(), variances.tolist(), strict=True)
+    assert sum(bool(find_changes(make_levels(*each))) for each in pairs) < 5
 
 
 @pytest.mark.parametrize("step", [0.03, -0.03])
@@ -247,7 +258,8 @@ def test_the_size_and_error_of_a_step_are_those_of_least_squares_with_every_poin
     seed: int, links: list[int], step: int
 ) -> None:
     drawn = np.random.default_rng(seed)
-    variances = np.exp(drawn.normal(0.0, 0.5, 60)) * 0.01**2
+    # None is so far below the typical one that it would count as less certain.
+    variances = np.exp(drawn.uniform(-0.3, 0.3, 60)) * 0.01**2
     places = np.arange(60)
     shared = np.add.reduce([places >= link for link in [*links, 60]], axis=0) * 0.01**2
     # Half of the links are the errors of the points before them.
