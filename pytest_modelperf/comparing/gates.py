@@ -99,7 +99,8 @@ class StartLimit(Struct, frozen=True, tag=True):
 
     def judge(self, rounds: Sequence[Round], level: float) -> BudgetDecision:
         (of,) = (start.of for start in _STARTS.values() if start.metric == self.metric)
-        return judge_typical([of(made) / _NS_PER_MS for made in rounds], self.ms, level)
+        warm = rounds[_COLD_ROUNDS:] or rounds
+        return judge_typical([of(made) / _NS_PER_MS for made in warm], self.ms, level)
 
 
 class Gate(Struct, frozen=True, kw_only=True):
