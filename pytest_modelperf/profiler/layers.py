@@ -315,7 +315,7 @@ def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime, *, waits: bool
     if sums and len(sums) == len(run.run_ns):
         rests = [max(0.0, whole - spent) for whole, spent in zip(run.run_ns, sums, strict=True)]
         found.append(timing.of_rests(rests, waits=waits))
-    return min(found, key=lambda time: time.ns, default=CalmTime(0.0))
+    return CalmTime.least(found)
 
 
 def _typical_ns(run: KernelRun) -> float:

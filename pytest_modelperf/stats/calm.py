@@ -84,6 +84,12 @@ class CalmTime(Struct, frozen=True):
         sessions = zip(*(time.sessions_ns for time in times), strict=False)
         return cls(math.fsum(time.ns for time in times), tuple(map(math.fsum, sessions)))
 
+    @classmethod
+    def least(cls, times: Sequence[CalmTime]) -> CalmTime:
+        """The least of several times of the same work, as in each session; 0 if there is none."""
+        sessions = zip(*(time.sessions_ns for time in times), strict=False)
+        return cls(min((time.ns for time in times), default=0.0), tuple(map(min, sessions)))
+
     def scaled(self, factor: float) -> CalmTime:
         return CalmTime(self.ns * factor, tuple(factor * ns for ns in self.sessions_ns))
 

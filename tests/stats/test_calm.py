@@ -75,3 +75,11 @@ def test_the_doubt_of_a_sum_is_that_of_its_parts_session_by_session() -> None:
     one, other = (CalmTime.of(each, sessions, np.mean) for each in (runs, runs[::-1]))
     assert np.linalg.norm(one.doubts(0.99)) > 1.0
     assert np.linalg.norm(CalmTime.sum([one, other]).doubts(0.99)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_least_time_is_the_least_in_each_session_too() -> None:
+    """A session in which one of two ways was disturbed says nothing against the least of both."""
+    one, other = CalmTime(1.0, (1.0, 1.1, 9.0)), CalmTime(1.2, (1.2, 1.3, 1.1))
+    assert CalmTime.least([one, other]) == CalmTime(1.0, (1.0, 1.1, 1.1))
+    assert CalmTime.least([one, CalmTime(0.5)]).doubts(0.99) == ()
+    assert CalmTime.least([]) == CalmTime(0.0)
