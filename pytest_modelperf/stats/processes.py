@@ -49,6 +49,9 @@ def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Dec
     """
     schedule = plan_processes(rule, len(pairs))
     found = judge_differences(differences_of_logs(pairs), schedule, rule)
+    if found.rounds_needed is not None and found.rounds_needed > MOST_PAIRS:
+        # However long a run is, it takes no more pairs.
+        found = replace(found, rounds_needed=None)
     return (found.is_open and _large_growth(pairs, rule, found)) or found
 
 

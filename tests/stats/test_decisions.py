@@ -212,6 +212,15 @@ def test_large_growth_is_never_what_processes_of_one_model_differ_by(
     assert (growth < 1.05 * (1 + KINDS) ** 3) or found.answer is RatioAnswer.WORSE
 
 
+def test_more_pairs_of_processes_than_a_run_takes_are_not_asked_for() -> None:
+    pairs = [(1e8, 1e8 * (1.02 + 0.02 * (-1) ** number)) for number in range(MOST_PAIRS)]
+    found = judge_processes(pairs, RULE)
+    assert (found.answer, found.rounds_needed) == (RatioAnswer.OPEN, None)
+    few = judge_processes([(1e8, 1.00e8), (1e8, 1.02e8)], RULE)
+    assert few.rounds_needed is not None
+    assert few.rounds_needed <= MOST_PAIRS
+
+
 @given(st.lists(st.tuples(st.floats(1e5, 1e9), st.floats(1e5, 1e9)), min_size=2, max_size=35))
 def test_a_figure_of_each_round_is_judged_as_the_median_of_blocks_of_one(
     pairs: list[tuple[float, float]],
