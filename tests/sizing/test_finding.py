@@ -93,6 +93,23 @@ def test_images_get_a_usual_size_that_the_strides_divide() -> None:
     assert "multiply to 16" in found.dims[0].reason
 
 
+@pytest.mark.parametrize(
+    ("channels", "stride", "size"),
+    [("3", 16, 224), ("3", 80, 240), ("1,3", 80, 240), ("1,4", 2, 64)],
+)
+def test_images_are_told_by_their_channels(channels: str, stride: int, size: int) -> None:
+    """Detectors of torchvision take images without a batch; the latents of a diffuser are none."""
+    image = "x" if "," in channels else "i"
+    model = parse(
+        f"""g (float[{channels},H,W] x) => (float[1,4,a,b] y) <int64[1] first = {{0}}> {{
+            i = Unsqueeze(x, first)
+            y = Conv<strides = [{stride}, {stride}]>({image}, v)
+        }}""",
+        {"v": zeros(4, int(channels[-1]), 1, 1)},
+    )
+    assert _by_shapes(model).sizes == {"H": size, "W": size}
+
+
 @given(st.integers(1, 300))
 def test_a_product_with_stored_weights_has_the_size_of_these(rows: int) -> None:
     model = parse("g (float[1,S] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": zeros(rows, 2)})
