@@ -192,9 +192,13 @@ class _Walk:
                 self._wish(place, size, f"{_named(node)} adds {size} stored values to it")
         for tensor in node.outputs:
             shape = None if tensor is None else tensor.shape
-            least = len(place.shape)
-            is_kept = node.op_type in _ELEMENTWISE or (shape is not None and len(shape) == least)
-            if tensor is not None and shape is not None and len(shape) >= least and is_kept:
+            if tensor is None or shape is None or len(shape) < len(place.shape):
+                continue
+            # An open axis that gets a fixed size is another one, as behind a RoiAlign.
+            is_same = len(shape) == len(place.shape) and (
+                shape[behind] is None or place.shape[behind] is not None
+            )
+            if node.op_type in _ELEMENTWISE or is_same:
                 yield replace(place, tensor=tensor, axis=behind + len(shape))
 
     def _slide(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:

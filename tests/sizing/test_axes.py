@@ -67,6 +67,19 @@ def test_a_spectrogram_slides_along_a_signal(shape: str) -> None:
     assert (found.step, found.least, set(found.steps)) == (160, 400, {160})
 
 
+def test_an_open_axis_that_gets_a_fixed_size_is_followed_no_further() -> None:
+    found = _follow(
+        """g (float[1,3,H,W] x, float[r,4] rois, int64[r] i) => (float[r,5] y) {
+            a = RoiAlign<output_height = 7, output_width = 7>(x, rois, i)
+            f = Flatten(a)
+            y = Gemm<transB = 1>(f, w)
+        }""",
+        2,
+        w=(5, 147),
+    )
+    assert not found.wishes
+
+
 def test_a_classifier_wants_the_size_that_fills_its_features() -> None:
     found = _follow(
         """g (float[N,1,H,W] x) => (float[N,10] y) {
