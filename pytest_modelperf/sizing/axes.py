@@ -114,7 +114,7 @@ class _Place(Struct, frozen=True):
 
 def follow_axis(tensor: Tensor, axis: int, uses: Uses) -> AxisUses:
     """The demands of all operators that use an axis of an input."""
-    walk = _Walk()
+    walk = _Walk(uses)
     waiting = [_Place(tensor, axis)]
     seen = {(tensor, axis, 1)}
     while waiting and len(seen) < _MAX_PLACES:
@@ -143,8 +143,9 @@ def _to_outputs(node: Node, place: _Place, axis: int) -> Iterator[_Place]:
 class _Walk:
     """Notes what each operator on the way wants, and yields the places behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, uses: Uses) -> None:
         self.found = AxisUses()
+        self._uses = uses
         self._rules: Mapping[str, _Rule] = {
             **dict.fromkeys(_WINDOWS, self._slide),
             **dict.fromkeys(_ENLARGING, self._enlarge),
@@ -154,6 +155,7 @@ class _Walk:
             "Concat": self._join,
             "Gather": self._gather,
             "Pad": self._pad,
+            "Shape": self._restore,
             "STFT": self._frame,
             "Slice": self._slice,
             "SpaceToDepth": self._to_depth,
@@ -319,6 +321,13 @@ class _Walk:
         else:
             for tile in sorted({size for size in target[1:] if size > 1} - set(shape)):
                 self._step(place.step * tile, f"{_named(node)} cuts it into tiles of {tile}")
+
+    def _restore(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
+        """A Reshape to the shape of a tensor has its axes, as behind a group normalization."""
+        if node.attr_int("start", 0) == 0:
+            for user, index in self._uses.nodes.get(node.output(), ()):
+                if user.op_type == "Reshape" and index == 1:
+                    yield from _to_outputs(user, place, place.axis)
 
     def _join(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         if node.attr_int("axis", 0) % max(len(place.shape), 1) != place.axis:

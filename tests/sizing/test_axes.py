@@ -80,6 +80,25 @@ def test_an_open_axis_that_gets_a_fixed_size_is_followed_no_further() -> None:
     assert not found.wishes
 
 
+def test_an_axis_is_followed_through_a_group_normalization() -> None:
+    found = _follow(
+        """g (float[N,1,T] x) => (float[N,4,b] y) <int64[3] groups = {0, 2, -1}> {
+            h = Conv<strides = [5]>(x, v)
+            s = Shape(h)
+            g = Reshape(h, groups)
+            n = InstanceNormalization(g, scale, bias)
+            r = Reshape(n, s)
+            y = Conv<strides = [4]>(r, w)
+        }""",
+        2,
+        v=(4, 1, 10),
+        w=(4, 4, 8),
+        scale=(2,),
+        bias=(2,),
+    )
+    assert (found.step, found.least) == (20, 45)
+
+
 def test_a_classifier_wants_the_size_that_fills_its_features() -> None:
     found = _follow(
         """g (float[N,1,H,W] x) => (float[N,10] y) {
