@@ -30,8 +30,9 @@ MAX_ELEMENTS = 2**40
 _MOST_NAMED = 10
 
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
-# tf2onnx gives each open size of each input a number of its own, so equal sizes have other names.
-_NUMBERED = re.compile(r"unk__[0-9]+")
+# tf2onnx numbers each open size of each input, and torch.export each one that no operation needs to
+# be equal to another, such as the batch of a mask. So equal sizes have other names.
+_NUMBERED = re.compile(r"(unk__|s)[0-9]+")
 
 _SHORT_DTYPES: Mapping[str, str] = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -177,7 +178,7 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
     """The batch dimension: a name that all inputs share, or else their common leading size.
 
-    Where it is a mere number, such as `unk__12`, all leading names of its kind are one batch.
+    Where it is a mere number, such as `unk__12` or `s12`, all leading names of its kind are one.
     """
     shaped = [i for i in inputs if i.dims]
     if not shaped:
@@ -276,9 +277,12 @@ def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int]
 
 
 def _numbered_places(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
-    """The leading places whose names are mere numbers."""
+    """The leading places whose names are mere numbers, and stand nowhere else."""
     leading = ((i, i.dims[0]) for i in shaped if i.dims and not i.batch_axis)
-    return tuple((i.name, 0) for i, dim in leading if _NUMBERED.fullmatch(str(dim)))
+    behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
+    return tuple(
+        (i.name, 0) for i, dim in leading if dim not in behind and _NUMBERED.fullmatch(str(dim))
+    )
 
 
 def _batch_axes(shaped: Sequence[DeclaredInput], dim: Dim) -> tuple[tuple[str, int], ...]:

@@ -69,6 +69,21 @@ def test_leading_symbols_that_are_mere_numbers_are_one_batch() -> None:
     assert open_dims(inputs, Binding(), "m").keys() == {"unk__3", "unk__4"}
 
 
+def test_a_numbered_symbol_that_stands_further_back_too_is_no_batch() -> None:
+    nodes, degrees = _x("s10", 3), _x("s10", name="d")
+    edges, pairs = _x("s86", 2, name="e"), _x(2, "s86", name="p")
+
+    assert find_batch([nodes, degrees, edges, pairs]) == BatchDim("s10", (("x", 0), ("d", 0)), None)
+
+
+def test_the_batch_of_a_mask_is_that_of_the_tokens_although_torch_numbers_it_apart() -> None:
+    tokens, mask = _x("s10", "s21"), _x("s86", "s12", name="mask")
+    past = _x("s10", 2, "s51", 16, name="past")
+
+    places = (("x", 0), ("past", 0), ("mask", 0))
+    assert find_batch([tokens, mask, past]) == BatchDim("s10", places, None)
+
+
 @pytest.mark.parametrize(("dims", "leading"), [({}, 8), ({"unk__2": 5}, 5)])
 def test_numbered_batches_follow_the_batch_size_unless_one_is_given(
     dims: dict[str, int], leading: int
