@@ -33,6 +33,8 @@ _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "n
 # tf2onnx numbers each open size of each input, and torch.export each one that no operation needs to
 # be equal to another, such as the batch of a mask. So equal sizes have other names.
 _NUMBERED = re.compile(r"(unk__|s)[0-9]+")
+# An image of three channels has sides of that many pixels.
+_LEAST_SIDE = 32
 
 _SHORT_DTYPES: Mapping[str, str] = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -194,11 +196,17 @@ def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
     if unnamed:
         return BatchDim(None, (*unnamed, *_batch_axes(shaped, None)), None)
     leading = {i.dims[i.batch_axis or 0] for i in shaped if i.dims}
-    if len(leading) != 1:
+    if len(leading) != 1 or any(is_bare_image(i.dims or ()) for i in shaped):
         return None
     size = leading.pop()
     places = tuple((i.name, i.batch_axis or 0) for i in shaped)
     return BatchDim(None, places, size) if isinstance(size, int) else None
+
+
+def is_bare_image(dims: Sequence[Dim]) -> bool:
+    """Whether an input is an image without a batch, as the detectors of torchvision take it."""
+    height_and_width = (dim for dim in dims[1:] if isinstance(dim, int))
+    return len(dims) == 3 and dims[0] == 3 and all(dim >= _LEAST_SIDE for dim in height_and_width)
 
 
 def open_dims(

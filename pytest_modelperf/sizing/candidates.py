@@ -10,7 +10,7 @@ from itertools import chain, count
 from msgspec import Struct
 
 from pytest_modelperf.errors import MisfitError
-from pytest_modelperf.graph.binding import DeclaredInput, Dim
+from pytest_modelperf.graph.binding import DeclaredInput, is_bare_image
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.inputs.uses import find_uses
 from pytest_modelperf.sizing.axes import AxisUses, SizeRange, follow_axis
@@ -26,8 +26,8 @@ _LARGE_STEP = 32
 _MULTIPLES = 16
 _RARE = (128, 256, 1024, 2048, 4096, 16_384)
 _MASK = re.compile(r"mask", re.IGNORECASE)
-# The latents of a diffuser have four: they are smaller than images.
-_MOST_CHANNELS = 3
+# The latents of a diffuser have four channels: they are smaller than images.
+_IMAGE_RANK, _MOST_CHANNELS = 4, 3
 
 Places = Sequence[tuple[str, int]]
 
@@ -199,19 +199,13 @@ def _rounded(size: int, step: int) -> int:
 def _is_image(inputs: Sequence[DeclaredInput]) -> bool:
     """Whether all inputs are images by their shapes: a few channels, and two axes more."""
     return all(
-        any(isinstance(dim, int) and dim <= _MOST_CHANNELS for dim in _channels(each.dims or ()))
-        for each in inputs
+        is_bare_image(dims)
+        or (
+            len(dims) == _IMAGE_RANK
+            and any(isinstance(dim, int) and dim <= _MOST_CHANNELS for dim in dims[1:])
+        )
+        for dims in (each.dims or () for each in inputs)
     )
-
-
-def _channels(dims: Sequence[Dim]) -> Sequence[Dim]:
-    """The axes where an image can have its channels; without a batch, the first before open ones.
-
-    The detectors of torchvision take images without a batch.
-    """
-    if len(dims) == 3:
-        return dims[:1] if not any(isinstance(dim, int) for dim in dims[1:]) else ()
-    return dims[1:] if len(dims) == 4 else ()
 
 
 def _is_batch(declared: DeclaredInput, axis: int) -> bool:

@@ -95,6 +95,16 @@ def test_numbered_batches_follow_the_batch_size_unless_one_is_given(
     assert bound.shapes == {"x": (8, 3), "y": (leading, 4)}
 
 
+@pytest.mark.parametrize(
+    ("dims", "batch"),
+    [((3, "H", "W"), 1), ((3, 320, 320), 1), ((3, "S", 8), 3), ((3, 224), 3), ((4, "H", "W"), 4)],
+)
+def test_the_channels_of_an_image_are_no_batch(dims: tuple[int | str, ...], batch: int) -> None:
+    bound = _bind(_x(*dims), binding=Binding(dims={d: 64 for d in dims if isinstance(d, str)}))
+
+    assert bound.batch_size == batch
+
+
 def test_a_symbol_beside_a_batch_with_a_name_is_left_open() -> None:
     assert open_dims([_x("batch", 3), _x("unk__2", 4, name="y")], Binding(), "m")
 
