@@ -26,7 +26,7 @@ from pytest_modelperf.graph.identities import (
 )
 from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
 from pytest_modelperf.graph.structure import PlanDigest
-from pytest_modelperf.graph.wire import KEEP_BYTES
+from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES
 
 # A share of subnormal numbers below this one does not show in the time of a kernel.
 _FEWEST_SUBNORMALS = 1e-6
@@ -232,6 +232,9 @@ class EnginePlan:
         return Contents(numpy_helper.to_array, self._content)
 
     def _content(self, tensor: TensorProto) -> bytes:
+        if tensor.data_type not in INTEGER_TYPES and packed_bytes(tensor) > KEEP_BYTES:
+            # A table of an embedding in 8 bits, say, which a twin draws.
+            return b""
         facts = self._facts_of(tensor)
         if facts is not None:
             return facts.content

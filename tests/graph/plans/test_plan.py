@@ -169,6 +169,13 @@ def test_integers_count_by_value() -> None:
     assert digest(graph, {"k": shapes[0]}) != digest(graph, {"k": shapes[1]})
 
 
+def test_the_numbers_of_a_quantized_table_do_not_count() -> None:
+    """Its kernel is a plain Gather, which reads 8 bits as it reads floats."""
+    graph = "g (int64[4] x) => (uint8[4,768] y) { y = Gather (k, x) }"
+    tables = [np.full((2, 768), value, np.uint8) for value in (1, 2)]
+    assert digest(graph, {"k": tables[0]}) == digest(graph, {"k": tables[1]})
+
+
 def test_the_numbers_of_a_quantized_operator_do_not_count_but_for_zeros() -> None:
     graph = """g (uint8[4] x) => (float[4] y) { y = DequantizeLinear (x, scale, zero) }"""
 
