@@ -602,20 +602,23 @@ class _Nodes:
                 self._read_node(content, node_start, node_end)
 
     def _read_node(self, content: mmap.mmap, start: int, end: int) -> None:
-        texts: dict[int, list[str]] = {_NODE_INPUT: [], _NODE_OUTPUT: []}
+        # Other fields need not be text: the metadata that torch writes is a message.
+        texts: dict[int, list[str]] = {
+            field: [] for field in (_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE)
+        }
         for field, at, until in _fields(content, start, end):
             if field == _NODE_ATTRIBUTE:
                 for inner, graph_start, graph_end in _fields(content, at, until):
                     if inner in _ATTRIBUTE_GRAPHS:
                         self._read_graph(content, graph_start, graph_end)
-            else:
-                texts.setdefault(field, []).append(content[at:until].decode())
-        name = texts.get(_NODE_NAME, [""])[0]
+            elif field in texts:
+                texts[field].append(content[at:until].decode())
+        name = "".join(texts[_NODE_NAME])
         if not name:
             return
         self._positions[name] = len(self._positions)
         self._producers.update((output, name) for output in texts[_NODE_OUTPUT] if output)
-        if texts.get(_NODE_OP_TYPE, [""])[0] in _PASSED_OVER:
+        if "".join(texts[_NODE_OP_TYPE]) in _PASSED_OVER:
             before = self._producers.get(texts[_NODE_INPUT][0])
             if before is not None:
                 self._passed_over[name] = self._passed_over.get(before, before)

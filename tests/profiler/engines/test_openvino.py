@@ -237,6 +237,16 @@ def test_what_has_the_name_of_a_dropout_is_the_node_before_it(tmp_path: Path) ->
     assert engine._Nodes(perceptron(tmp_path)).find("dropout") == "relu"
 
 
+def test_metadata_of_a_node_is_not_read(tmp_path: Path) -> None:
+    """The exporter of torch writes the source of each node, which is longer than 127 bytes."""
+    model = onnx.load(perceptron(tmp_path))
+    for node in model.graph.node:
+        node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value="x" * 200)
+    path = str(tmp_path / "traced.onnx")
+    onnx.save(model, path)
+    assert engine._Nodes(path).find("first") == "first"
+
+
 def test_nodes_that_have_the_same_name_are_found(tmp_path: Path) -> None:
     text = """
         g (float[2] x) => (float[2] y) {
