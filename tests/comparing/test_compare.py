@@ -320,6 +320,11 @@ def test_profiles_of_different_cases_are_refused(before: Profile, after: Profile
 # -- what explains it
 
 
+def test_a_layer_whose_weight_got_scales_is_of_no_other_size() -> None:
+    case = compared(static(layer(params=448)), static(layer(params=496)))
+    assert case.reasons == ("1 of 1 Conv with other params (first: Conv, 448 -> 496 params)",)
+
+
 def test_reasons_tell_what_was_added_removed_and_changed() -> None:
     before = static(
         layer("Conv", 100), layer("Conv", 100), layer("Relu", 0), layer("Gemm", 10), layer("Add", 0)

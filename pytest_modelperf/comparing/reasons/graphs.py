@@ -87,7 +87,7 @@ def size_reasons(found: Differences) -> tuple[Reason, ...]:
         count = sum(layer.qualified_op == op for layer in after)
         how_many = f"all {count}" if count == len(pairs) > 1 else f"{len(pairs)} of {count}"
         text = (
-            f"{how_many} {printable(op)} of another {_what_differs(old, new)}"
+            f"{how_many} {printable(op)} {_what_differs(old, new)}"
             f" (first: {layer_name(new)}, {_size_change(old, new)})"
         )
         reasons.append(reason_about_pairs(found, text, pairs))
@@ -96,7 +96,10 @@ def size_reasons(found: Differences) -> tuple[Reason, ...]:
 
 def _what_differs(old: StaticLayer, new: StaticLayer) -> str:
     shapes = [(layer.input_shape, layer.output_shape) for layer in (old, new)]
-    return "shape" if shapes[0] != shapes[1] else "size"
+    if shapes[0] != shapes[1]:
+        return "of another shape"
+    # A quantized weight has scales and zero points of its own.
+    return "of another size" if old.macs != new.macs else "with other params"
 
 
 def _size_change(old: StaticLayer, new: StaticLayer) -> str:
