@@ -401,7 +401,7 @@ class _Builder:
             return None
         if condition is not None and not bool(condition.reshape(-1)[0]):
             return 0
-        stays = control_flow.condition_stays(call.bodies["body"], self.is_true)
+        stays = control_flow.condition_stays(call.bodies["body"], self.is_true, scope.value_of)
         if limit is None or limit.size != 1 or not stays:
             return None
         return max(0, int(limit.reshape(-1)[0]))

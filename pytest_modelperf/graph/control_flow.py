@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +13,9 @@ from pytest_modelperf.graph.convert import Call, ParsedGraph
 from pytest_modelperf.graph.shape_arithmetic import common_shape, product
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Node, Tensor
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
@@ -94,10 +98,14 @@ def _scan_inputs_of_batches(node: Node) -> ScanInputs:
     return ScanInputs(tuple(given), trips)
 
 
-def condition_stays(body: ParsedGraph, is_true: Callable[[TensorProto], bool]) -> bool:
+def condition_stays(
+    body: ParsedGraph,
+    is_true: Callable[[TensorProto], bool],
+    value_of: Callable[[str], Value | None],
+) -> bool:
     """Whether a Loop's body returns its condition unchanged, or sets it to true.
 
-    `is_true` reads a stored constant.
+    `is_true` reads a stored constant, `value_of` a value from outside of the body.
     """
     graph = body.proto
     if len(graph.input) < 2 or not graph.output:
@@ -109,7 +117,12 @@ def condition_stays(body: ParsedGraph, is_true: Callable[[TensorProto], bool]) -
         call = producers.get(name)
         if call is None or call.op_type == "Constant":
             constant = constants.get(name) if call is None else _constant_value(call)
-            return constant is not None and is_true(constant)
+            if constant is not None:
+                return is_true(constant)
+            # TorchScript repeats the condition that the loop begins with.
+            is_outside = call is None and all(name != info.name for info in graph.input)
+            value = value_of(name) if is_outside else None
+            return value is not None and value.size == 1 and bool(value.reshape(-1)[0])
         if name in seen or call.op_type not in ("Identity", "Cast") or not call.inputs:
             return False
         seen.add(name)

@@ -524,6 +524,13 @@ def test_a_loop_without_a_condition_runs_to_its_count() -> None:
     assert shapes(bound, "ys") == [(7, 2, 3)]
 
 
+def test_a_loop_that_repeats_the_condition_from_outside_runs_to_its_count() -> None:
+    """TorchScript writes a `for` like this."""
+    bound = load(_loop("seven", "true", _STEP.replace("(c)", "(true)"), before=_SEVEN))
+
+    assert node_of(bound, "Loop").trips == 7
+
+
 def test_a_count_that_follows_from_shapes_is_constant() -> None:
     before = "n = Size (x)  true = Constant <value = bool {1}> ()"
     assert node_of(load(_loop("n", "true", _STEP, before=before)), "Loop").trips == 6
@@ -537,8 +544,10 @@ def test_a_count_that_follows_from_shapes_is_constant() -> None:
         ("", "true", _STEP),
         ("seven", "true", _STEP.replace("Identity (c)", "Not (c)")),
         ("seven", "true", _STEP.replace("Identity (c)", "Constant <value = bool {0}> ()")),
+        ("seven", "true", _STEP.replace("(c)", "(start)")),
+        ("seven", "true", _STEP.replace("(c)", "(v)")),
     ],
-    ids=["count given", "start given", "no count", "condition computed", "condition false"],
+    ids=["count given", "start given", "no count", "computed", "false", "outside", "carried"],
 )
 def test_a_loop_that_data_may_end_has_no_known_trips(trips: str, condition: str, body: str) -> None:
     if not trips and INSTALLED < (1, 18):
