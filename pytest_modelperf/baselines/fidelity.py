@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -37,7 +38,7 @@ class FidelityGate(Struct, frozen=True):
         if len(rounds) not in _LOOKS:
             return False
         ratio = _ratio_of(rounds)
-        return _is_near(ratio) or _is_far(ratio)
+        return is_near(ratio) or is_far(ratio)
 
 
 def trust_by_plan() -> Fidelity:
@@ -67,21 +68,19 @@ def judge_twin(rounds: Sequence[DuetRound], doubt: str, *, has_same_plan: bool |
     """
     ratio = _ratio_of(rounds)
     reason = None
-    if _is_far(ratio):
+    if is_far(ratio):
         reason = (
             f"the twin was shown to run more than {100 * FIDELITY:g} % "
             f"{'slower' if ratio.value > 1.0 else 'faster'} than the model; {doubt}"
         )
-    elif not _is_near(ratio):
+    elif not is_near(ratio):
         reason = (
             f"the twin was not shown to run within {100 * FIDELITY:g} % of the model, and {doubt}"
         )
-    interval = None
-    if ratio.low is not None and ratio.high is not None:
-        interval = rounded(ratio.low), rounded(ratio.high)
+    interval = ratio.interval
     return Fidelity(
         ratio=rounded(ratio.value),
-        interval=interval,
+        interval=None if interval is None else (rounded(interval[0]), rounded(interval[1])),
         rounds=len(rounds),
         is_trusted=reason is None,
         reason=reason,
@@ -89,18 +88,18 @@ def judge_twin(rounds: Sequence[DuetRound], doubt: str, *, has_same_plan: bool |
     )
 
 
+def is_near(ratio: Ratio) -> bool:
+    """Whether a twin was shown to run as fast as its model."""
+    low, high = ratio.interval or (-math.inf, math.inf)
+    return low >= 1.0 - FIDELITY and high <= 1.0 + FIDELITY
+
+
+def is_far(ratio: Ratio) -> bool:
+    """Whether a twin was shown to run faster or slower than its model."""
+    low, high = ratio.interval or (-math.inf, math.inf)
+    return low > 1.0 + FIDELITY or high < 1.0 - FIDELITY
+
+
 def _ratio_of(rounds: Sequence[DuetRound]) -> Ratio:
     pairs = [(each.before.block, each.after.block) for each in rounds]
     return duet_ratio(pairs, FIDELITY_CONFIDENCE)
-
-
-def _is_near(ratio: Ratio) -> bool:
-    if ratio.low is None or ratio.high is None:
-        return False
-    return ratio.low >= 1.0 - FIDELITY and ratio.high <= 1.0 + FIDELITY
-
-
-def _is_far(ratio: Ratio) -> bool:
-    if ratio.low is None or ratio.high is None:
-        return False
-    return ratio.low > 1.0 + FIDELITY or ratio.high < 1.0 - FIDELITY

@@ -282,6 +282,4 @@ def _time_change(time: TimeChange | None) -> dict[str, Any]:
 
 def ratio_interval(ratio: Ratio | None) -> Interval:
     """The interval of a ratio; None if the ratio or a bound is unknown."""
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return ratio.low, ratio.high
+    return None if ratio is None else ratio.interval

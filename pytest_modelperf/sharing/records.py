@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.records import FIDELITY
+from pytest_modelperf.baselines.fidelity import is_far, is_near
 from pytest_modelperf.profiler.doctor.records import Checkup
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import Case
@@ -47,15 +47,11 @@ class Likening(Struct, frozen=True, kw_only=True):
 
     @property
     def likeness(self) -> Likeness:
-        low, high = self.ratio.low, self.ratio.high
         if self.has_same_plan is False:
             return Likeness.OTHER_PLAN
-        if low is None or high is None:
-            return Likeness.UNDECIDED
-        if low > 1 + FIDELITY or high < 1 - FIDELITY:
+        if is_far(self.ratio):
             return Likeness.OTHER_TIME
-        is_near = low >= 1 - FIDELITY and high <= 1 + FIDELITY
-        return Likeness.SAME if is_near else Likeness.UNDECIDED
+        return Likeness.SAME if is_near(self.ratio) else Likeness.UNDECIDED
 
 
 class Share(Struct, frozen=True, kw_only=True):

@@ -179,6 +179,10 @@ class Ratio(Struct, frozen=True):
     low: float | None
     high: float | None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def scaled(self, factor: float) -> Ratio:
         low, high = (None if each is None else each * factor for each in (self.low, self.high))
         return Ratio(self.value * factor, low, high)

@@ -206,7 +206,5 @@ def _throughput(point: SweepPoint) -> float:
 
 def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
     """Whether the intervals of both throughputs overlap, or one is unknown."""
-    a, b = one.throughput, other.throughput
-    if a is None or b is None or a.low is None or a.high is None or b.low is None or b.high is None:
-        return True
-    return a.low <= b.high and b.low <= a.high
+    a, b = (None if p.throughput is None else p.throughput.interval for p in (one, other))
+    return a is None or b is None or (a[0] <= b[1] and b[0] <= a[1])

@@ -22,9 +22,8 @@ def format_times(value: float) -> str:
 
 def format_interval(ratio: Ratio | None) -> str:
     """`1.25 … 1.37`; empty without one."""
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return ""
-    return f"{ratio.low:.2f} … {ratio.high:.2f}"
+    interval = None if ratio is None else ratio.interval
+    return "" if interval is None else "{:.2f} … {:.2f}".format(*interval)
 
 
 def word_of(tried: Tried) -> str:

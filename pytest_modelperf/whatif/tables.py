@@ -61,11 +61,10 @@ def format_speedup(ratio: Ratio | None) -> str:
 
 def format_speedup_interval(ratio: Ratio | None) -> str:
     """`1.85 … 2.02`; `?` if it is unknown, or too wide to say anything."""
-    if ratio is None or ratio.low is None or ratio.high is None:
+    interval = None if ratio is None else ratio.interval
+    if interval is None or interval[1] > _WIDEST * interval[0]:
         return UNKNOWN
-    if ratio.high > _WIDEST * ratio.low:
-        return UNKNOWN
-    return f"{ratio.low:.2f} … {ratio.high:.2f}"
+    return "{:.2f} … {:.2f}".format(*interval)
 
 
 # -- the summary

@@ -85,15 +85,12 @@ def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
 def checkup_to_json(checkup: Checkup) -> CheckupJson:
     """A checkup as it stands in documents."""
     growth, ratio = checkup.growth, checkup.ratio
-    has_interval = ratio.low is not None and ratio.high is not None
     return copy_fields(
         CheckupJson,
         checkup,
         engine=engine_to_json(checkup.engine),
         p50_ms=ms(checkup.median_ns),
-        ratio=CheckupRatioJson(
-            value=ratio.value, interval=(ratio.low, ratio.high) if has_interval else None
-        ),
+        ratio=CheckupRatioJson(value=ratio.value, interval=ratio.interval),
         outlook=tuple(
             copy_fields(OutlookJson, look, detectable=look.change) for look in checkup.outlook
         ),

@@ -17,12 +17,13 @@ from pytest_modelperf.profiler.doctor.text import (
     describe_checkup,
     describe_growth,
     first_within,
+    format_interval,
     format_kilobytes,
     format_ratio,
     format_seen,
     format_spread,
     format_took,
-    holds_one,
+    may_be_one,
     noise_table,
     outlook_table,
 )
@@ -146,8 +147,8 @@ def _difference(checkup: Checkup) -> Tile:
     """How much the two sessions differ, which they would not without noise."""
     ratio = checkup.ratio
     name, value = "difference of the sessions", format_ratio(ratio.value)
-    if ratio.low is None or ratio.high is None:
+    interval = format_interval(ratio)
+    if not interval:
         return Tile(name, value, "no interval: too few rounds", Tone.UNSURE)
-    tone = Tone.PLAIN if holds_one(ratio.low, ratio.high) else Tone.UNSURE
-    bounds = f"{format_ratio(ratio.low)} to {format_ratio(ratio.high)}"
-    return Tile(name, value, f"95 % interval {bounds}", tone)
+    tone = Tone.PLAIN if may_be_one(ratio) else Tone.UNSURE
+    return Tile(name, value, f"95 % interval {interval}", tone)

@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.shown.conditions import (
 )
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.stats.records import Growth, Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import count_of
@@ -110,11 +110,6 @@ def noise_table(checkups: Sequence[Checkup]) -> Table:
     rows = []
     for checkup in checkups:
         ratio = checkup.ratio
-        interval = (
-            ""
-            if ratio.low is None or ratio.high is None
-            else f"{format_ratio(ratio.low)} to {format_ratio(ratio.high)}"
-        )
         rows.append(
             (
                 str(checkup.cores),
@@ -122,7 +117,7 @@ def noise_table(checkups: Sequence[Checkup]) -> Table:
                 str(checkup.rounds),
                 format_took(checkup.seconds),
                 format_ratio(ratio.value),
-                interval,
+                format_interval(ratio),
                 format_spread(checkup.spread.inferences),
                 format_spread(checkup.spread.sessions),
             )
@@ -190,7 +185,7 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
             "one core less where you can"
         )
     ratio = checkup.ratio
-    if ratio.low is not None and ratio.high is not None and not holds_one(ratio.low, ratio.high):
+    if not may_be_one(ratio):
         yield (
             f"two sessions of one model differed by {format_ratio(ratio.value)} on "
             f"{count_of(checkup.cores, 'core')}, more than their interval allows: measure again "
@@ -203,8 +198,15 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
         )
 
 
-def holds_one(low: float, high: float) -> bool:
+def may_be_one(ratio: Ratio) -> bool:
+    """Whether two sessions took equally long, as far as their interval tells."""
+    low, high = ratio.interval or (1.0, 1.0)
     return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
+
+
+def format_interval(ratio: Ratio) -> str:
+    """`-1.2 % to +0.8 %`; empty without an interval."""
+    return " to ".join(map(format_ratio, ratio.interval or ()))
 
 
 def format_ratio(ratio: float) -> str:

@@ -48,7 +48,7 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
         "interval_ms": None if latency is None else _median_interval_ms(latency),
         "p95_ms": None if latency is None else latency.p95_ms,
         "per_second": None if throughput is None else throughput.value,
-        "per_second_interval": _bounds(throughput),
+        "per_second_interval": None if throughput is None else throughput.interval,
         "reason": reason,
         "rounds": round_entries(told),
     }
@@ -122,9 +122,3 @@ def _inverted(ratio: Ratio) -> Ratio:
 
 def ratio_entry(ratio: Ratio) -> list[float | None]:
     return [ratio.value, ratio.low, ratio.high]
-
-
-def _bounds(ratio: Ratio | None) -> list[float] | None:
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return [ratio.low, ratio.high]
