@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_modelperf.environments.records import Kept, KeptEnvironment
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import count_of
@@ -53,14 +53,8 @@ def _count(kept: Kept) -> str:
 
 
 def _table(kept: Kept) -> Table:
-    rows = [_row(each) for each in kept.environments]
     # Most environments were asked for by exact versions.
-    shown = [i for i in range(len(_COLUMNS)) if any(row[i] for row in rows)]
-    return Table(
-        "",
-        tuple(_COLUMNS[i] for i in shown),
-        tuple(tuple(row[i] for i in shown) for row in rows),
-    )
+    return drop_blank_columns(Table("", _COLUMNS, tuple(map(_row, kept.environments))))
 
 
 def _row(kept: KeptEnvironment) -> tuple[str, ...]:

@@ -12,7 +12,14 @@ from pytest_modelperf.comparing.figures import (
     metric_title,
 )
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.report.tables import Column, Table, least_width, table_width
+from pytest_modelperf.report.tables import (
+    Column,
+    Table,
+    drop_blank_columns,
+    least_width,
+    select_columns,
+    table_width,
+)
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.units import format_count
 
@@ -44,16 +51,11 @@ def outcome_table(
 
     The verdict tells the figure that decided it, where that is not the median.
     """
-    rows = [
+    rows = tuple(
         _row(outcome, name, _verdict(outcome) if tells_figure else outcome.word)
         for outcome, name in zip(outcomes, names, strict=True)
-    ]
-    kept = [i for i in range(len(_COLUMNS)) if i < 2 or any(row[i] for row in rows)]
-    return Table(
-        "",
-        tuple(_COLUMNS[i] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in rows),
     )
+    return drop_blank_columns(Table("", _COLUMNS, rows))
 
 
 def fitting_table(outcomes: Sequence[CaseOutcome], names: Sequence[str], width: int) -> Table:
@@ -72,11 +74,8 @@ def fitting_table(outcomes: Sequence[CaseOutcome], names: Sequence[str], width: 
 def _narrower(table: Table) -> list[Table]:
     """The table, and without the columns that may give way, one after the other."""
     fewest = sum(column.title not in _SPARE for column in table.columns)
-    return [_first_columns(table, size) for size in range(len(table.columns), fewest - 1, -1)]
-
-
-def _first_columns(table: Table, count: int) -> Table:
-    return Table(table.title, table.columns[:count], tuple(row[:count] for row in table.rows))
+    counts = range(len(table.columns), fewest - 1, -1)
+    return [select_columns(table, range(count)) for count in counts]
 
 
 def _row(outcome: CaseOutcome, name: str, verdict: str) -> tuple[str, ...]:
