@@ -74,7 +74,7 @@ def comparison_overview(
             )
             for view in views
         ),
-        facts=(models_table(rows), run_table([] if machine is None else [machine], rule, made)),
+        facts=(models_table(rows), run_table([machine], rule, made)),
     )
 
 

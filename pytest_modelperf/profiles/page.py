@@ -70,7 +70,7 @@ def pairs_overview(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) -> Ov
                 ModelRow(named.name, named.profile.model, _engines(named))
                 for named in kept.values()
             ),
-            run_table([named.profile.machine for named in kept.values() if named.profile.machine]),
+            run_table(named.profile.machine for named in kept.values()),
         ),
         notes=tuple(notes),
     )

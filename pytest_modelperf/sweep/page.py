@@ -60,7 +60,7 @@ def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = No
                 ModelRow(label, side.model, side.engine.label if side.engine else "")
                 for label, side in sides
             ),
-            run_table([] if sweep.machine is None else [sweep.machine], rule, made),
+            run_table([sweep.machine], rule, made),
         ),
         notes=(*unmeasured_points(sweep), *(f"note: {note}" for note in sweep.notes)),
     )

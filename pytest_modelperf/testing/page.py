@@ -8,7 +8,6 @@ from pytest_modelperf.comparing.case_view import (
     describe_views,
     worst_view,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page_facts import (
     ModelRow,
@@ -52,6 +51,7 @@ def run_overview(report: RunReport) -> Overview:
     confidences = dict.fromkeys(
         format_share(o.confidence) for o in report.outcomes if o.comparison.rounds is not None
     )
+    machines = (report.machine, *(outcome.machine for outcome in report.outcomes))
     rule = [
         ("tolerance", format_share(report.tolerance)),
         ("confidence", ", ".join(filter(None, confidences))),
@@ -77,7 +77,7 @@ def run_overview(report: RunReport) -> Overview:
         ),
         facts=(
             models_table(ModelRow(o.baseline or "", o.model, o.engine) for o in report.outcomes),
-            run_table(_machines(report), rule, report.started),
+            run_table(machines, rule, report.started),
         ),
         notes=(*steps, *writing, *(f"note: {note}" for note in report.notes)),
     )
@@ -97,8 +97,3 @@ def _run_view(outcome: CaseOutcome, name: str, choice: Choice) -> CaseView:
 def _accept(outcome: CaseOutcome) -> str | None:
     """The command that accepts a regression; None without one."""
     return outcome.accept if outcome.comparison.regressed else None
-
-
-def _machines(report: RunReport) -> list[MachineFacts]:
-    found = (report.machine, *(outcome.machine for outcome in report.outcomes))
-    return [machine for machine in found if machine is not None]

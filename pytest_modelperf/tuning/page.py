@@ -70,7 +70,7 @@ def tuning_overview(tuning: Tuning, made: dt.datetime | None = None) -> Overview
         sections=tuple(_section(tuning, case) for case in tuning.cases),
         facts=(
             models_table([ModelRow("", tuning.model, engine)]),
-            run_table([] if tuning.machine is None else [tuning.machine], rule, made),
+            run_table([tuning.machine], rule, made),
         ),
     )
 

@@ -77,7 +77,7 @@ def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview
         ),
         facts=(
             models_table([ModelRow("", whatif.model, engine)]),
-            run_table([] if whatif.machine is None else [whatif.machine], rule, made),
+            run_table([whatif.machine], rule, made),
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -55,12 +55,12 @@ def _model_cells(model: ModelFacts) -> tuple[str, ...]:
 
 
 def run_table(
-    machines: Sequence[MachineFacts],
+    machines: Iterable[MachineFacts | None],
     rows: Iterable[tuple[str, str]] = (),
     made: dt.datetime | None = None,
 ) -> Table:
     """Where it ran, by which rule, when, and by which version; unknown facts are left out."""
-    described = dict.fromkeys(describe_machine_line(machine) for machine in machines)
+    described = dict.fromkeys(describe_machine_line(each) for each in machines if each is not None)
     facts = [
         *(("machine", line.removeprefix("machine ")) for line in described),
         *rows,
