@@ -36,7 +36,7 @@ from pytest_modelperf.sweep.tables import (
     side_table,
     whole_table,
 )
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import indented_lines, printable
 from pytest_modelperf.text.units import format_ms, format_rate
 from pytest_modelperf.text.words import count_of, shorten_list
 
@@ -107,13 +107,11 @@ def unmeasured_lines(sweep: Sweep) -> Iterator[str]:
                 names = about.setdefault((outcome_word(point), point.reason or ""), {})
                 names.setdefault(point.id, []).append(label)
     for (word, reason), ids in about.items():
-        first, *more = reason.splitlines() or [""]
         named = [
             config_id if len(on) == len(labels) else f"{on[0]} {config_id}"
             for config_id, on in ids.items()
         ]
-        yield f"{_listed(named)}: {word}{f': {printable(first)}' if first else ''}"
-        yield from (f"  {printable(line)}" for line in more)
+        yield from indented_lines(f"{_listed(named)}: {word}{f': {reason}' if reason else ''}")
 
 
 def outcome_word(point: SweepPoint) -> str:

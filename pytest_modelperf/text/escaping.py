@@ -39,6 +39,12 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
 
 
+def indented_lines(text: str) -> list[str]:
+    """The lines of a text, each made printable, and all but the first indented."""
+    first, *more = map(printable, text.splitlines() or [""])
+    return [first, *(f"  {line}" for line in more)]
+
+
 def encodable(text: str, encoding: str) -> str:
     """The text without what a stream of that encoding cannot take, as one of ASCII.
 

@@ -9,7 +9,7 @@ from pytest_modelperf.comparing.case_text import write_fact
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle, write_items
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import indented_lines, printable
 from pytest_modelperf.text.units import format_bytes, format_ms, percent
 from pytest_modelperf.text.words import count_of, list_names
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
@@ -87,9 +87,7 @@ def reason_lines(case: TunedCase) -> Iterator[str]:
     for tried in case.tried:
         reason = tried.failure or tried.refusal
         if reason is not None:
-            first, *more = reason.splitlines()
-            yield f"{printable(tried.name)}: {printable(first)}"
-            yield from (f"  {printable(line)}" for line in more)
+            yield from indented_lines(f"{printable(tried.name)}: {reason}")
 
 
 def answer_lines(case: TunedCase, confidence: float) -> Iterator[str]:

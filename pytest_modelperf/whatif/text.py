@@ -10,7 +10,7 @@ from pytest_modelperf.comparing.case_text import write_fact
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import indented_lines, printable
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.outputs import judged_lines
 from pytest_modelperf.whatif.records import VariantKind, WhatIf, WhatIfCase
@@ -91,9 +91,7 @@ def failed_lines(case: WhatIfCase) -> Iterator[str]:
         if level.failure is not None:
             about.setdefault(level.failure, []).append(level.title)
     for reason, titles in about.items():
-        first, *more = reason.splitlines() or [""]
-        yield f"{printable(', '.join(titles))}: {printable(first)}"
-        yield from (f"  {printable(line)}" for line in more)
+        yield from indented_lines(f"{printable(', '.join(titles))}: {reason}")
 
 
 def _notes(case: WhatIfCase) -> Iterator[str]:

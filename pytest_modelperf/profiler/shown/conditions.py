@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import indented_lines, printable
 from pytest_modelperf.text.units import format_bytes, format_count, percent
 from pytest_modelperf.text.words import count_of
 
@@ -101,15 +101,9 @@ def unmeasured_lines(cases: Sequence[CaseProfile]) -> list[str]:
         line
         for case in cases
         if case.measured is None and case.outcome is not Outcome.STATIC
-        for line in _reason(case)
-    ]
-
-
-def _reason(case: CaseProfile) -> list[str]:
-    first, *more = case.reason.splitlines() or [""]
-    return [
-        printable(f"{case.case.id}: {case.outcome.value}: {first}"),
-        *(f"  {printable(line)}" for line in more),
+        for line in indented_lines(
+            f"{printable(case.case.id)}: {case.outcome.value}: {case.reason}"
+        )
     ]
 
 
