@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,7 +16,7 @@ from pytest_modelperf.text.escaping import encodable, encoding_of
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.measurements import Progress
-    from pytest_modelperf.report.page import TextStyle
+    from pytest_modelperf.report.page import PageStyle, TextStyle
 
 # Back to the start of the line, and clear to its end (ECMA-48).
 _CLEAR_LINE = "\r\x1b[K"
@@ -46,6 +46,18 @@ def _going_on_if_closed(stream: TextIO) -> Iterator[None]:
         # The stream still holds text in its buffer, which would fail again as the process ends.
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # devnull is a text
             os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def show_report(
+    render: Callable[[PageStyle], str], markdown_file: str | None, *, is_shown: bool
+) -> None:
+    """Show a report, unless a file takes standard output, and write it as Markdown if asked to."""
+    if is_shown:
+        show(render(terminal_style()))
+    if markdown_file is not None:
+        from pytest_modelperf.report.markdown_page import MarkdownStyle
+
+        write(markdown_file, render(MarkdownStyle()))
 
 
 def terminal_style() -> TextStyle:

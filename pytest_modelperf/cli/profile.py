@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, show_report, shown_progress, write
 from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
 from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.cli.setting_options import setting_option
@@ -392,12 +393,8 @@ def _show_report(
         from pytest_modelperf.roofline.text import roofline_insets
 
         insets = roofline_insets(rooflines, view.top)
-    if is_shown:
-        show(render_profile(result, view, terminal_style(), insets))
-    if markdown_file is not None:
-        from pytest_modelperf.report.markdown_page import MarkdownStyle
-
-        write(markdown_file, render_profile(result, view, MarkdownStyle(), insets))
+    render = partial(render_profile, result, view, insets=insets)
+    show_report(render, markdown_file, is_shown=is_shown)
 
 
 def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +32,7 @@ from pytest_modelperf.cli.options import (
     size_options,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show_report, shown_progress, write
 from pytest_modelperf.cli.requirements import (
     environment_spec,
     require_local_gateway,
@@ -286,8 +287,7 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
     """Shows the report and writes the files."""
     from pytest_modelperf.sweep.text import render_sweep
 
-    if is_shown:
-        show(render_sweep(result, terminal_style()))
+    show_report(partial(render_sweep, result), outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
         from pytest_modelperf.sweep.document import dump_sweep
 
@@ -301,10 +301,6 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
 
         made = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_sweep_page(result, COMMAND_WORDING, made=made))
-    if outputs.markdown_file is not None:
-        from pytest_modelperf.report.markdown_page import MarkdownStyle
-
-        write(outputs.markdown_file, render_sweep(result, MarkdownStyle()))
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:

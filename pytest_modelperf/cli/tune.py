@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +27,7 @@ from pytest_modelperf.cli.options import (
     size_options,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show_report, shown_progress, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import (
     parse_megabytes,
@@ -152,12 +153,7 @@ def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> N
     """Shows the report and writes the files."""
     from pytest_modelperf.tuning.text import render_tuning
 
-    if is_shown:
-        show(render_tuning(result, terminal_style()))
-    if outputs.markdown_file is not None:
-        from pytest_modelperf.report.markdown_page import MarkdownStyle
-
-        write(outputs.markdown_file, render_tuning(result, MarkdownStyle()))
+    show_report(partial(render_tuning, result), outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
         from pytest_modelperf.tuning.document import dump_tuning
 

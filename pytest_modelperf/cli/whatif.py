@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show_report, shown_progress, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_forms, parse_outputs, parse_shares
 from pytest_modelperf.errors import UsageError
@@ -260,12 +261,7 @@ def _show_whatif(
     """Shows the report and writes the files."""
     from pytest_modelperf.whatif.text import render_whatif
 
-    if is_shown:
-        show(render_whatif(result, view, terminal_style()))
-    if outputs.markdown_file is not None:
-        from pytest_modelperf.report.markdown_page import MarkdownStyle
-
-        write(outputs.markdown_file, render_whatif(result, view, MarkdownStyle()))
+    show_report(partial(render_whatif, result, view), outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
         from pytest_modelperf.whatif.document import dump_whatif
 
