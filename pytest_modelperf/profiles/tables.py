@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import CaseComparison, LayerChange
 from pytest_modelperf.comparing.tables import INTERVAL, layer_type_time_tables, without_column
 from pytest_modelperf.profiler.counting.records import LayerType
-from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
+from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
@@ -88,7 +88,7 @@ def _condition_lines(kept: Sequence[NamedProfile]) -> Iterator[str]:
     for named in kept:
         name = printable(named.name)
         runs = (case.measured for case in named.profile.cases)
-        for engine in dict.fromkeys(_engine(run.engine) for run in runs if run is not None):
+        for engine in dict.fromkeys(printable(run.engine.label) for run in runs if run):
             engines.setdefault(engine, []).append(name)
         sets.setdefault(_instruction_sets(named) or UNKNOWN, []).append(name)
     for title, found in ((_ENGINE, engines), (_SETS, sets)):
@@ -124,10 +124,6 @@ def _instruction_sets(named: NamedProfile) -> str:
     return "" if machine is None else printable(describe_instruction_sets(machine))
 
 
-def _engine(engine: EngineFacts) -> str:
-    return printable(f"{engine.name} {engine.version or ''}".rstrip())
-
-
 def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
     counted, run = case.counted, case.measured
     latency = "" if is_flops else case.outcome.value
@@ -140,7 +136,7 @@ def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
         "" if run is None else format_rate(run.latency.items_per_second),
         "" if counted is None else format_count(counted.macs),
         "" if counted is None else format_count(counted.params),
-        "" if run is None else _engine(run.engine),
+        "" if run is None else printable(run.engine.label),
     )
 
 

@@ -20,7 +20,7 @@ def engine_reasons(found: Differences) -> tuple[Reason, ...]:
 
 def _describe(old: EngineFacts, new: EngineFacts) -> Iterator[str]:
     if (old.name, old.version) != (new.name, new.version):
-        yield f"another engine: {_full_name(old)} before, {_full_name(new)} now"
+        yield f"another engine: {printable(old.label)} before, {printable(new.label)} now"
     if old.python and new.python and old.python != new.python:
         yield f"another Python: {printable(old.python)} before, {printable(new.python)} now"
     for key in {**old.options, **new.options}:
@@ -30,7 +30,3 @@ def _describe(old: EngineFacts, new: EngineFacts) -> Iterator[str]:
     gone = [provider for provider in old.providers if provider not in new.providers]
     if gone and new.providers and old.name == new.name:
         yield f"the engine has no {', '.join(map(provider_name, gone))} any more"
-
-
-def _full_name(engine: EngineFacts) -> str:
-    return printable(f"{engine.name} {engine.version or ''}".strip())
