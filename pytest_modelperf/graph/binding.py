@@ -188,13 +188,13 @@ def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
     name = _batch_name(shaped)
     if name is not None:
         numbered = _numbered_places(shaped) if _NUMBERED.fullmatch(name) else ()
-        places = (*_places(shaped, name), *numbered, *_batch_axes(shaped, None))
+        places = (*_places(shaped, name), *numbered, *_batch_axes(shaped))
         return BatchDim(name, tuple(dict.fromkeys(places)), None)
     unnamed = tuple(
         (i.name, 0) for i in shaped if i.dims and i.dims[0] is None and not i.batch_axis
     )
     if unnamed:
-        return BatchDim(None, (*unnamed, *_batch_axes(shaped, None)), None)
+        return BatchDim(None, (*unnamed, *_batch_axes(shaped)), None)
     leading = {i.dims[i.batch_axis or 0] for i in shaped if i.dims}
     if len(leading) != 1 or any(is_bare_image(i.dims or ()) for i in shaped):
         return None
@@ -293,12 +293,12 @@ def _numbered_places(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], 
     )
 
 
-def _batch_axes(shaped: Sequence[DeclaredInput], dim: Dim) -> tuple[tuple[str, int], ...]:
-    """The places where an operator tells the batch, if the model declares this dimension there."""
+def _batch_axes(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
+    """The places where an operator tells the batch, if the model leaves their size open."""
     return tuple(
         (i.name, i.batch_axis)
         for i in shaped
-        if i.dims and i.batch_axis and i.dims[i.batch_axis] == dim
+        if i.dims and i.batch_axis and i.dims[i.batch_axis] is None
     )
 
 

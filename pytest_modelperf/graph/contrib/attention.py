@@ -37,12 +37,12 @@ def _past_length(node: Node, index: int, axis: int) -> Dim:
     return dim(shape_of(node, index), axis) if has_input(node, index) else 0
 
 
-def _projected_widths(node: Node, weights: int) -> tuple[Dim, Dim]:
+def _projected_widths(node: Node) -> tuple[Dim, Dim]:
     """The widths of Q (or K) and of V that merged projection weights make."""
     sizes = node.attr_ints("qkv_hidden_sizes")
     if len(sizes) == 3:
         return sizes[0], sizes[2]
-    third = quotient(dim(shape_of(node, weights), 1), 3)
+    third = quotient(dim(shape_of(node, 1), 1), 3)
     return third, third
 
 
@@ -51,7 +51,7 @@ def _attention(past: int, dtype: int = 0) -> ShapeRule:
 
     def rule(node: Node) -> tuple[OutputType, ...]:
         batch, length = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)
-        width, value_width = _projected_widths(node, weights=1)
+        width, value_width = _projected_widths(node)
         heads = stated_size(node, "num_heads")
         if node.attr_int("past_present_share_buffer", 0):
             present = shape_of(node, past)
@@ -214,7 +214,7 @@ def _with_fixed_caches(node: Node) -> tuple[OutputType, ...]:
 
 
 def _packed_attention(node: Node) -> tuple[OutputType]:
-    _, value_width = _projected_widths(node, weights=1)
+    _, value_width = _projected_widths(node)
     return one(dtype_of(node, 0), (dim(shape_of(node, 0), 0), value_width))
 
 

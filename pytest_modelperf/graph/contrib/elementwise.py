@@ -33,11 +33,11 @@ from pytest_modelperf.graph.shape_rule import (
 from pytest_modelperf.graph.structure import Node, Shape
 
 
-def _shaped_like(index: int, dtype: str | None = None, *, dtype_of_input: int = 0) -> ShapeRule:
-    """One output with the shape of one input and the type of another, or a fixed type."""
+def _shaped_like_first(dtype: str | None = None, *, dtype_of_input: int = 0) -> ShapeRule:
+    """One output with the shape of the first input, and the type of an input or a fixed one."""
 
     def rule(node: Node) -> tuple[OutputType]:
-        return one(dtype or dtype_of(node, dtype_of_input), shape_of(node, index))
+        return one(dtype or dtype_of(node, dtype_of_input), shape_of(node, 0))
 
     return rule
 
@@ -173,7 +173,7 @@ ELEMENTWISE_RULES: Mapping[str, ShapeRule] = {
     "ComplexMul": _broadcast(0, 1),
     "ComplexMulConj": _broadcast(0, 1),
     "DequantizeBFP": _dequantize_bfp,
-    "DequantizeLinear": _shaped_like(0, dtype_of_input=1),
+    "DequantizeLinear": _shaped_like_first(dtype_of_input=1),
     "DequantizeWithOrder": _dequantize_with_order,
     "EmbedLayerNormalization": _embed_layer_normalization(word_embedding=2, dtype=2),
     "EngramGate": like(0, 0),
@@ -189,7 +189,7 @@ ELEMENTWISE_RULES: Mapping[str, ShapeRule] = {
     "QLinearWhere": _broadcast(0, 1, 4),
     "QuantizeBFP": _quantize_bfp,
     "QuantizeLinear": _quantize,
-    "QuantizeWithOrder": _shaped_like(0, "int8"),
+    "QuantizeWithOrder": _shaped_like_first("int8"),
     "ReduceSumInteger": _reduce_to_32_bits,
     "SkipGroupNorm": like(0, 0),
     "SkipLayerNormalization": _skip_layer_normalization,
@@ -288,8 +288,8 @@ STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
     "ai.onnx.ml::Imputer": like(0),
     "ai.onnx.ml::LabelEncoder": lambda node: one(None, shape_of(node, 0)),
     "ai.onnx.ml::LinearRegressor": _regressor("targets"),
-    "ai.onnx.ml::Normalizer": _shaped_like(0, "float32"),
-    "ai.onnx.ml::Scaler": _shaped_like(0, "float32"),
+    "ai.onnx.ml::Normalizer": _shaped_like_first("float32"),
+    "ai.onnx.ml::Scaler": _shaped_like_first("float32"),
     "ai.onnx.ml::SVMClassifier": _classifier("classlabels_ints", _scores_of_svm),
     "ai.onnx.ml::SVMRegressor": _regressor(None),
     "ai.onnx.ml::TreeEnsembleClassifier": _classifier(

@@ -42,17 +42,17 @@ def _matrix_of(node: Node, index: int, side: str) -> Shape | None:
     return transpose_matrix(shape) if node.attr_int(f"trans{side}", 0) else shape
 
 
-def _matmul(left: int = 0, right: int = 1, dtype: int = 0) -> ShapeRule:
+def _matmul(right: int = 1, dtype: int = 0) -> ShapeRule:
     def rule(node: Node) -> tuple[OutputType]:
-        shape = matmul(_matrix_of(node, left, "A"), _matrix_of(node, right, "B"))
+        shape = matmul(_matrix_of(node, 0, "A"), _matrix_of(node, right, "B"))
         return one(dtype_of(node, dtype), shape)
 
     return rule
 
 
-def _gemm_shape(node: Node, left: int, right: int) -> Shape:
+def _gemm_shape(node: Node, right: int) -> Shape:
     return gemm(
-        shape_of(node, left),
+        shape_of(node, 0),
         shape_of(node, right),
         transpose_left=node.attr_int("transA", 0) != 0,
         transpose_right=node.attr_int("transB", 0) != 0,
@@ -60,17 +60,17 @@ def _gemm_shape(node: Node, left: int, right: int) -> Shape:
 
 
 def _fused_gemm(node: Node) -> tuple[OutputType]:
-    return one(dtype_of(node, 0), _gemm_shape(node, 0, 1))
+    return one(dtype_of(node, 0), _gemm_shape(node, 1))
 
 
 def _qgemm(node: Node) -> tuple[OutputType]:
     """The output is quantized if it has a scale, else float32."""
     dtype = dtype_of(node, 8) if has_input(node, 8) else "float32"
-    return one(dtype, _gemm_shape(node, 0, 3))
+    return one(dtype, _gemm_shape(node, 3))
 
 
 def _gemm_float8(node: Node) -> tuple[OutputType]:
-    return one(dtype_name(node.attr_int("dtype", 1)), _gemm_shape(node, 0, 1))
+    return one(dtype_name(node.attr_int("dtype", 1)), _gemm_shape(node, 1))
 
 
 def _matmul_integer16(node: Node) -> tuple[OutputType]:

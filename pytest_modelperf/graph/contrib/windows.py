@@ -48,9 +48,9 @@ def _never(_node: Node) -> bool:
     return False
 
 
-def _image_of(node: Node, index: int, layout: _Layout) -> Shape | None:
-    """The shape of an input as NCHW; None if it is no image."""
-    shape = shape_of(node, index)
+def _image_of(node: Node, layout: _Layout) -> Shape | None:
+    """The shape of the first input as NCHW; None if it is no image."""
+    shape = shape_of(node, 0)
     if shape is None or len(shape) < 2:
         return None
     return channels_first(shape) if layout(node) else shape
@@ -75,7 +75,7 @@ def _conv(weight: int = 1, dtype: int = 0, layout: _Layout = _never) -> ShapeRul
     """A convolution; its weights are (out, in / group, *kernel) in every layout of the images."""
 
     def rule(node: Node) -> tuple[OutputType]:
-        image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
+        image, kernel = _image_of(node, layout), shape_of(node, weight)
         if image is None:
             return one(dtype_of(node, dtype), None)
         spatial = slide(image[2:], _window_of(node, (kernel or ())[2:]))
@@ -91,7 +91,7 @@ def _conv_transpose(
     """A transposed convolution with weights (in, out / group, *kernel); `pads` may be an input."""
 
     def rule(node: Node) -> tuple[OutputType]:
-        image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
+        image, kernel = _image_of(node, layout), shape_of(node, weight)
         if image is None:
             return one(dtype_of(node, dtype), None)
         given_pads = None if pads is None else ints_of(node, pads)
@@ -112,7 +112,7 @@ def _conv_transpose(
 
 def _pool(layout: _Layout = _never, *, has_indices: bool = False) -> ShapeRule:
     def rule(node: Node) -> tuple[OutputType, ...]:
-        image = _image_of(node, 0, layout)
+        image = _image_of(node, layout)
         if image is None:
             shape = None
         else:
@@ -126,7 +126,7 @@ def _pool(layout: _Layout = _never, *, has_indices: bool = False) -> ShapeRule:
 
 def _global_pool(layout: _Layout = _never) -> ShapeRule:
     def rule(node: Node) -> tuple[OutputType]:
-        image = _image_of(node, 0, layout)
+        image = _image_of(node, layout)
         if image is None:
             return one(dtype_of(node, 0), None)
         shape = (*image[:2], *(1 for _ in image[2:]))
@@ -154,7 +154,7 @@ def _between_space_and_depth(*, into_depth: bool) -> ShapeRule:
 
 def _reorder_input(node: Node) -> tuple[OutputType]:
     """Reorder into blocks of 8 or 16 channels, by the machine; known if both divide evenly."""
-    image = _image_of(node, 0, _is_channels_last)
+    image = _image_of(node, _is_channels_last)
     if image is None:
         return one(dtype_of(node, 0), None)
     batch, channels, *spatial = image
@@ -163,7 +163,7 @@ def _reorder_input(node: Node) -> tuple[OutputType]:
 
 
 def _reorder_output(node: Node) -> tuple[OutputType]:
-    image = _image_of(node, 0, _never)
+    image = _image_of(node, _never)
     if image is None:
         return one(dtype_of(node, 0), None)
     shape = (image[0], stated_size(node, "channels"), *image[2:])

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.doctor.text import (
     advice_lines,
     describe_checkup,
     describe_growth,
-    first_within,
+    first_detecting,
     format_interval,
     format_kilobytes,
     format_ratio,
@@ -94,7 +94,7 @@ def doctor_overview(
 
 
 def _headline(checkups: Sequence[Checkup]) -> str:
-    if all(first_within(each, TOLERANCE) is not None for each in checkups):
+    if all(first_detecting(each) is not None for each in checkups):
         return _FIT
     is_told = any(math.isfinite(look.change) for each in checkups for look in each.outlook)
     return "noisy" if is_told else "too few rounds to tell"
@@ -119,7 +119,7 @@ def _advice_sections(advice: Sequence[str]) -> tuple[CaseSection, ...]:
 
 
 def _tiles(checkup: Checkup) -> Iterator[Tile]:
-    enough = first_within(checkup, TOLERANCE)
+    enough = first_detecting(checkup)
     look = enough or min(checkup.outlook, key=lambda each: each.change)
     yield Tile(
         "a slowdown is seen from",

@@ -64,7 +64,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
 def describe_checkup(checkup: Checkup) -> str:
     """One sentence: which change can be detected here, and how soon."""
     cores = count_of(checkup.cores, "core")
-    enough = first_within(checkup, TOLERANCE)
+    enough = first_detecting(checkup)
     if enough is None:
         best = min(checkup.outlook, key=lambda look: look.change)
         if not math.isfinite(best.change):
@@ -102,8 +102,9 @@ def format_kilobytes(value: float) -> str:
     return f"{value / _BYTES_PER_KB:.2f}".replace("-0.00", "0.00")
 
 
-def first_within(checkup: Checkup, change: float) -> Outlook | None:
-    return next((look for look in checkup.outlook if look.change <= change), None)
+def first_detecting(checkup: Checkup) -> Outlook | None:
+    """The first number of rounds after which a change beyond the tolerance would be seen."""
+    return next((look for look in checkup.outlook if look.change <= TOLERANCE), None)
 
 
 def noise_table(checkups: Sequence[Checkup]) -> Table:
@@ -191,7 +192,7 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
             f"{count_of(checkup.cores, 'core')}, more than their interval allows: measure again "
             "with more rounds (--max-seconds)"
         )
-    if first_within(checkup, TOLERANCE) is None:
+    if first_detecting(checkup) is None:
         yield (
             f"on {count_of(checkup.cores, 'core')} allow more than {percent(TOLERANCE)}, or give "
             "each case more time (--max-seconds)"
