@@ -654,6 +654,22 @@ def test_weights_that_nodes_make_get_another_shape(tmp_path: Path) -> None:
     assert shapes_of(tmp_path / "n.onnx") == {}
 
 
+def test_weights_in_constant_nodes_are_cut(tmp_path: Path) -> None:
+    """Some exporters write each weight as a Constant node."""
+    model = parse(
+        """g (float[1, 2] x) => (y) {
+            w = Constant <value = float[2, 4] {1, 2, 3, 4, 5, 6, 7, 8}> ()
+            a = MatMul (x, w)
+            v = Constant <value = float[4, 1] {1, 2, 3, 4}> ()
+            y = MatMul (a, v)
+        }"""
+    )
+    narrow(model, tmp_path)
+    nodes = onnx.load(str(tmp_path / "n.onnx")).graph.node
+    weights = [node.attribute[0].t for node in nodes if node.op_type == "Constant"]
+    assert [tuple(weight.dims) for weight in weights] == [(2, 2), (2, 1)]
+
+
 _CHAIN = "g (float[1, 64] x) => (y) { a = MatMul (x, w)  b = Relu (a)  y = MatMul (b, v) }"
 _CHAIN_WEIGHTS = {"w": (64, 128), "v": (128, 64)}
 

@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 import onnx
 from msgspec import Struct
-from onnx import NodeProto, TensorProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.stored_tensors import used_names
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
-from pytest_modelperf.graph.validity import describe
+from pytest_modelperf.graph.validity import describe, unified_domain
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing import (
     contractions,
@@ -69,13 +69,12 @@ def relate(bound: BoundModel) -> RelatedGraph:
     findings = Findings(Dimensions(shapes))
     users = Counter(used_names(proto))
     # Text has no channels, so it is not cut.
-    stored = {t.name: t for t in proto.graph.initializer if t.data_type != TensorProto.STRING}
-    nodes = []
-    for call in calls:
-        if call.op_type == "Constant" and not call.domain:
-            stored.update(_constant(call))
-        else:
-            nodes.append(_model_node(call, tensors, users, opsets.get(call.domain, 0)))
+    stored = {n: t for n, t in stored_values(proto.graph) if t.data_type != TensorProto.STRING}
+    nodes = [
+        _model_node(call, tensors, users, opsets.get(call.domain, 0))
+        for call in calls
+        if call.op_type != "Constant" or call.domain
+    ]
     _pin_ends(bound, nodes, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
     # Reshapes come last: which of their axes may shrink depends on all other nodes.
@@ -84,14 +83,17 @@ def relate(bound: BoundModel) -> RelatedGraph:
     return RelatedGraph(proto, tuple(nodes), stored, findings)
 
 
+def stored_values(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """The tensors that initializers and Constant nodes store, by the names of their values."""
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
+    for node in graph.node:
+        if node.op_type == "Constant" and not unified_domain(node.domain):
+            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
+
+
 def _has_shape(tensor: Tensor) -> bool:
     return tensor.shape is not None and None not in tensor.shape
-
-
-def _constant(call: Call) -> Iterator[tuple[str, TensorProto]]:
-    for attribute in call.proto.attribute:
-        if attribute.name == "value" and attribute.t.data_type != TensorProto.STRING:
-            yield call.outputs[0], attribute.t
 
 
 def _model_node(

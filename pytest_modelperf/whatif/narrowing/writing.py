@@ -18,6 +18,7 @@ from pytest_modelperf.graph.stored_tensors import used_names, walk_stored
 from pytest_modelperf.graph.structure import Tensor
 from pytest_modelperf.graph.weight_pieces import stored_number
 from pytest_modelperf.whatif.narrowing.plan import RemovalPlan
+from pytest_modelperf.whatif.narrowing.relating import stored_values
 from pytest_modelperf.whatif.narrowing.rewriting import Rewriter
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
     """The tensors that are cut, and those in files beside the old model."""
     proto = plan.related.proto
     initializers = {tensor.name for tensor in proto.graph.initializer}
-    for name, tensor in _present(plan):
+    for name, tensor in stored_values(proto.graph):
         if plan.changes(name) or is_external(tensor):
             cut, shape = partial(plan.cut, name), plan.shape(name)
             yield _replacement(file, tensor, cut, shape, is_initializer=name in initializers)
@@ -81,16 +82,6 @@ def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
         if is_external(stored.tensor):
             shape = tuple(stored.tensor.dims)
             yield _replacement(file, stored.tensor, lambda v: v, shape, is_initializer=False)
-
-
-def _present(plan: RemovalPlan) -> Iterator[tuple[str, TensorProto]]:
-    """The stored tensors of the message to be written, by the names of their values."""
-    graph = plan.related.proto.graph
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type == "Constant" and node.output[0] in plan.related.stored:
-            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
 def _replacement(
