@@ -56,11 +56,10 @@ def bind_pairs(
     """Both models at each set of dimensions of the request."""
     files = open_model(before.source), open_model(after.source)
     requests = request_of_each(request, files)
-    bindings = [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
-    require_equal_phases(files, bindings)
+    require_equal_phases(files, requests)
     models = [
-        [Model.bind(file, binding, own, extensions) for binding in each]
-        for file, own, each in zip(files, requests, bindings, strict=True)
+        [Model.bind(file, binding, own, extensions) for binding in own.bindings_of(file)]
+        for file, own in zip(files, requests, strict=True)
     ]
     require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
     return [PairOf(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]

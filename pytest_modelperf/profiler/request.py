@@ -167,9 +167,12 @@ def _with_own_state(
     )
 
 
-def require_equal_phases(files: Sequence[ModelFile], bindings: Sequence[Sequence[Binding]]) -> None:
+def require_equal_phases(files: Sequence[ModelFile], requests: Sequence[ProfileRequest]) -> None:
     """UsageError if models that are compared have different phases of a generation."""
-    phases = [[binding.phase for binding in own] for own in bindings]
+    phases = [
+        [binding.phase for binding in own.bindings_of(file)]
+        for file, own in zip(files, requests, strict=True)
+    ]
     if any(found != phases[0] for found in phases):
         has = [
             f"{file.name} has the phase {' and '.join(_phase_names(own))}"
@@ -249,9 +252,7 @@ def profile_both(
     """The static profiles of two models that are compared, at the same batch sizes."""
     files = open_model(before), open_model(after)
     requests = request_of_each(request, files)
-    require_equal_phases(
-        files, [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
-    )
+    require_equal_phases(files, requests)
     old, new = (
         _profile_file(file, own, operators) for file, own in zip(files, requests, strict=True)
     )

@@ -52,9 +52,7 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     begun = time.monotonic()
     files = [open_model(each.source) for each in sources]
     requests = request_of_each(request, files)
-    require_equal_phases(
-        files, [own.bindings_of(file) for file, own in zip(files, requests, strict=True)]
-    )
+    require_equal_phases(files, requests)
     sides = [
         BoundSide.bind(index, file, _coarser(each.setup), own, extensions)
         for index, (file, each, own) in enumerate(zip(files, sources, requests, strict=True))
