@@ -18,8 +18,6 @@ from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.units import (
-    format_bytes,
-    format_count,
     format_ms,
     format_rate,
     ms_decimals,
@@ -33,6 +31,7 @@ from pytest_modelperf.whatif.tables import (
     format_speedup_interval,
     interval_lines,
     output_change_table,
+    size_cells,
     speedup_interval,
     summary_table,
     verdict_of,
@@ -134,10 +133,7 @@ def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:
         "" if level.speedup is None else format_speedup(level.speedup),
         speedup_interval(level),
         "estimate" if level.is_estimate and level.ms is not None else verdict_of(level),
-        "" if level.macs is None else format_count(level.macs),
-        "" if level.params is None else format_count(level.params),
-        "" if level.size_bytes is None else format_bytes(level.size_bytes),
-        "" if level.zeros is None else f"{100 * level.zeros:.1f} %",
+        *size_cells(level),
     )
 
 

@@ -182,16 +182,20 @@ def _size_table(case: WhatIfCase) -> Table:
         Column("size"),
         Column("zeros"),
     )
-    return Table("", columns, tuple(_size_row(level) for level in case.levels))
+    rows = (
+        (printable(level.title), *(cell or _NOTHING for cell in size_cells(level)))
+        for level in case.levels
+    )
+    return Table("", columns, tuple(rows))
 
 
-def _size_row(level: Level) -> tuple[str, ...]:
+def size_cells(level: Level) -> tuple[str, ...]:
+    """MACs, params, size and zeros; empty where they are unknown."""
     return (
-        printable(level.title),
-        _NOTHING if level.macs is None else format_count(level.macs),
-        _NOTHING if level.params is None else format_count(level.params),
-        _NOTHING if level.size_bytes is None else format_bytes(level.size_bytes),
-        _NOTHING if level.zeros is None else format_share(level.zeros, 1.0),
+        "" if level.macs is None else format_count(level.macs),
+        "" if level.params is None else format_count(level.params),
+        "" if level.size_bytes is None else format_bytes(level.size_bytes),
+        "" if level.zeros is None else format_share(level.zeros, 1.0),
     )
 
 
