@@ -30,7 +30,7 @@ def render_comparison(comparison: Comparison, style: PageStyle, wording: Wording
             _write_comparison(page, case, comparison, wording, is_one=is_one)
     quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
     notes = dict.fromkeys(note for case in quiet for note in case.notes)
-    write_items(page, [f"note: {printable(note)}" for note in notes], "")
+    write_items(page, [f"note: {printable(note)}" for note in notes])
     return page.text()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_modelperf.init.records import FileChange, Project, Remark
 from pytest_modelperf.init.surveying import Survey
 from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.page import Page, TextStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.text.escaping import printable
@@ -77,9 +77,7 @@ def render_change(change: FileChange, style: TextStyle) -> str:
 
 def render_notes(notes: Sequence[str], style: TextStyle) -> str:
     page = Page(style)
-    page.line("")
-    for note in notes:
-        page.item(f"note: {note}")
+    write_items(page, [f"note: {note}" for note in notes])
     return page.text() if notes else ""
 
 

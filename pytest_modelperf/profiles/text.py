@@ -25,7 +25,7 @@ from pytest_modelperf.profiles.tables import (
     work_and_time_table,
 )
 from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.page import Page, TextStyle, write_items
 from pytest_modelperf.roofline.text import roofline_insets
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
@@ -44,10 +44,8 @@ def render_list(found: ProfileList, style: TextStyle) -> str:
     if not found.kept:
         page.line("")
         page.item(f"none is kept: {_first_command(found)}")
-    if found.unusable:
-        page.line("")
-    for each in found.unusable:
-        page.item(f"{printable(each.name)}: {printable(each.reason)}", style="red")
+    unusable = [f"{printable(each.name)}: {printable(each.reason)}" for each in found.unusable]
+    write_items(page, unusable, "red")
     return page.text()
 
 
@@ -90,9 +88,7 @@ def render_flops(
     if not notes:
         return report
     page = Page(style)
-    page.line("")
-    for note in notes:
-        page.item(printable(note), style="yellow")
+    write_items(page, [printable(note) for note in notes], "yellow")
     return report + page.text()
 
 

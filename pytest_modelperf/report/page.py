@@ -169,7 +169,8 @@ def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
     return (" " * GAP).join(parts)
 
 
-def write_items(page: Page, lines: Sequence[str], style: str) -> None:
+def write_items(page: Page, lines: Sequence[str], style: str = "") -> None:
+    """Write a blank line and these items; nothing without items."""
     if lines:
         page.line("")
     for line in lines:

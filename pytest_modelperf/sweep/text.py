@@ -22,7 +22,7 @@ from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.static import describe_model
-from pytest_modelperf.report.page import Page, PageStyle
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.report.tables import table_width
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
 from pytest_modelperf.sweep.tables import (
@@ -52,7 +52,7 @@ def render_sweep(sweep: Sweep, style: PageStyle) -> str:
         page.line(f"{start}{describe_model(side.model)}", "bold")
     if not sweep.has_failed:
         _write_tables(page, sweep)
-    _write_unmeasured(page, sweep)
+    write_items(page, list(unmeasured_lines(sweep)), "red")
     if not sweep.has_failed:
         page.line("")
         for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
@@ -119,14 +119,6 @@ def outcome_word(point: SweepPoint) -> str:
     if point.latency is not None:
         return "measured"
     return (point.outcome or Outcome.FAILED).value
-
-
-def _write_unmeasured(page: Page, sweep: Sweep) -> None:
-    lines = list(unmeasured_lines(sweep))
-    if lines:
-        page.line("")
-    for line in lines:
-        page.item(line, style="red")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ def _write_case(page: Page, tuning: Tuning, case: TunedCase) -> None:
             page.item(line, style="red")
         return
     page.table(tried_table(case, tuning.least_gain), row_styles=tried_styles(case))
-    write_items(page, list(reason_lines(case)), "")
+    write_items(page, list(reason_lines(case)))
     page.line("")
     _write_answer(page, tuning, case)
     costs = cost_table(case)

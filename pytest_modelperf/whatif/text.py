@@ -9,7 +9,7 @@ from msgspec import Struct
 from pytest_modelperf.comparing.case_text import write_fact
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.static import describe_model
-from pytest_modelperf.report.page import Page, PageStyle
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import indented_lines, printable
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.outputs import judged_lines
@@ -65,11 +65,7 @@ def _write_case(page: Page, whatif: WhatIf, case: WhatIfCase, view: WhatIfView) 
     styles = [_STYLES.get(verdict_of(level), "") for level in case.levels]
     for table in level_tables(case, whatif.confidence, page.width):
         page.table(table, row_styles=styles)
-    lines = [*failed_lines(case), *judged_lines(case)]
-    if lines:
-        page.line("")
-    for line in lines:
-        page.item(line, style="red")
+    write_items(page, [*failed_lines(case), *judged_lines(case)], "red")
     for table in layer_type_level_tables(case, view.times, page.width):
         page.table(table)
     for table in layer_level_tables(case, view.times, page.width, view.top, view.for_all):

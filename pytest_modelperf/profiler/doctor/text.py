@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.shown.conditions import (
     describe_machine_line,
     find_noise,
 )
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.page import Page, TextStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Growth, Ratio
 from pytest_modelperf.text.escaping import printable
@@ -48,10 +48,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
             page.line("")
             page.item(describe_growth(checkup.cores, checkup.growth))
     notes = dict.fromkeys(note for checkup in checkups for note in checkup.notes)
-    if notes:
-        page.line("")
-        for note in notes:
-            page.item(f"note: {printable(note)}")
+    write_items(page, [f"note: {printable(note)}" for note in notes])
     advice = list(dict.fromkeys(advice_lines(machine, checkups)))
     if advice:
         page.line("")
