@@ -65,6 +65,12 @@ class Percentile(Struct, frozen=True, kw_only=True):
         return f"p{self.percent:g}"
 
     @property
+    def interval_ms(self) -> tuple[float, float] | None:
+        if self.low_ns is None or self.high_ns is None:
+            return None
+        return self.low_ns / _NS_PER_MS, self.high_ns / _NS_PER_MS
+
+    @property
     def half_width(self) -> float | None:
         """The larger side of the interval, relative to the value."""
         if not self.value_ns or self.low_ns is None or self.high_ns is None:

@@ -21,8 +21,6 @@ from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 # What can vary between configurations.
 BATCH, CORES, STREAMS = "batch", "cores", "streams"
 
-_NS_PER_MS = 1e6
-
 
 class Configuration(Struct, frozen=True):
     """A case, and how many requests run at once on one session of it."""
@@ -75,12 +73,7 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     @property
     def latency_interval_ms(self) -> tuple[float, float] | None:
         """The interval of the median latency; None if there are too few rounds."""
-        if self.latency is None:
-            return None
-        median = self.latency.percentile(50.0)
-        if median.low_ns is None or median.high_ns is None:
-            return None
-        return median.low_ns / _NS_PER_MS, median.high_ns / _NS_PER_MS
+        return None if self.latency is None else self.latency.percentile(50.0).interval_ms
 
 
 class SweetSpot(Struct, frozen=True, kw_only=True):

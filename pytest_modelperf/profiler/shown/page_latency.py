@@ -45,7 +45,7 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
         "dims": _sizes(case),
         "is_step": case.is_step,
         "ms": None if latency is None else latency.p50_ms,
-        "interval_ms": None if latency is None else _median_interval_ms(latency),
+        "interval_ms": None if latency is None else latency.percentile(50.0).interval_ms,
         "p95_ms": None if latency is None else latency.p95_ms,
         "per_second": None if throughput is None else throughput.value,
         "per_second_interval": None if throughput is None else throughput.interval,
@@ -95,13 +95,6 @@ def round_entries(told: RanFigures | None) -> list[list[float]]:
     """The times of each round that its spread names, the shortest first."""
     rounds = () if told is None else told.rounds
     return [[ns / _NS_PER_MS for ns in astuple(spread)[1:]] for spread in rounds]
-
-
-def _median_interval_ms(latency: Latency) -> list[float] | None:
-    median = latency.percentile(50.0)
-    if median.low_ns is None or median.high_ns is None:
-        return None
-    return [median.low_ns / _NS_PER_MS, median.high_ns / _NS_PER_MS]
 
 
 def _throughput_of(latency: Latency) -> Ratio | None:
