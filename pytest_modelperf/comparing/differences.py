@@ -13,11 +13,8 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.layer_pairs import match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
-from pytest_modelperf.profiler.measurements import LAYER_CONFIDENCE, LayerTime, Measurement, RowKind
+from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
-
-# Confidence of the intervals of all differences.
-CONFIDENCE = LAYER_CONFIDENCE
 
 
 class CaseLayers(Struct, frozen=True):

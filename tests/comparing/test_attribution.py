@@ -15,10 +15,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
-from pytest_modelperf.comparing.differences import (
-    CONFIDENCE,
-    summing_to,
-)
+from pytest_modelperf.comparing.differences import summing_to
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
@@ -27,7 +24,7 @@ from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode, Shape
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.measured_cases import measure_model
-from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.measurements import LAYER_CONFIDENCE, EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -259,7 +256,7 @@ def profile(
     def doubts(ms: float) -> tuple[float, ...]:
         """How sure the mean of the runs is."""
         sessions = tuple((ms + ms * more) * NS_PER_MS for more in runs)
-        return CalmTime(ms * NS_PER_MS, sessions).doubts(CONFIDENCE)
+        return CalmTime(ms * NS_PER_MS, sessions).doubts(LAYER_CONFIDENCE)
 
     graph = tuple(layer(x.name, x.op, x.shape, precision=x.precision) for x in rows)
     places = {x.name: index for index, x in enumerate(rows)}
@@ -404,7 +401,9 @@ def test_intervals_are_those_of_runs_in_turn_where_drift_cancels() -> None:
     time = type_of(found, "Conv").time
     assert time is not None
     differences = [0.1 * (1 + more) for more in drift]
-    low, high = scipy.stats.t.interval(CONFIDENCE, 19, loc=0.1, scale=scipy.stats.sem(differences))
+    low, high = scipy.stats.t.interval(
+        LAYER_CONFIDENCE, 19, loc=0.1, scale=scipy.stats.sem(differences)
+    )
     assert (time.low_ns, time.high_ns) == pytest.approx((low * NS_PER_MS, high * NS_PER_MS))
     assert 0.08 < low < high < 0.12
 
