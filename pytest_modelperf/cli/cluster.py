@@ -64,7 +64,7 @@ class ClusterOptions(Struct, frozen=True):
             def show(status: ClusterStatus) -> None:
                 line.show(status_line(status, shutil.get_terminal_size().columns - 1))
 
-            with open_cluster(self.cluster or "", show) as cluster:
+            with open_cluster(self.cluster or "", show, on_warning=line.warn) as cluster:
                 for engine in sorted(engines) or (None,):
                     cluster.require([self.machine], engine, plugins)
                 yield cluster

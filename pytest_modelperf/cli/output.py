@@ -107,6 +107,11 @@ class ProgressLine:
             click.echo(text, err=True)
             self._has_told = True
 
+    def warn(self, text: str) -> None:
+        """Print a warning, which stays."""
+        self.clear()
+        click.echo(f"warning: {text}", err=True)
+
     def clear(self) -> None:
         if self._is_shown:
             click.echo(_CLEAR_LINE, nl=False, err=True)

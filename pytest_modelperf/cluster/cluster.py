@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_modelperf.cluster.extra import check_cluster_extra
 from pytest_modelperf.cluster.machines import require_machines
 from pytest_modelperf.cluster.places import parse_place
-from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine, NeededSoftware, OnChange
+from pytest_modelperf.cluster.records import (
+    ClusterStatus,
+    Job,
+    Machine,
+    NeededSoftware,
+    OnChange,
+    OnWarning,
+)
 from pytest_modelperf.cluster.turns import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -88,13 +95,15 @@ def open_cluster(
     text: str,
     on_change: OnChange = lambda _: None,
     *,
+    on_warning: OnWarning = lambda _: None,
     timeout_s: float | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[Cluster]:
     """The cluster at an address, of a scheduler file, or made of `local:4` workers.
 
     What has not ended with the context is cancelled. `on_change` is called, in another thread,
-    with where the jobs stand. A job whose last machine has gone waits so long for another.
+    with where the jobs stand, and `on_warning` once for each reason why a machine is not used. A
+    job whose last machine has gone waits so long for another.
     """
     check_cluster_extra("a cluster")
     place = parse_place(text)
@@ -102,7 +111,7 @@ def open_cluster(
     from pytest_modelperf.cluster.connection import connected
 
     with connected(place, timeout_s) as client:
-        runner = client.sync(_make_runner, client, text, on_change, patience_s)
+        runner = client.sync(_make_runner, client, text, on_change, patience_s, on_warning)
         cluster = Cluster(text, client, runner)
         try:
             yield cluster
@@ -116,9 +125,10 @@ async def _make_runner(
     name: str,
     on_change: OnChange,
     patience_s: float,
+    on_warning: OnWarning,
 ) -> Runner:
     from pytest_modelperf.cluster.runner import Runner
 
-    runner = Runner(client, name, on_change, patience_s)
+    runner = Runner(client, name, on_change, patience_s, on_warning)
     await runner.start()
     return runner

@@ -155,6 +155,8 @@ class JobOrder(Struct, frozen=True, kw_only=True):
 
 # Called with where the jobs stand, whenever that changes.
 OnChange: TypeAlias = Callable[[ClusterStatus], None]
+# Called with what a user should know of a machine that is not used.
+OnWarning: TypeAlias = Callable[[str], None]
 
 
 class AnsweredRemedy(Struct, frozen=True, kw_only=True):

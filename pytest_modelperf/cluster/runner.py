@@ -32,6 +32,7 @@ from pytest_modelperf.cluster.records import (
     Message,
     NeededSoftware,
     OnChange,
+    OnWarning,
     RunningJob,
     fitting_machines,
 )
@@ -86,10 +87,19 @@ class _Running(Struct):
 class Runner:
     """The jobs of one client of a cluster, and the machines that it knows of."""
 
-    def __init__(self, client: Any, cluster: str, on_change: OnChange, patience_s: float) -> None:  # noqa: ANN401  # a Dask client
+    def __init__(
+        self,
+        client: Any,  # noqa: ANN401  # a Dask client
+        cluster: str,
+        on_change: OnChange,
+        patience_s: float,
+        on_warning: OnWarning = lambda _: None,
+    ) -> None:
         self._client = client
         self._cluster = cluster
         self._on_change = on_change
+        self._on_warning = on_warning
+        self._warned: set[str] = set()
         self._topic = f"modelperf-{client.id}"
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
@@ -167,15 +177,6 @@ class Runner:
                 find_missing_modules, demand.modules, workers=addresses, on_error="ignore"
             )
             require_modules(used, answers)
-
-    async def _is_fit(self, machine: Machine) -> bool:
-        """Whether it has the software that was demanded of those before it."""
-        try:
-            for demand in self._demands:
-                await self._require(demand, [machine])
-        except ClusterError:
-            return False
-        return True
 
     async def stop(self) -> None:
         """Wait until all that was begun has told its machines, and jobs that were cancelled too."""
@@ -305,16 +306,18 @@ class Runner:
             self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
 
     async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
+        """Ask all machines, or one that has come; ClusterError where that has other software."""
         answers = await self._client.run(describe_station, workers=addresses, on_error="return")
         # A busy network loses an answer; nobody would ask that machine again.
         silent = [each for each, answer in answers.items() if isinstance(answer, OSError)]
-        if silent and tries > 1:
-            self._begin(self._find_machines(silent, tries - 1))
-        found = read_machines(answers)
-        for machine in [each for each in found if await self._is_fit(each)]:
-            if machine.address in self._left:
-                continue
-            self._machines[machine.address] = self._known[machine.address] = machine
+        for address in silent if tries > 1 else ():
+            self._begin(self._find_machines([address], tries - 1))
+        for machine in read_machines(answers):
+            # Nothing is demanded yet when all machines are asked at once.
+            for demand in self._demands:
+                await self._require(demand, [machine])
+            if machine.address not in self._left:
+                self._machines[machine.address] = self._known[machine.address] = machine
         self._turns.set_machines(self.machines)
         self._tell()
 
@@ -336,11 +339,23 @@ class Runner:
 
     def _begin(self, coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
         """Do something beside, and keep it from being collected as garbage meanwhile."""
-        task = asyncio.ensure_future(_unless_gone(coroutine))
+        task = asyncio.ensure_future(self._warning_of_misfits(coroutine))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    async def _warning_of_misfits(self, coroutine: Any) -> None:  # noqa: ANN401  # likewise
+        try:
+            await _unless_gone(coroutine)
+        except ClusterError as error:
+            self._warn(f"a machine that joined gets no jobs: {error} Then start its worker again.")
+
     # -- what is told
+
+    def _warn(self, text: str) -> None:
+        """Tell the user something once: a worker that crashes joins again and again."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._on_warning(text)
 
     def _without_scheduler(self) -> ClusterError:
         """The error of a job that the scheduler knows no more; all others end where it is gone."""

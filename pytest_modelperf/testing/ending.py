@@ -133,7 +133,7 @@ class RunEnding(Struct):
         plans: Sequence[UpdatePlan] = ()
         written: Sequence[UpdatePlan] = ()
         unused: tuple[str, ...] | None = None
-        notes: list[str] = []
+        notes = [*self.run.notes]
         if exit_code in _ENDED:
             found = self._find_unused(outcomes, known, notes)
             lost: dict[str, str] = {}

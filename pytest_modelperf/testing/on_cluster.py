@@ -97,7 +97,7 @@ def measuring_on_cluster(
     with (
         working_folder("models") as folder,
         ExitStack() as kept,
-        open_cluster(str(settings.cluster), note) as cluster,
+        open_cluster(str(settings.cluster), note, on_warning=run.notes.append) as cluster,
     ):
         terms = ClusterTerms(
             folder=folder,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import Verdict
@@ -52,7 +52,7 @@ class Run(Struct):
 
     `judged` is the number of figures that the whole run judges, which share its chance of a false
     alarm; `width` and `encoding` are those of the terminal; `current` is the test that runs, and
-    `checked` the profile of its case, once it is checked.
+    `checked` the profile of its case, once it is checked. The report has the `notes`.
     """
 
     config: pytest.Config
@@ -63,6 +63,7 @@ class Run(Struct):
     judged: int = 1
     current: pytest.Item | None = None
     checked: CaseProfile | None = None
+    notes: list[str] = field(default_factory=list)
     _checker: ChecksCases | None = None
     _checks: int = 0
     _engine_changes: Mapping[EngineChange, int] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from multiprocessing import resource_tracker
@@ -356,12 +357,21 @@ def test_a_job_goes_to_a_machine_that_has_its_cores() -> None:
 def test_a_machine_that_comes_with_another_engine_is_not_used() -> None:
     """Its figures would stand beside those of the version that the run began with."""
 
-    async def come(engine: str, *names: str) -> list[str]:
-        runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
+    async def come(engine: str, *names: str) -> tuple[list[str], list[str]]:
+        warnings: list[str] = []
+        runner = Runner(_BusyClient(), "cluster", lambda _: None, 1.0, warnings.append)
         await runner.demand(NeededSoftware(wanted=(names,), engine=engine, modules=()))
-        await runner._find_machines(["tcp://a"])
-        return [machine.host for machine in runner.machines]
+        for _ in range(2):
+            runner._on_scheduler_event((0.0, {"action": "add-worker", "worker": "tcp://a"}))
+            await asyncio.gather(*runner._background)
+        return [machine.host for machine in runner.machines], warnings
 
-    assert asyncio.run(come("timed")) == ["a"]
-    assert asyncio.run(come("onnxruntime")) == []
-    assert asyncio.run(come("onnxruntime", "board")) == ["a"]
+    assert asyncio.run(come("timed")) == (["a"], [])
+    assert asyncio.run(come("onnxruntime", "board")) == (["a"], [])
+    used, (warning,) = asyncio.run(come("onnxruntime"))
+    assert used == []
+    assert re.fullmatch(
+        r"a machine that joined gets no jobs: here onnxruntime is .*, and on a \(k\) it is none: "
+        r".*`pip install onnxruntime==.*` there\. Then start its worker again\.",
+        warning,
+    )
