@@ -107,6 +107,10 @@ class UsageError(ModelPerfError):
     """The request is wrong or contradicts itself: change it."""
 
 
+class EngineOptionError(UsageError):
+    """An engine refuses its options: change them, or install what they name."""
+
+
 class ModelError(ModelPerfError):
     """The model file is broken, unsupported or unreadable: give another one."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,11 +41,18 @@ from pytest_modelperf.cluster.station import RESOURCE
 from pytest_modelperf.cluster.turns import JobTurns
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import with_builds
-from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
+from pytest_modelperf.errors import (
+    ClusterError,
+    EngineError,
+    EngineOptionError,
+    MeasureError,
+    ModelPerfError,
+)
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
+from pytest_modelperf.text.words import shorten_list
 
 # A job runs on a second machine where the first is lost, and on no third one.
 _MOST_LOSSES = 2
@@ -53,6 +60,8 @@ _MOST_LOSSES = 2
 _MOST_TRIES = 6
 # A machine that has come is asked so often what it is.
 _MOST_ASKED = 3
+# So many machines are named in one message.
+_MOST_NAMED = 10
 # Dask says there which workers come and go.
 _SCHEDULER_TOPIC = "all"
 # How long an own event is waited for, and how many are sent until one comes back.
@@ -65,9 +74,19 @@ _STOP_S = 10.0
 class _MachineLostError(Exception):
     """The machine of a job is lost; it has no address if all machines for the job left in order."""
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, *, has_begun: bool = False) -> None:
         super().__init__(address)
         self.address = address
+        self.has_begun = has_begun
+
+
+class _RefusedError(Exception):
+    """A machine that cannot run the engine of a job, or not with its options."""
+
+    def __init__(self, address: str, error: ModelPerfError) -> None:
+        super().__init__(address)
+        self.address = address
+        self.error = error
 
 
 class _Running(Struct):
@@ -205,26 +224,49 @@ class Runner:
         lost: list[str] = []
         for _ in range(_MOST_TRIES):
             async with self._turns.turn(job.machines, job.cores):
-                key = f"modelperf-{self._client.id}-{next(self._numbers)}"
-                running = _Running(job, self._allowed(job, lost))
-                self._running[key] = running
                 try:
-                    return await self._run(running, key)
+                    return await self._run_where_able(job, lost)
                 except _MachineLostError as error:
                     if error.address is not None:
                         self._forget_machine(error.address)
-                        if running.address == error.address:
+                        if error.has_begun:
                             lost.append(error.address)
-                finally:
-                    del self._running[key]
             if len(lost) == _MOST_LOSSES:
                 break
         raise MeasureError(self._describe_loss(job, lost))
 
-    async def _run(self, running: _Running, key: str) -> str:
-        """One try of a job, on whichever of its machines Dask chooses."""
+    async def _run_where_able(self, job: Job, lost: Sequence[str]) -> str:
+        """One try of a job; a machine that cannot run its engine leaves it to the others."""
+        refusals: dict[str, ModelPerfError] = {}
+        allowed = self._allowed(job, lost)
+        while True:
+            try:
+                text = await self._run(job, allowed)
+            except _RefusedError as refused:  # noqa: PERF203  # a job takes seconds
+                refusals[refused.address] = refused.error
+                allowed = [each for each in self._allowed(job, lost) if each not in refusals]
+                if not allowed:
+                    raise self._with_machines(refused.error, refusals) from refused
+            else:
+                for address, error in refusals.items():
+                    self._warn(f"{self._label_of(address)} left its cases to others: {error}")
+                return text
+
+    async def _run(self, job: Job, allowed: Sequence[str]) -> str:
+        """The text of a job from whichever of the allowed machines Dask chooses."""
         if self._gone is not None:
             raise self._gone
+        if not allowed:
+            # They have gone since it was let go; Dask would take any machine.
+            raise _MachineLostError(None)
+        key = f"modelperf-{self._client.id}-{next(self._numbers)}"
+        running = self._running[key] = _Running(job, allowed)
+        try:
+            return await self._answer(running, key)
+        finally:
+            del self._running[key]
+
+    async def _answer(self, running: _Running, key: str) -> str:
         job = running.job
         order = JobOrder(
             key=key,
@@ -245,7 +287,8 @@ class Runner:
         try:
             answer = from_text(await running.answer, JobAnswer)
         except KilledWorker as error:
-            raise _MachineLostError(error.last_worker.address) from error
+            lost = error.last_worker.address
+            raise _MachineLostError(lost, has_begun=running.address == lost) from error
         except CancelledError as error:
             raise self._without_scheduler() from error
         except asyncio.CancelledError:
@@ -255,9 +298,12 @@ class Runner:
             raise
         finally:
             future.release()
-        if answer.text is None:
-            raise error_of(answer)
-        return answer.text
+        if answer.text is not None:
+            return answer.text
+        told = error_of(answer)
+        if isinstance(told, EngineError | EngineOptionError) and running.address in self._known:
+            raise _RefusedError(running.address, told)
+        raise told
 
     def _allowed(self, job: Job, lost: Sequence[str]) -> list[str]:
         """The addresses that a job may run at.
@@ -374,8 +420,25 @@ class Runner:
     def _describe_lack(self, names: Sequence[str]) -> ModelPerfError:
         return ClusterError(no_machine(self.machines, names, self._cluster))
 
+    def _label_of(self, address: str) -> str:
+        return printable(self._known[address].label)
+
+    def _with_machines(
+        self, error: ModelPerfError, refusals: Mapping[str, ModelPerfError]
+    ) -> ModelPerfError:
+        """The error with the machines that refused a job, and with what others of them said."""
+        labels = shorten_list(sorted(map(self._label_of, refusals)), _MOST_NAMED)
+        others = {str(each): address for address, each in refusals.items()}
+        del others[str(error)]
+        error.details = (
+            *error.details,
+            f"Every machine that may run it was asked: {labels}.",
+            *(f"{self._label_of(address)} said: {text}" for text, address in others.items()),
+        )
+        return error
+
     def _describe_loss(self, job: Job, lost: Sequence[str]) -> str:
-        labels = " and then ".join(printable(self._known[address].label) for address in lost)
+        labels = " and then ".join(map(self._label_of, lost))
         where = labels or "each machine that it waited on"
         return (
             f"{printable(job.name)} was not measured: {where} was lost while it ran. A model that "

@@ -14,10 +14,16 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.cluster.cluster import open_cluster
-from pytest_modelperf.cluster.records import Machine, NeededSoftware
+from pytest_modelperf.cluster.records import (
+    JobAnswer,
+    JobOrder,
+    Machine,
+    Message,
+    NeededSoftware,
+)
 from pytest_modelperf.cluster.runner import Runner, _Running
-from pytest_modelperf.cluster.wire import to_text
-from pytest_modelperf.errors import ClusterError, MeasureError
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.errors import ClusterError, EngineOptionError, MeasureError
 from pytest_modelperf.text.version import __version__
 from tests.cluster.test_real_jobs import Held, job, result
 from tests.support import cluster_work
@@ -321,6 +327,69 @@ def test_a_machine_that_goes_while_it_is_asked_is_not_kept() -> None:
         return runner.machines
 
     assert asyncio.run(come()) == ()
+
+
+class _RefusingClient(_BusyClient):
+    """A client of machines of which some lack what an engine needs; Dask takes the first."""
+
+    def __init__(self, *unable: str) -> None:
+        super().__init__()
+        self.given: list[str] = []
+        self._unable = unable
+
+    def submit(
+        self,
+        _function: object,
+        _expression: str,
+        variables: dict[str, str],
+        *,
+        workers: list[str],
+        **_: object,
+    ) -> asyncio.Future[str]:
+        order, address = from_text(variables["order"], JobOrder), workers[0]
+        self.given.append(address)
+        self._handlers[order.topic]((0.0, to_text(Message(key=order.key, address=address))))
+        answer = JobAnswer(text="done")
+        if address in self._unable:
+            answer = JobAnswer(error="EngineOptionError", message=f"no CUDA at {address}.")
+        return _Answered(to_text(answer))
+
+
+class _Answered(asyncio.Future[str]):
+    """The future of a Dask client, which is released."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.set_result(text)
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("unable", [("tcp://a",), ("tcp://a", "tcp://b")])
+def test_a_machine_that_cannot_run_the_engine_leaves_its_job_to_another(
+    unable: tuple[str, ...],
+) -> None:
+    client, warnings = _RefusingClient(*unable), list[str]()
+
+    async def carry_out() -> str:
+        runner = Runner(client, "cluster", lambda _: None, 1.0, warnings.append)
+        await runner.start()
+        for name in "ab":
+            machine = Machine(address=f"tcp://{name}", host=name, key="k", versions={})
+            runner._machines[machine.address] = runner._known[machine.address] = machine
+        runner._turns.set_machines(runner.machines)
+        return await runner.carry_out(job(cluster_work.tell_process))
+
+    if unable == ("tcp://a",):
+        assert asyncio.run(carry_out()) == "done"
+        assert warnings == ["a (k) left its cases to others: no CUDA at tcp://a."]
+    else:
+        told = r"at tcp://b\.\nEvery .* was asked: a \(k\), b \(k\)\.\na \(k\) said: no CUDA at tcp://a\."
+        with pytest.raises(EngineOptionError, match=told):
+            asyncio.run(carry_out())
+        assert warnings == []
+    assert client.given == ["tcp://a", "tcp://b"]
 
 
 def test_a_job_that_came_to_a_machine_too_late_is_taken_back() -> None:

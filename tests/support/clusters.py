@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pytest_modelperf.cluster.cluster import Cluster, open_cluster
 from pytest_modelperf.cluster.records import ClusterStatus
+from pytest_modelperf.cluster.turns import PATIENCE_S
 from tests.support.checkout import ROOT
 from tests.support.processes import LIMIT_S, wait_until
 
@@ -107,9 +108,11 @@ class Watched:
 
 
 @contextmanager
-def joined(place: Path | str, machines: int, **options: float) -> Iterator[tuple[Cluster, Watched]]:
+def joined(
+    place: Path | str, machines: int, patience_s: float = PATIENCE_S
+) -> Iterator[tuple[Cluster, Watched]]:
     """A cluster to which so many machines have come."""
     watched = Watched()
-    with open_cluster(str(place), watched, **options) as cluster:
+    with open_cluster(str(place), watched, patience_s=patience_s) as cluster:
         watched.wait_for(lambda: len(cluster.machines) == machines)
         yield cluster, watched

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.errors import (
+    EngineOptionError,
     MeasureError,
     MissingModuleError,
     ModelPerfError,
     OutputError,
     Remedy,
-    UsageError,
 )
 from pytest_modelperf.text.escaping import printable, printable_lines
 
@@ -77,7 +77,7 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
         where = executable or "its Python"
         return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
     if kind == "option":
-        return UsageError(message)
+        return EngineOptionError(message)
     if kind in _PLACE_PROBLEMS:
         problem = _PLACE_PROBLEMS[kind].format(step=step, type=told["type"], message=message)
         return MeasureError(problem)
