@@ -45,7 +45,10 @@ def connected(place: ClusterPlace, timeout_s: float | None = None) -> Iterator[A
         loop = stack.enter_context(_running_loop())
         client = stack.enter_context(_client({**scheduler, "loop": loop}, place, timeout_s))
         if place.local_workers is not None:
-            client.wait_for_workers(place.local_workers, timeout=_LOCAL_START_S)
+            try:
+                client.wait_for_workers(place.local_workers, timeout=_LOCAL_START_S)
+            except asyncio.TimeoutError as error:
+                raise no_local_workers(place.local_workers, error) from error
         else:
             versions = client.sync(client.scheduler.versions)
             require_our_python(str(versions["host"]["python"]), place)
@@ -105,17 +108,20 @@ def _local_workers(count: int) -> Iterator[Any]:
     # Dask would only log it, and start workers that are no machines.
     read_limit()
     # Their nannies live in this process, and would set the variables here as well.
-    with none_set():
-        cluster = distributed.LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            # A model is loaded by a process of its own, which Dask does not watch.
-            memory_limit=None,
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            preload=[PRELOAD_MODULE],
-            silence_logs=logging.CRITICAL,
-        )
+    try:
+        with none_set():
+            cluster = distributed.LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                # A model is loaded by a process of its own, which Dask does not watch.
+                memory_limit=None,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                preload=[PRELOAD_MODULE],
+                silence_logs=logging.CRITICAL,
+            )
+    except (OSError, RuntimeError, asyncio.TimeoutError) as error:
+        raise no_local_workers(count, error) from error
     with cluster:
         yield cluster
 
@@ -152,6 +158,16 @@ def no_scheduler(place: str, error: Exception) -> ClusterError:
         f"no Dask scheduler answers at {printable(place)}: {reason}. Start one with "
         "`dask scheduler` and give the address that it prints. For tls:// set "
         "distributed.comm.tls.ca-file, client.cert and client.key in Dask's configuration."
+    )
+
+
+def no_local_workers(count: int, error: Exception) -> ClusterError:
+    """The error of workers of this machine that do not start."""
+    reason = printable(str(error).rstrip(".") or type(error).__name__)
+    return ClusterError(
+        f"the workers of local:{count} could not be started: {reason}. They measure in turn, so "
+        "fewer take no longer: give local:1, or allow more open files and processes, as `ulimit "
+        "-n` and `ulimit -u` show them."
     )
 
 

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -159,6 +161,19 @@ def test_local_workers_set_no_variable_that_a_model_would_see() -> None:
         there = json.loads(result(cluster.submit(job(cluster_work.tell_environment))))
         assert DASK_SETS.isdisjoint(there.keys() - before.keys())
         assert DASK_SETS.isdisjoint(os.environ.keys() - before.keys())
+
+
+@on_linux
+def test_local_workers_that_cannot_start_are_one_error() -> None:
+    program = (
+        "import resource\n"
+        "from pytest_modelperf.cluster.cluster import open_cluster\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+        "with open_cluster('local:6'): pass\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    told = b"ClusterError: the workers of local:6 could not be started: "
+    assert ended.stderr.splitlines()[-1].partition(told)[1] == told
 
 
 @on_linux
