@@ -62,6 +62,12 @@ _MOST_TRIES = 6
 _MOST_ASKED = 3
 # So many machines are named in one message.
 _MOST_NAMED = 10
+# A machine that hangs is waited for without a word so long; then Dask decides when it is lost.
+_QUIET_S = 10.0
+_SILENT = (
+    "a worker of {} does not say what machine it is. It is waited for until it answers, or Dask "
+    "takes it for lost, after `distributed.scheduler.worker-ttl`: end it if it hangs."
+)
 # Dask says there which workers come and go.
 _SCHEDULER_TOPIC = "all"
 # How long an own event is waited for, and how many are sent until one comes back.
@@ -353,7 +359,12 @@ class Runner:
 
     async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
         """Ask all machines, or one that has come; ClusterError where that has other software."""
-        answers = await self._client.run(describe_station, workers=addresses, on_error="return")
+        loop = asyncio.get_running_loop()
+        told = loop.call_later(_QUIET_S, self._warn, _SILENT.format(printable(self._cluster)))
+        try:
+            answers = await self._client.run(describe_station, workers=addresses, on_error="return")
+        finally:
+            told.cancel()
         # A busy network loses an answer; nobody would ask that machine again.
         silent = [each for each, answer in answers.items() if isinstance(answer, OSError)]
         for address in silent if tries > 1 else ():

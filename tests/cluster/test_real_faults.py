@@ -326,6 +326,36 @@ def test_a_job_goes_to_no_machine_that_comes_later() -> None:
     assert runner._allowed(job(cluster_work.tell_process), []) == [board.address]
 
 
+def test_a_machine_that_does_not_answer_is_told_of_while_it_is_waited_for() -> None:
+    """Dask waits five minutes for a worker that hangs."""
+
+    async def ask(*, hangs: bool) -> list[str]:
+        warnings: list[str] = []
+        is_told = asyncio.Event()
+
+        def warn(text: str) -> None:
+            warnings.append(text)
+            is_told.set()
+
+        async def answer(*_: object, **__: object) -> dict[str, object]:
+            if hangs:
+                await is_told.wait()
+            return {}
+
+        client = _BusyClient()
+        client.run = answer  # type: ignore[method-assign]  # it answers when it is told to
+        loop = asyncio.get_running_loop()
+        # Time passes at once.
+        loop.call_later = lambda _, *call: loop.call_soon(*call)  # type: ignore[method-assign,assignment]
+        await Runner(client, "tcp://here", lambda _: None, 1.0, warn)._find_machines(None)
+        await asyncio.sleep(0)
+        return warnings
+
+    assert asyncio.run(ask(hangs=False)) == []
+    (warning,) = asyncio.run(ask(hangs=True))
+    assert warning.startswith("a worker of tcp://here does not say what machine it is. ")
+
+
 def test_a_machine_that_goes_while_it_is_asked_is_not_kept() -> None:
     """A job for it would wait for ever."""
 
