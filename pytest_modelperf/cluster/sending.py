@@ -16,6 +16,7 @@ from pytest_modelperf.cluster.records import ModelContent
 _CONNECT_S = 3.0
 # At most this many models are sent at the same time, which bounds the pieces in memory.
 _AT_ONCE = 4
+_LOST = "the connection to the machine was lost"
 
 
 class Sender:
@@ -48,7 +49,7 @@ class Sender:
             await self.ask(address, "modelperf_end", key=key, error=error)
 
     async def ask(self, address: str, operation: str, **values: object) -> Any:  # noqa: ANN401  # plain values
-        """The answer of a worker; None from one that is gone."""
+        """The answer of a worker; an error if the message did not reach it."""
         if address not in self._unreachable:
             try:
                 connected = self._client.rpc.connect(address)
@@ -61,5 +62,5 @@ class Sender:
                 msg={"op": operation, **values}, workers=[address], on_error="ignore"
             )
         except OSError:
-            return None
-        return answers.get(address)
+            return _LOST
+        return answers.get(address, _LOST)
