@@ -458,6 +458,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
             low=0.99,
             high=1.05,
             detectable=0.041,
+            rounds_needed=40,
         )
 
     # No engine can be made to leave a comparison open each time: that is up to chance.

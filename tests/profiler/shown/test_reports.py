@@ -292,11 +292,6 @@ elementwise         573.5 k    573.5 k     0 %
 weights           2.414 KiB  2.414 KiB     0 %
 activations       192.2 KiB  192.2 KiB     0 %
 peak activations  128.1 KiB  128.1 KiB     0 %
-
-by layer type
-layer type  count  MACs before  MACs now  MACs change  elementwise
-────────────────────────────────────────────────────────────────────
-6 other types are the same
 """)
 
 
