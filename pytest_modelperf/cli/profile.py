@@ -39,7 +39,7 @@ from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import indented_lines, printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
@@ -408,6 +408,7 @@ def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
     if failed or all(case.measured is None for case in result.cases):
         for case in result.cases:
             if case.measured is None and not is_shown:
-                where = f"{printable(result.model.name)} {case.case.id}"
-                click.echo(f"{where}: {case.outcome.value}: {case.reason}", err=True)
+                where = f"{result.model.name} {case.case.id}"
+                lines = indented_lines(f"{where}: {case.outcome.value}: {case.reason}")
+                click.echo("\n".join(lines), err=True)
         raise SystemExit(_NOT_MEASURED)

@@ -143,7 +143,9 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
     options = ("--engine-option", "at=1", "--engine-option", "do=fail")
     result = run("profile", "m.onnx", *FAULTY, *options, *QUICK, "--json", "-")
     assert result.exit_code == 3
-    assert result.err.startswith("m.onnx b1-c1: failed: in round 1")
+    first, *more = result.err.splitlines()
+    assert first.startswith("m.onnx b1-c1: failed: in round 1")
+    assert all(line.startswith("  ") for line in more)
     (case,) = json.loads(result.out)["cases"]
     assert case["outcome"] == "failed"
     assert "ValueError: the input does not fit" in case["reason"]
