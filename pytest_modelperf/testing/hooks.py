@@ -1,26 +1,21 @@
-"""The hooks of a run that profiles models: collection, checks, and reports."""
+"""The hooks of a run that profiles models: its tests, what they tell, and its end."""
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from fnmatch import fnmatchcase
-from functools import cache, cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
 from pytest_modelperf.files.open_files import require_open_files
-from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.spec.run_settings import RunSettings
@@ -32,7 +27,7 @@ from pytest_modelperf.testing.ending import (
     in_github,
     path_in_repository,
 )
-from pytest_modelperf.testing.items import OnnxFile, OnnxItem, UnreadableItem, check_item
+from pytest_modelperf.testing.items import OnnxItem, UnreadableItem, check_item
 from pytest_modelperf.testing.left_out import files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
@@ -40,12 +35,12 @@ from pytest_modelperf.testing.markers import (
     read_cases,
     read_mark_budgets,
 )
+from pytest_modelperf.testing.model_collection import ModelCollection
 from pytest_modelperf.testing.names import (
     BUDGET,
     CASE,
     CASE_ARGUMENT,
     FIXTURE,
-    SUFFIX,
     has_markers,
     named_tests,
 )
@@ -68,7 +63,7 @@ from pytest_modelperf.testing.run import (
     read_late_budgets,
     uses_fixture,
 )
-from pytest_modelperf.testing.settings import read_run_settings
+from pytest_modelperf.testing.settings import describe_settings, read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable
@@ -123,20 +118,22 @@ def start(config: pytest.Config) -> None:
             given = settings.baseline_requirements
             read_requirements([each for each in given if each != RECORDED] or [settings.engine])
         hooks = RunHooks(config, settings)
-        hooks.add_models()
-        check_targets(settings, config.invocation_params.dir, hooks.named)
+        collection = ModelCollection(config, settings, hooks.known)
+        collection.add_models()
+        check_targets(settings, config.invocation_params.dir, collection.named)
         if distributes(config) and not hasattr(config, "workerinput"):
             check_sendable(
                 [
                     *config.invocation_params.args,
                     config.rootpath,
                     config.invocation_params.dir,
-                    *hooks.find_reached(),
+                    *collection.find_reached(),
                 ]
             )
     except ModelPerfError as error:
         raise pytest.UsageError(in_table(error)) from None
     config.stash[RUN] = hooks.run
+    config.pluginmanager.register(collection, "modelperf-collection")
     config.pluginmanager.register(hooks, "modelperf-run")
 
 
@@ -154,9 +151,6 @@ class RunHooks:
         above = (file for place in places for file in files_above(place, settings.root))
         self.known = KnownTests(projects=set(map(str, above)))
         self.ending = RunEnding(self.run)
-        # The models of tables with the folders above them, and the folders that pytest would skip.
-        self.reached: set[Path] = set()
-        self.opened: set[Path] = set()
         # The number of `perf_case` markers that each test function had when it was read.
         self.read_markers: dict[tuple[str, str], int] = {}
         self.has_words = True
@@ -172,102 +166,6 @@ class RunHooks:
         self.live(progress)
 
     # -- collection
-
-    def add_models(self) -> None:
-        """Add the models of the tables to the arguments, unless tests were named."""
-        if self.config.args_source is pytest.Config.ArgsSource.ARGS:
-            return
-        if self.config.invocation_params.dir != self.config.rootpath:
-            return
-        named = {path for path, _ in named_tests(self.config)}
-        skipped = self.config.getini("norecursedirs")
-        is_ignored = self._ignored_by_pytest(skipped)
-        for path in find_models(self.settings, skipped):
-            if is_ignored(path):
-                below = [each for each in path.parents if self.settings.root in each.parents]
-                # Its cases may be in use, unless it lies in an environment.
-                self.known.deselected += not any(map(_is_environment, below))
-                continue
-            # pytest 8 collects nothing else of a named folder if a file in it is named too.
-            if named.isdisjoint((path, *path.parents)):
-                self.config.args.append(_as_argument(path, self.settings.root))
-            self.reached |= {path, *path.parents}
-        self.opened = {
-            path
-            for path in self.reached
-            if self.settings.root in path.parents and _has_name_of(path, skipped)
-        }
-
-    def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
-        """The function that tells whether pytest ignores a path, for more than a folder's name.
-
-        `--ignore` is one reason, an environment another. pytest does not ask about its arguments.
-        """
-        hook, root = self.config.hook.pytest_ignore_collect, self.settings.root
-
-        @cache
-        def is_ignored(path: Path) -> bool:
-            if root not in path.parents:
-                return False
-            if is_ignored(path.parent):
-                return True
-            is_skipped = _has_name_of(path, skipped)
-            return not is_skipped and bool(hook(collection_path=path, config=self.config))
-
-        return is_ignored
-
-    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Open a folder that pytest skips only for the models of tables."""
-        if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
-            # pytest asks about every file that it finds.
-            self.known.projects.add(str(collection_path))
-        if self.opened.isdisjoint((collection_path, *collection_path.parents)):
-            return None
-        return collection_path not in self.reached
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_ignore_collect")
-    def pytest_note_ignored(
-        self, collection_path: Path
-    ) -> Generator[None, bool | None, bool | None]:
-        """Count what is ignored and may hold tests, as `collect_ignore` and `--ignore` do."""
-        is_ignored = yield
-        if is_ignored and self._may_hold_tests(collection_path):
-            self.known.deselected += 1
-        return is_ignored
-
-    def _may_hold_tests(self, path: Path) -> bool:
-        """Whether a file, or a folder that pytest does not skip always, may hold tests."""
-        if not self.opened.isdisjoint((path, *path.parents)):
-            return False
-        patterns = self.config.getini("python_files")
-        if not path.is_dir():
-            return any(map(path.match, patterns))
-        skipped = ["__pycache__", *self.config.getini("norecursedirs")]
-        if _has_name_of(path, skipped) or _is_environment(path):
-            return False
-        return any(True for pattern in patterns for _ in path.rglob(pattern))
-
-    @pytest.hookimpl
-    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
-        if file_path.suffix != SUFFIX:
-            return None
-        if file_path in self.named or self._is_configured(file_path):
-            return OnnxFile.from_parent(parent, path=file_path)
-        return None
-
-    @cached_property
-    def named(self) -> frozenset[Path]:
-        """The files and folders of the command line, and the models that `add_models` added."""
-        return frozenset(path for path, _ in named_tests(self.config))
-
-    def _is_configured(self, path: Path) -> bool:
-        root = self.settings.root
-        if not path.is_relative_to(root):
-            return False
-        inner = path.relative_to(root).as_posix()
-        is_twin = path.is_relative_to(self.settings.baseline_dir)
-        models = self.settings.models
-        return models.own(inner) is not None or (not is_twin and bool(models.globs_of(inner)))
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         definition = metafunc.definition
@@ -367,13 +265,6 @@ class RunHooks:
         if not report.passed:
             self.known.deselected += 1
 
-    def find_reached(self) -> Iterator[Path]:
-        """The models of the tables that this run collects, or may collect."""
-        for pattern in self.settings.models:
-            for path in self.settings.root.glob(pattern):
-                if not self.named.isdisjoint((path, *path.parents)):
-                    yield path
-
     # -- tests
 
     @pytest.hookimpl(wrapper=True)
@@ -449,6 +340,9 @@ class RunHooks:
         is_told = len(outcomes) > told and (call.when != "setup" or call.excinfo is not None)
         report = yield
         if is_told:
+            from pytest_modelperf.testing.junit import add_properties
+            from pytest_modelperf.testing.run_lines import rank_outcome
+
             new = outcomes[told:]
             has_bad = any(map(self.run.is_failure, new))
             if has_bad and not report.failed:
@@ -459,7 +353,7 @@ class RunHooks:
                 add_properties(properties, outcomes)
             setattr(report, _ATTACHED, pack(outcomes))
             item.stash[_TOLD] = len(outcomes)
-            worst = min(new, key=_severity)
+            worst = min(new, key=rank_outcome)
             # The rest of the test may fail it, or expect the failure.
             if report.failed is has_bad:
                 setattr(report, _WORD, f"{report.outcome} {worst.word}")
@@ -603,42 +497,6 @@ class RunHooks:
             self.known.deselected += 1
 
 
-def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]:
-    """The files that the tables name; UsageError for a table that names none.
-
-    A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
-    of `skipped`, unless it has the name of the folder itself.
-    """
-    for pattern in settings.models:
-        found = sorted(
-            path
-            for path in settings.root.glob(pattern)
-            if path.is_file() and not _is_left_out(path, pattern, settings, skipped)
-        )
-        if not found:
-            raise UsageError(
-                f'[tool.modelperf.models."{printable(pattern)}"] names no file below '
-                f"{printable(str(settings.root))}: is the path right, and is the model there?"
-            )
-        yield from found
-
-
-def _as_argument(path: Path, root: Path) -> str:
-    """The path for a run that starts in the root; UsageError for one that pytest would cut.
-
-    It is relative, so that the folders above the root may have any name.
-    """
-    inner = path.relative_to(root).as_posix()
-    for mark in ("::", "["):
-        if mark in inner:
-            raise UsageError(
-                f"pytest cannot be given {printable(inner)}, which a table names: it takes "
-                f"{mark} for the beginning of a test's name. Rename it, or add a folder above it "
-                "to testpaths."
-            )
-    return f"{os.curdir}/{inner}"
-
-
 def check_sendable(sent: Iterable[object]) -> None:
     """UsageError for a text that pytest-xdist cannot send to its workers."""
     for text in map(str, sent):
@@ -647,58 +505,6 @@ def check_sendable(sent: Iterable[object]) -> None:
                 f"pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
                 f"{printable(text)}: give the file or the folder another name, or leave out -n."
             )
-
-
-def _is_left_out(path: Path, pattern: str, settings: RunSettings, skipped: Sequence[str]) -> bool:
-    inner = path.relative_to(settings.root)
-    if inner.as_posix() == pattern:
-        return False
-    if path.is_relative_to(settings.baseline_dir):
-        return True
-    named = pattern.split("/")
-    folders = [each for each in inner.parents if each.name and each.name not in named]
-    return any(_has_name_of(each, skipped) for each in folders)
-
-
-def _has_name_of(path: Path, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(path.name, each) for each in patterns)
-
-
-def _is_environment(folder: Path) -> bool:
-    return (folder / "pyvenv.cfg").is_file()
-
-
-def describe_settings(settings: RunSettings) -> str:
-    """`modelperf: baselines in baselines, 3 % allowed`."""
-    folder = settings.baseline_dir
-    shown = folder.relative_to(settings.root) if folder.is_relative_to(settings.root) else folder
-    parts = [f"baselines in {printable(str(shown))}"]
-    parts += [f"{100 * settings.tolerances.of(50.0):.4g} % allowed"]
-    if settings.against is not None:
-        parts[0] = f"against {printable(settings.against)}"
-    if settings.engine != "onnxruntime":
-        parts.append(f"on {printable(settings.engine)}")
-    if settings.gateway is not None:
-        parts.append(f"through {printable(settings.gateway)}")
-    if settings.static_only:
-        parts = [parts[0], "static figures only"]
-    if settings.update is not None:
-        parts.append(f"updating {settings.update.value}")
-    if settings.strict:
-        parts.append("strict")
-    if settings.uses_cluster:
-        parts.append(f"on the cluster {printable(str(settings.cluster))}")
-    return f"modelperf: {', '.join(parts)}"
-
-
-def add_properties(properties: list[tuple[str, object]], outcomes: Sequence[CaseOutcome]) -> None:
-    """Add the properties of the worst outcome of a test to those that junit's XML has."""
-    from pytest_modelperf.testing.junit import PREFIX, junit_properties
-
-    worst = min(outcomes, key=_severity)
-    # If a test runs again, the properties of its first run are there already.
-    kept = [pair for pair in properties if not pair[0].startswith(PREFIX)]
-    properties[:] = [*kept, *junit_properties(worst)]
 
 
 def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
@@ -710,10 +516,6 @@ def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
         crash.message = short_verdict(outcome)
         # It was raised in a file of the plugin.
         crash.path, crash.lineno = outcome.source.path, outcome.source.line or 1
-
-
-def _severity(outcome: CaseOutcome) -> int:
-    return -1 if outcome.has_failed else VERDICT_ORDER.index(outcome.verdict)
 
 
 def _has_readable_budgets(item: pytest.Item) -> bool:

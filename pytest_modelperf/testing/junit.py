@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.testing.outcomes import CaseOutcome
+from pytest_modelperf.testing.run_lines import rank_outcome
 from pytest_modelperf.text.escaping import printable
 
 # The prefix of all names.
@@ -21,6 +22,14 @@ def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
     them that XML cannot hold.
     """
     return tuple((f"{PREFIX}{name}", printable(value)) for name, value in _facts(outcome))
+
+
+def add_properties(properties: list[tuple[str, object]], outcomes: Sequence[CaseOutcome]) -> None:
+    """Add the properties of the worst outcome of a test to those that junit's XML has."""
+    worst = min(outcomes, key=rank_outcome)
+    # If a test runs again, the properties of its first run are there already.
+    kept = [pair for pair in properties if not pair[0].startswith(PREFIX)]
+    properties[:] = [*kept, *junit_properties(worst)]
 
 
 def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:

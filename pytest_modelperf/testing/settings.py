@@ -1,4 +1,4 @@
-"""The settings of a run, from pytest's options, its ini keys and the table."""
+"""The settings of a run, from pytest's options, its ini keys and the table, and in a line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sources import check_ini_keys, read_settings
 from pytest_modelperf.testing.pytest_internals import ini_keys, ini_value
+from pytest_modelperf.text.escaping import printable
 
 
 def read_run_settings(config: pytest.Config) -> RunSettings:
@@ -22,3 +23,26 @@ def read_run_settings(config: pytest.Config) -> RunSettings:
         {each.key: ini_value(config, each.ini) for each in RUN_SETTINGS if each.is_in_files},
         read_table(config.rootpath / PYPROJECT),
     )
+
+
+def describe_settings(settings: RunSettings) -> str:
+    """`modelperf: baselines in baselines, 3 % allowed`."""
+    folder = settings.baseline_dir
+    shown = folder.relative_to(settings.root) if folder.is_relative_to(settings.root) else folder
+    parts = [f"baselines in {printable(str(shown))}"]
+    parts += [f"{100 * settings.tolerances.of(50.0):.4g} % allowed"]
+    if settings.against is not None:
+        parts[0] = f"against {printable(settings.against)}"
+    if settings.engine != "onnxruntime":
+        parts.append(f"on {printable(settings.engine)}")
+    if settings.gateway is not None:
+        parts.append(f"through {printable(settings.gateway)}")
+    if settings.static_only:
+        parts = [parts[0], "static figures only"]
+    if settings.update is not None:
+        parts.append(f"updating {settings.update.value}")
+    if settings.strict:
+        parts.append("strict")
+    if settings.uses_cluster:
+        parts.append(f"on the cluster {printable(str(settings.cluster))}")
+    return f"modelperf: {', '.join(parts)}"

@@ -1,0 +1,189 @@
+"""The models that a run collects: those of tables, and those that are named or found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import PYPROJECT
+from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.testing.ending import KnownTests
+from pytest_modelperf.testing.items import OnnxFile
+from pytest_modelperf.testing.names import SUFFIX, named_tests
+from pytest_modelperf.text.escaping import printable
+
+
+class ModelCollection:
+    """The plugin that has pytest collect models, and notes in `known` what it ignores."""
+
+    def __init__(self, config: pytest.Config, settings: RunSettings, known: KnownTests) -> None:
+        self.config = config
+        self.settings = settings
+        self.known = known
+        # The models of tables with the folders above them, and the folders that pytest would skip.
+        self.reached: set[Path] = set()
+        self.opened: set[Path] = set()
+
+    def add_models(self) -> None:
+        """Add the models of the tables to the arguments, unless tests were named."""
+        if self.config.args_source is pytest.Config.ArgsSource.ARGS:
+            return
+        if self.config.invocation_params.dir != self.config.rootpath:
+            return
+        named = {path for path, _ in named_tests(self.config)}
+        skipped = self.config.getini("norecursedirs")
+        is_ignored = self._ignored_by_pytest(skipped)
+        for path in find_models(self.settings, skipped):
+            if is_ignored(path):
+                below = [each for each in path.parents if self.settings.root in each.parents]
+                # Its cases may be in use, unless it lies in an environment.
+                self.known.deselected += not any(map(_is_environment, below))
+                continue
+            # pytest 8 collects nothing else of a named folder if a file in it is named too.
+            if named.isdisjoint((path, *path.parents)):
+                self.config.args.append(_as_argument(path, self.settings.root))
+            self.reached |= {path, *path.parents}
+        self.opened = {
+            path
+            for path in self.reached
+            if self.settings.root in path.parents and _has_name_of(path, skipped)
+        }
+
+    def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
+        """The function that tells whether pytest ignores a path, for more than a folder's name.
+
+        `--ignore` is one reason, an environment another. pytest does not ask about its arguments.
+        """
+        hook, root = self.config.hook.pytest_ignore_collect, self.settings.root
+
+        @cache
+        def is_ignored(path: Path) -> bool:
+            if root not in path.parents:
+                return False
+            if is_ignored(path.parent):
+                return True
+            is_skipped = _has_name_of(path, skipped)
+            return not is_skipped and bool(hook(collection_path=path, config=self.config))
+
+        return is_ignored
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Open a folder that pytest skips only for the models of tables."""
+        if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
+            # pytest asks about every file that it finds.
+            self.known.projects.add(str(collection_path))
+        if self.opened.isdisjoint((collection_path, *collection_path.parents)):
+            return None
+        return collection_path not in self.reached
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_ignore_collect")
+    def pytest_note_ignored(
+        self, collection_path: Path
+    ) -> Generator[None, bool | None, bool | None]:
+        """Count what is ignored and may hold tests, as `collect_ignore` and `--ignore` do."""
+        is_ignored = yield
+        if is_ignored and self._may_hold_tests(collection_path):
+            self.known.deselected += 1
+        return is_ignored
+
+    def _may_hold_tests(self, path: Path) -> bool:
+        """Whether a file, or a folder that pytest does not skip always, may hold tests."""
+        if not self.opened.isdisjoint((path, *path.parents)):
+            return False
+        patterns = self.config.getini("python_files")
+        if not path.is_dir():
+            return any(map(path.match, patterns))
+        skipped = ["__pycache__", *self.config.getini("norecursedirs")]
+        if _has_name_of(path, skipped) or _is_environment(path):
+            return False
+        return any(True for pattern in patterns for _ in path.rglob(pattern))
+
+    @pytest.hookimpl
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
+        if file_path.suffix != SUFFIX:
+            return None
+        if file_path in self.named or self._is_configured(file_path):
+            return OnnxFile.from_parent(parent, path=file_path)
+        return None
+
+    @cached_property
+    def named(self) -> frozenset[Path]:
+        """The files and folders of the command line, and the models that `add_models` added."""
+        return frozenset(path for path, _ in named_tests(self.config))
+
+    def _is_configured(self, path: Path) -> bool:
+        root = self.settings.root
+        if not path.is_relative_to(root):
+            return False
+        inner = path.relative_to(root).as_posix()
+        is_twin = path.is_relative_to(self.settings.baseline_dir)
+        models = self.settings.models
+        return models.own(inner) is not None or (not is_twin and bool(models.globs_of(inner)))
+
+    def find_reached(self) -> Iterator[Path]:
+        """The models of the tables that this run collects, or may collect."""
+        for pattern in self.settings.models:
+            for path in self.settings.root.glob(pattern):
+                if not self.named.isdisjoint((path, *path.parents)):
+                    yield path
+
+
+def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]:
+    """The files that the tables name; UsageError for a table that names none.
+
+    A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
+    of `skipped`, unless it has the name of the folder itself.
+    """
+    for pattern in settings.models:
+        found = sorted(
+            path
+            for path in settings.root.glob(pattern)
+            if path.is_file() and not _is_left_out(path, pattern, settings, skipped)
+        )
+        if not found:
+            raise UsageError(
+                f'[tool.modelperf.models."{printable(pattern)}"] names no file below '
+                f"{printable(str(settings.root))}: is the path right, and is the model there?"
+            )
+        yield from found
+
+
+def _as_argument(path: Path, root: Path) -> str:
+    """The path for a run that starts in the root; UsageError for one that pytest would cut.
+
+    It is relative, so that the folders above the root may have any name.
+    """
+    inner = path.relative_to(root).as_posix()
+    for mark in ("::", "["):
+        if mark in inner:
+            raise UsageError(
+                f"pytest cannot be given {printable(inner)}, which a table names: it takes "
+                f"{mark} for the beginning of a test's name. Rename it, or add a folder above it "
+                "to testpaths."
+            )
+    return f"{os.curdir}/{inner}"
+
+
+def _is_left_out(path: Path, pattern: str, settings: RunSettings, skipped: Sequence[str]) -> bool:
+    inner = path.relative_to(settings.root)
+    if inner.as_posix() == pattern:
+        return False
+    if path.is_relative_to(settings.baseline_dir):
+        return True
+    named = pattern.split("/")
+    folders = [each for each in inner.parents if each.name and each.name not in named]
+    return any(_has_name_of(each, skipped) for each in folders)
+
+
+def _has_name_of(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path.name, each) for each in patterns)
+
+
+def _is_environment(folder: Path) -> bool:
+    return (folder / "pyvenv.cfg").is_file()
