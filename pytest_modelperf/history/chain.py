@@ -27,7 +27,7 @@ from pytest_modelperf.history.records import (
     Shift,
     StoredRatio,
 )
-from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
+from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines, moderated
 
 # The place of the first baseline of a chain.
 _NO_LINE = -1
@@ -172,7 +172,7 @@ def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[
     A baseline has the most certain level that its model was measured to have; the choice does not
     look at its value.
     """
-    variances = variances_of(ratios)
+    variances = moderated(variances_of(ratios))
     baselines = [line.baseline for line in lines]
     differs = enumerate(map(ne, baselines, baselines[1:]), 1)
     begins = [0, *(place for place, is_other in differs if is_other)]

@@ -27,8 +27,6 @@ _LEAST_STEP = 0.01
 _LEAST_POINTS = 2
 # The least standard error of a point: an unchanged model has none of its own.
 _LEAST_ERROR = 0.001
-# The least variance of a point, as a share of the typical one of its series.
-_LEAST_SHARE = 0.5
 # A block is divided into so many. Noise leaves fewer pairs of blocks open than so many for each
 # point of the series.
 _BLOCKS_IN_ONE = 4
@@ -48,7 +46,7 @@ def find_changes(levels: Levels) -> list[LevelChange]:
     values = np.asarray(levels.values)
     if len(values) < 2 * _LEAST_POINTS:
         return []
-    measured = _moderated(np.asarray(levels.variances))
+    measured = np.maximum(np.asarray(levels.variances), _LEAST_ERROR**2)
     penalty = change_penalty(len(values))
     starts = find_starts(values, 1.0 / measured, penalty)
     if not starts:
@@ -63,18 +61,6 @@ def find_changes(levels: Levels) -> list[LevelChange]:
             break
         fitted = fitted.without(weakest)
     return fitted.changes
-
-
-def _moderated(variances: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The variances of points, none of them far below the typical one.
-
-    A few rounds can agree by chance. One such point in a hundred would outweigh all its neighbours,
-    and look like a step. Points without an error are exact, as those of an unchanged model.
-    """
-    noisy = variances > 0.0
-    typical = np.median(variances[noisy]) if noisy.any() else 0.0
-    least = np.where(noisy, _LEAST_SHARE * typical, 0.0)
-    return np.maximum(variances, np.maximum(least, _LEAST_ERROR**2))
 
 
 def change_penalty(points: int, level: float = LEVEL) -> float:

@@ -9,8 +9,24 @@ share the errors only up to the place where these part.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from msgspec import Struct, field
+
+# The least variance of a measurement, as a share of the typical one of its series.
+_LEAST_SHARE = 0.5
+
+
+def moderated(variances: Sequence[float]) -> list[float]:
+    """The variances of the measurements of a series, none of them far below the typical one.
+
+    A few rounds can agree by chance. One such measurement in a hundred would outweigh all its
+    neighbours, and be sure of a change that is none. Exact ones stay exact: an unchanged model has
+    no error.
+    """
+    noisy = [each for each in variances if each > 0.0]
+    least = _LEAST_SHARE * median(noisy) if noisy else 0.0
+    return [max(each, least) if each > 0.0 else each for each in variances]
 
 
 class LinkedBaselines(Struct, frozen=True):

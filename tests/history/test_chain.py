@@ -26,6 +26,7 @@ from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, summarize_case
 from pytest_modelperf.history.text import render_history
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.stats.linked_levels import moderated
 from tests.history.lines import FIRST_DAY, make_line, make_ratio
 
 RATIOS = st.floats(min_value=0.2, max_value=5)
@@ -55,10 +56,11 @@ def test_ratios_multiply_along_the_links_and_variances_add(
         )
     )
     last = found.points[-1]
+    variances = moderated([error**2 for _, error in links])
     assert last.level == pytest.approx(sum(math.log(ratio) for ratio, _ in links), abs=1e-9)
-    assert last.variance == pytest.approx(links[-1][1] ** 2, rel=1e-6)
+    assert last.variance == pytest.approx(variances[-1], rel=1e-6)
     assert last.variance + last.link_variance == pytest.approx(
-        sum(error**2 for _, error in links[len(links) > 1 :]), rel=1e-6
+        sum(variances[len(links) > 1 :]), rel=1e-6
     )
     assert found.earlier_points == 0
 
@@ -103,15 +105,15 @@ def test_older_lines_behind_newer_ones_change_nothing(order: list[int]) -> None:
     assert chain(*(lines[day] for day in order)).points == chain(*lines).points
 
 
-@given(errors=st.permutations([0.001, 0.002, 0.003]), ratios=st.tuples(RATIOS, RATIOS, RATIOS))
+@given(errors=st.permutations([0.0026, 0.003, 0.004]), ratios=st.tuples(RATIOS, RATIOS, RATIOS))
 def test_the_most_certain_measurement_of_a_model_links_it(
     errors: list[float], ratios: tuple[float, float, float]
 ) -> None:
     measured = [make_line(day, ratios[day], errors[day], digest="b") for day in range(3)]
     found = chain(*measured, make_line(9, 1.0, baseline="b"))
     last = found.points[-1]
-    assert last.level == pytest.approx(math.log(ratios[errors.index(0.001)]), abs=1e-9)
-    assert found.levels.linked.variances == pytest.approx([0.0, 0.001**2], rel=1e-6)
+    assert last.level == pytest.approx(math.log(ratios[errors.index(0.0026)]), abs=1e-9)
+    assert found.levels.linked.variances == pytest.approx([0.0, 0.0026**2], rel=1e-6)
 
 
 def test_a_point_that_measured_a_later_baseline_is_a_link() -> None:
@@ -153,22 +155,32 @@ def test_the_errors_of_links_do_not_count_between_points_of_one_baseline() -> No
 def test_a_run_that_measured_a_baseline_has_no_error_of_its_own() -> None:
     """Its error is that of the link, which the points of the baseline have as well."""
     found = chain(
-        make_line(0, 1.0, 0.002, baseline="a"),
+        make_line(0, 1.0, 0.0025, baseline="a"),
         make_line(1, 1.1, 0.05, baseline="a", digest="b"),
         make_line(2, 1.0, 0.003, baseline="b"),
     )
     assert found.shift(1, 2).error == pytest.approx(0.003, rel=1e-6)
-    assert found.shift(0, 2).error == pytest.approx(math.hypot(0.002, 0.05, 0.003), rel=1e-6)
+    assert found.shift(0, 2).error == pytest.approx(math.hypot(0.0025, 0.05, 0.003), rel=1e-6)
+
+
+def test_a_run_whose_rounds_agree_by_chance_is_no_surer_than_the_others() -> None:
+    """It would tell of a drift that is none; a model that did not change is known exactly."""
+    found = chain(
+        make_line(0, 1.0, 0.0),
+        *(make_line(day, 1.0, 0.01) for day in range(1, 6)),
+        make_line(6, 1.005, 0.0001),
+    )
+    assert found.shift(0, 6).error == pytest.approx(math.sqrt(0.5) * 0.01, rel=1e-6)
 
 
 def test_baselines_on_both_sides_of_a_reverted_one_share_no_link() -> None:
     found = chain(
-        make_line(0, 1.0, 0.02, baseline="a", digest="b"),
-        make_line(1, 1.0, 0.003, baseline="b"),
-        make_line(2, 1.0, 0.02, baseline="a", digest="d"),
+        make_line(0, 1.0, 0.006, baseline="a", digest="b"),
+        make_line(1, 1.0, 0.005, baseline="b"),
+        make_line(2, 1.0, 0.006, baseline="a", digest="d"),
         make_line(3, 1.1, 0.004, baseline="d"),
     )
-    error = pytest.approx(math.hypot(0.02, 0.003, 0.02, 0.004), rel=1e-6)
+    error = pytest.approx(math.hypot(0.006, 0.005, 0.006, 0.004), rel=1e-6)
     assert found.shift(1, 3).error == error
     later = found.since(FIRST_DAY + dt.timedelta(days=1))
     assert shift_since(later.point(0), later.point(2)).error == error
