@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import read_share
+from pytest_modelperf.comparing.limits import check_static, read_share
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.text import render_comparison
@@ -183,6 +183,7 @@ def compare(  # noqa: PLR0913  # what a call may say
             for word, given in (("engine", engine_before), ("gateway", gateway_before)):
                 if given is not None:
                     raise UsageError(f"compare(): {word}_before has no effect with static=True.")
+            check_static(tolerances)
             return compare_profiles(*profile_both(old, new, request, known.operators), tolerances)
         setup = _setup(spec, known, is_stretched=True)
         setup_before = setup

@@ -166,8 +166,10 @@ def _compare_static(
     before: str, after: str, request: ProfileRequest, tolerances: Tolerances, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.compare import compare_profiles, compare_with_recorded
+    from pytest_modelperf.comparing.limits import check_static
     from pytest_modelperf.profiler.request import profile_both
 
+    check_static(tolerances)
     stored, request = _read_baseline(before, after, request)
     if stored is not None:
         return compare_with_recorded(stored.model, after, request, extensions, tolerances)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.files.documents import MOST_FIGURE
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.text.escaping import printable
@@ -226,6 +226,17 @@ class Tolerances(Struct, frozen=True):
     def names(self, figure: str) -> bool:
         """Whether the user named this figure."""
         return figure in dict(self.figures)
+
+
+def check_static(tolerances: Tolerances) -> None:
+    """UsageError for a tolerance of a figure that only a run tells, where nothing runs."""
+    words = [name for name, percent in _PERCENT_NAMES.items() if percent in tolerances.named]
+    words += [name for name, _ in (*tolerances.figures, *tolerances.phases) if name != SIZE]
+    if words:
+        raise UsageError(
+            f"a tolerance of {words[0]} needs a run of the models.",
+            Remedy(f"Leave out {words[0]}, or {{static}}."),
+        )
 
 
 def read_tolerances(value: object, where: str) -> Tolerances:

@@ -15,6 +15,7 @@ from pytest_modelperf.comparing.limits import (
     FIGURES,
     Budget,
     Tolerances,
+    check_static,
     read_budgets,
     read_tolerances,
 )
@@ -269,3 +270,14 @@ def test_the_dot_of_a_percentile_in_toml_is_explained() -> None:
     assert _refusal_of_tolerances({"p99": {"9": 0.1}}) == (
         "here: p99 takes a share such as 0.03, which is 3 %; not {'9': 0.1}. Write p99.9 as p99_9."
     )
+
+
+@pytest.mark.parametrize("word", ["p99", "load", "memory", "outputs", "ttft"])
+def test_where_nothing_runs_a_figure_of_a_run_has_no_tolerance(word: str) -> None:
+    with pytest.raises(UsageError, match=f"a tolerance of {word} needs a run of the models"):
+        check_static(read_tolerances({"macs": 0.01, word: 0.1}, "here"))
+
+
+def test_where_nothing_runs_counts_and_sizes_have_tolerances() -> None:
+    check_static(read_tolerances({"p50": 0.02, "macs": 0.01, "size": 0.1}, "here"))
+    check_static(Tolerances())
