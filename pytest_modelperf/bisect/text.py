@@ -260,7 +260,7 @@ def note_lines(bisect: Bisect, wording: Wording) -> Iterator[str]:
     told = f"{count_of(len(search.steps), 'step')} in {bisect.seconds:.0f} s"
     if not _is_of_outputs(bisect):
         level = f"{100 * bisect.level:g} %"
-        told += f"; the chance that one of them gives a wrong answer is at most {level}"
+        told += f"; the chance of any wrong answer is at most {level}"
     yield told
 
 

@@ -115,7 +115,7 @@ def _how(found: Reduction) -> str:
     )
     return (
         f"Both sides ran {where}. The figures are medians of the rounds. The kernels were "
-        f"found in {count_of(steps, 'such duet')}; the chance that any of them gave a wrong answer "
+        f"found in {count_of(steps, 'such duet')}; the chance of any wrong answer "
         f"is at most {100 * found.level:g} %."
     )
 

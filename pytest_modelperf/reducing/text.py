@@ -138,5 +138,5 @@ def _notes(found: Reduction) -> Iterator[str]:
         return
     yield (
         f"{count_of(len(search.steps) + 1, 'duet')} in {format_seconds(found.seconds)}; the chance "
-        f"that one of them gives a wrong answer is at most {100 * found.level:g} %"
+        f"of any wrong answer is at most {100 * found.level:g} %"
     )

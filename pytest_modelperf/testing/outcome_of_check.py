@@ -60,8 +60,9 @@ def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseCompari
     if context.against is not None and check.baseline is not None:
         return _Acceptance(
             None,
-            f"it was held against {context.against}, so a new baseline changes nothing: allow it "
-            "with --modelperf-tolerance, or give another version with --modelperf-against",
+            "allow it with --modelperf-tolerance, or give another version with "
+            f"--modelperf-against: it was held against {context.against}, so a new baseline "
+            "changes nothing",
         )
     is_timed = [metric.name.startswith("latency") for metric in comparison.regressed]
     if len(comparison.engines) == 1 or not any(is_timed):
@@ -70,8 +71,8 @@ def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseCompari
     return _Acceptance(
         # Counts do not depend on the engine, so a new baseline keeps them.
         None if all(is_timed) else check.accept,
-        f"a new baseline keeps the model and no engine, so {after} stays slower than {before} "
-        f"where it is: leave out {context.option_before} to judge the model alone",
+        f"leave out {context.option_before} to judge the model alone: a new baseline keeps the "
+        f"model and no engine, so {after} stays slower than {before} where it is",
     )
 
 

@@ -76,7 +76,7 @@ step  version  answer  against       p50   change        interval   limit  round
 
 note: not tried: 1.3rc1 (no final release)
 note: other regressions in the range were not looked for: --all finds them
-note: 5 steps in 61 s; the chance that one of them gives a wrong answer is at most 1 %
+note: 5 steps in 61 s; the chance of any wrong answer is at most 1 %
 """)
 
 

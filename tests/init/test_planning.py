@@ -35,7 +35,7 @@ def plan(
     project: Project, tables: Mapping[str, str] = TABLES, service: Service | None = Service.GITHUB
 ) -> Plan:
     return plan_setup(
-        project, tables, project.root / "baselines", Wishes(service=service, engine="1.31.1")
+        project, tables, project.root / "baselines", Wishes(service=service, engine="1.32.0")
     )
 
 

@@ -43,7 +43,7 @@ step  shown   kernels     before      after    change           interval   limit
    2  slower   1 -> 3  0.5600 ms   1.150 ms  +105.4 %  +103.4 … +107.4 %  +2.0 %   4 s  1 Relu became 3 kernels (Abs, Add, Mul)
 
 note: weights with many zeros are drawn with the same share of them
-note: 3 duets in 21.0 s; the chance that one of them gives a wrong answer is at most 1 %
+note: 3 duets in 21.0 s; the chance of any wrong answer is at most 1 %
 """)
 
 
@@ -102,7 +102,7 @@ step  shown   kernels  before  after  change  interval   limit  time  what
    1  failed   1 -> 3                                   +2.0 %   0 s  1 Relu became 3 kernels (Abs, Add, Mul)
 kernels that did not run by themselves: no kernel for Tan
 
-note: 2 duets in 21.0 s; the chance that one of them gives a wrong answer is at most 1 %
+note: 2 duets in 21.0 s; the chance of any wrong answer is at most 1 %
 """)
 
 
@@ -149,7 +149,7 @@ The last line that is printed has both times, in milliseconds, and their ratio.
 | the same kernels, with their weights | 0.5600 ms | 1.150 ms | +105.4 % | +103.4 … +107.4 % | 99.91 % |
 | the whole models | 30.00 ms | 31.20 ms | +4.0 % | +2.0 … +6.0 % | 99.91 % |
 
-Both sides ran in one process, one inference of each in turn, in fresh sessions for each round. The figures are medians of the rounds. The kernels were found in 2 such duets; the chance that any of them gave a wrong answer is at most 1 %.
+Both sides ran in one process, one inference of each in turn, in fresh sessions for each round. The figures are medians of the rounds. The kernels were found in 2 such duets; the chance of any wrong answer is at most 1 %.
 
 ## Which kernels
 

@@ -336,7 +336,7 @@ def test_the_side_of_the_baseline_may_have_packages_of_its_own(
     result.stdout.fnmatch_lines(
         [
             "regressed, timed 1 → timed 2: p50 latency *",
-            "accept: a new baseline *",
+            "accept: leave out --modelperf-baseline-requirement to judge the model alone: *",
         ]
     )
     assert f"leave out {REQUIREMENT} to judge" in " ".join(result.stdout.str().split())
