@@ -16,7 +16,8 @@ from _pytest.skipping import evaluate_skip_marks
 
 from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lines
 
-# The names that options have for the parser. Those of a plugin that is off do not exist.
+# The options that ask for no test, by the names under which pytest stores them. If a plugin is off,
+# its options do not exist.
 _WITHOUT_TESTS = (
     "collectonly",
     "setuponly",

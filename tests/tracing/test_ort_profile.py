@@ -185,7 +185,7 @@ def test_operators_on_threads_of_a_pool_belong_to_the_inference_that_ran(tmp_pat
 
 
 def test_runs_of_an_operator_share_its_facts_however_the_pool_ran_them(tmp_path: Path) -> None:
-    """What is made of these facts is cached by the object: it takes most of the time of a trace."""
+    """The writer keeps the text of each object with facts: making it takes most of its time."""
     pools = [{"thread_scheduling_stats": {"main_thread": {"Run": str(us)}}} for us in (5, 6)]
     runs = [kernel("a", 1 + 10 * at, 5, more=pool) for at, pool in enumerate(pools)]
     spans, _ = read(write_profile(tmp_path / "p.json", [*runs, inference(0, 30)]))

@@ -158,7 +158,7 @@ class SessionWatch:
             has_own = options is not None and getattr(options, "enable_profiling", True)
         if has_own:
             watched.why = "it writes a profile of its own"
-        # Of a file that is missing, the runtime would also print that it wrote no profile.
+        # If the file is missing, the runtime would also print that it wrote no profile.
         elif watched.model is None or os.path.exists(watched.model):  # noqa: PTH110  # never raises
             watched.folder = self._watcher.new_folder()
         folder = watched.folder

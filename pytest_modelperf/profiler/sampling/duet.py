@@ -69,7 +69,7 @@ def _in_turn(
 ) -> tuple[_Made, _Made]:
     """The results of both calls; in every other round `after` is called first.
 
-    Of a fast model the session that is loaded second runs 1 % faster.
+    A fast model runs 1 % faster in the session that is loaded second.
     """
     if round_number % 2:
         first = before()

@@ -357,7 +357,7 @@ class Agent:
                 if number >= _FEWEST_SESSIONS or spent_ns / number > longest_ns - spent_ns:
                     break
             warmup = (_PROFILE_WARMUP, warmup_ns // sessions)
-            # Of a fast model the session that is loaded second runs 1 % faster.
+            # A fast model runs 1 % faster in the session that is loaded second.
             step = -1 if number % 2 else 1
             made = self._profile_once(engine, models[::step], threads, chosen, [warmup], share)
             made = made[::step]
