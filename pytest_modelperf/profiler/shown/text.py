@@ -8,14 +8,18 @@ from typing import TypeAlias
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.shown.tables.generation import generation_tables
 from pytest_modelperf.profiler.shown.tables.layers import LayerView, layer_table
-from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
+from pytest_modelperf.profiler.shown.tables.measured import (
+    latency_tables,
+    layer_type_time_table,
+    performance_table,
+)
 from pytest_modelperf.profiler.shown.tables.static import (
     describe_model,
     layer_type_table,
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.page import Page, PageStyle
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import printable
 
 # Writes additional text about a case into the report.
@@ -35,10 +39,7 @@ def render_profile(
     page = style.page()
     page.line(describe_model(profile.model), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
-        # Imported here: a static profile has none of it.
-        from pytest_modelperf.profiler.shown.performance import write_performance
-
-        write_performance(page, profile)
+        _write_performance(page, profile)
     generations = generation_tables(profile.cases)
     if generations:
         page.table(*generations)
@@ -52,6 +53,30 @@ def render_profile(
         _write_case(page, case, view, inset, is_counted=id(case.counted) in known)
         known.add(id(case.counted))
     return page.text()
+
+
+def _write_performance(page: Page, profile: Profile) -> None:
+    """The machine, how fast each case was, and how sure that is."""
+    # Imported here: a static profile has none of it.
+    from pytest_modelperf.profiler.shown.conditions import (
+        describe_machine_line,
+        doubt_lines,
+        engine_lines,
+        unmeasured_lines,
+    )
+
+    cases = profile.cases
+    if profile.machine is not None:
+        page.item(describe_machine_line(profile.machine))
+    for line in engine_lines(cases):
+        page.item(line)
+    has_run = any(case.measured for case in cases)
+    if has_run:
+        page.table(performance_table(cases))
+    write_items(page, unmeasured_lines(cases), "red")
+    if has_run:
+        page.table(*latency_tables(cases))
+    write_items(page, doubt_lines(cases), "yellow")
 
 
 def _worth_showing(cases: Sequence[CaseProfile], insets: Mapping[str, Inset]) -> list[CaseProfile]:
