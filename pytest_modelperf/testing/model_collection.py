@@ -42,8 +42,9 @@ class ModelCollection:
         for path in find_models(self.settings, skipped):
             if is_ignored(path):
                 below = [each for each in path.parents if self.settings.root in each.parents]
-                # Its cases may be in use, unless it lies in an environment.
-                self.known.deselected += not any(map(_is_environment, below))
+                if not any(map(_is_environment, below)):
+                    # Its cases may be in use.
+                    self.known.deselected += 1
                 continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
