@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ def open_history(given: str | None, root: Path) -> HistoryStore:
 def project_folder(root: Path, key: str, usual: str) -> Path:
     """The folder of a project that a key of [tool.modelperf] names, or the usual one."""
     from pytest_modelperf.files.settings_table import read_table
+    from pytest_modelperf.spec.readers import read_place
 
     table = read_table(root / "pyproject.toml") or {}
-    # As the run reads it, which accepts a user that is unknown.
-    return root / os.path.expanduser(str(table.get(key, usual)))  # noqa: PTH111
+    return root / read_place(table.get(key, usual), f"pyproject.toml, [tool.modelperf]: {key}")

@@ -80,6 +80,15 @@ def test_the_folder_of_the_project_may_lie_in_the_home_folder(
     assert run("baselines").out.startswith("1 baseline in home/kept\n")
 
 
+def test_a_folder_of_the_project_that_is_no_text_is_refused_as_a_run_refuses_it() -> None:
+    Path("pyproject.toml").write_text("[tool.modelperf]\nbaseline_dir = 5\n", "utf-8")
+    result = run("baselines")
+    assert (result.exit_code, result.out) == (2, "")
+    assert result.err == snapshot(
+        "Error: pyproject.toml, [tool.modelperf]: baseline_dir takes a text, not 5.\n"
+    )
+
+
 @needs_git
 @pytest.mark.usefixtures("repository")
 def test_a_diff_has_a_line_for_each_change_and_is_no_failure() -> None:
