@@ -70,7 +70,7 @@ from pytest_modelperf.tuning.tuned import (
     TuningRequest,
     tune_model,
 )
-from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
+from pytest_modelperf.whatif.records import FORMS, Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.text import WhatIfView, render_whatif
 from pytest_modelperf.whatif.variants import ask_what_if
 
@@ -273,26 +273,24 @@ def whatif(  # noqa: PLR0913  # what a call may say
 ) -> WhatIf:
     """Measure what a model would gain by pruning, by INT8, or in another precision.
 
-    `prune` and `prune_channels` are shares of weights and of channels, `quantize` is `"dynamic"`,
-    `"static"` or both, `precision` is `"bf16"`, `"f16"` or `"f32"`, and `estimate` are shares of
-    pruning that are estimated from the measured ones.
+    `prune` and `prune_channels` are shares of weights and of channels, `quantize` is
+    `"int8-dynamic"`, `"int8-static"`, or `"int8"` for both, `precision` is `"bf16"`, `"f16"` or
+    `"f32"`, and `estimate` are shares of pruning that are estimated from the measured ones.
 
-        whatif("model.onnx", prune=[0.5, 0.9], quantize=["dynamic"])
+        whatif("model.onnx", prune=[0.5, 0.9], quantize="int8-dynamic")
     """
     with _in_words():
         unused = ("tolerance", "prompt", "generate", "phase", "state")
         spec = _spec(model, case, whatif, unused=unused)
         known = _extensions(extensions)
-        forms = _names(quantize, "quantize", ("dynamic", "static"))
-        precisions = _names(precision, "precision", ("bf16", "f16", "f32"))
         variants = [
             *(Variant(VariantKind.PRUNED, share) for share in _shares(prune, "prune")),
             *(
                 Variant(VariantKind.NARROWED, share)
                 for share in _shares(prune_channels, "prune_channels")
             ),
-            *(Variant(VariantKind.QUANTIZED, form=form) for form in forms),
-            *(Variant(VariantKind.PRECISION, form=name) for name in precisions),
+            *_with_forms(VariantKind.QUANTIZED, quantize, "quantize"),
+            *_with_forms(VariantKind.PRECISION, precision, "precision"),
         ]
         return ask_what_if(
             _onnx(spec, "whatif"),
@@ -364,14 +362,15 @@ def _shares(given: object, word: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(shares))
 
 
-def _names(given: object, word: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Names of variants, each once; UsageError for one that is not known."""
-    names = []
+def _with_forms(kind: VariantKind, given: object, word: str) -> list[Variant]:
+    """The variants that names stand for, each once; UsageError for a name that is not known."""
+    known = FORMS[kind]
+    forms: dict[str, None] = {}
     for each in _several(given):
         if not isinstance(each, str) or each not in known:
             raise UsageError(f"whatif(): {word} takes {' or '.join(known)}, not {shown(each)}.")
-        names.append(each)
-    return tuple(dict.fromkeys(names))
+        forms |= dict.fromkeys(known[each])
+    return [Variant(kind, form=form) for form in forms]
 
 
 def _wanted(values: object) -> Mapping[str, tuple[str, ...]]:

@@ -226,9 +226,16 @@ def test_streams_are_numbers_as_on_the_command_line(model: Path, streams: int | 
 
 
 def test_a_quantization_that_is_none_is_not_taken_for_another(model: Path) -> None:
-    for given in ("int8", ["static", "int4"]):
-        with pytest.raises(UsageError, match=r"quantize takes dynamic or static, not 'int\d'"):
+    takes = "quantize takes int8 or int8-dynamic or int8-static"
+    for given in ("int4", ["int8-static", "int4"]):
+        with pytest.raises(UsageError, match=f"{takes}, not 'int4'"):
             api.whatif(model, quantize=given)
+
+
+def test_a_what_if_takes_the_names_of_quantizations_that_its_command_takes(model: Path) -> None:
+    asked = api.whatif(model, quantize=["int8", "int8-static"], batch_size=1, max_seconds=0.2)
+    titles = [level.title for level in asked.cases[0].levels]
+    assert titles == ["Baseline", "INT8 dynamic", "INT8 static"]
 
 
 def test_a_variant_is_named_once_and_by_a_known_name(model: Path) -> None:

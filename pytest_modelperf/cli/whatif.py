@@ -6,7 +6,7 @@ A test may give click's context a function that measures in place of `ask_what_i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,12 +43,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.whatif.text import WhatIfView
 
 _OTHER_OUTPUTS, _NOT_MEASURED = 1, 3
-_QUANTIZATIONS = {
-    "int8": ("dynamic", "static"),
-    "int8-dynamic": ("dynamic",),
-    "int8-static": ("static",),
-}
-_PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 
 
 class VariantOptions(Struct, frozen=True):
@@ -67,8 +61,8 @@ class VariantOptions(Struct, frozen=True):
         return (
             *_with_shares(VariantKind.PRUNED, "--prune", self.prune),
             *_with_shares(VariantKind.NARROWED, "--prune-channels", self.prune_channels),
-            *_with_forms(VariantKind.QUANTIZED, "--quantize", self.quantize, _QUANTIZATIONS),
-            *_with_forms(VariantKind.PRECISION, "--precision", self.precision, _PRECISIONS),
+            *_with_forms(VariantKind.QUANTIZED, "--quantize", self.quantize),
+            *_with_forms(VariantKind.PRECISION, "--precision", self.precision),
         )
 
     def usual(self) -> VariantOptions:
@@ -246,12 +240,10 @@ def _with_shares(kind: VariantKind, option: str, text: str | None) -> list[Varia
     return [Variant(kind, share) for share in shares]
 
 
-def _with_forms(
-    kind: VariantKind, option: str, text: str | None, known: Mapping[str, tuple[str, ...]]
-) -> list[Variant]:
-    from pytest_modelperf.whatif.records import Variant
+def _with_forms(kind: VariantKind, option: str, text: str | None) -> list[Variant]:
+    from pytest_modelperf.whatif.records import FORMS, Variant
 
-    forms = () if text is None else parse_forms(option, text, known)
+    forms = () if text is None else parse_forms(option, text, FORMS[kind])
     return [Variant(kind, form=form) for form in forms]
 
 

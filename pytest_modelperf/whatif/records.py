@@ -37,6 +37,15 @@ class VariantKind(str, Enum):
 
 # Variants whose outputs should be those of the model.
 FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
+# The names that a user types, and the forms of a variant that each stands for.
+FORMS: Mapping[VariantKind, Mapping[str, tuple[str, ...]]] = {
+    VariantKind.QUANTIZED: {
+        "int8": ("dynamic", "static"),
+        "int8-dynamic": ("dynamic",),
+        "int8-static": ("static",),
+    },
+    VariantKind.PRECISION: {name: (name,) for name in ("bf16", "f16", "f32")},
+}
 _TITLES = {VariantKind.PRUNED: "Pruned", VariantKind.NARROWED: "Channels"}
 
 
