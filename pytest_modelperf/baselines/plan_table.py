@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.baselines.records import BaselineChange, UpdatePlan, Value
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.cutting import CUT
 from pytest_modelperf.text.escaping import printable
@@ -50,7 +51,7 @@ def plan_table(plan: UpdatePlan) -> Table:
         rows.append(_row(change, case if case != shown else "", shows_machine=len(machines) > 1))
         shown = case
     caption = "\n".join(printable(note) for note in plan.notes)
-    return Table(printable(plan.name), columns, tuple(rows), None, caption)
+    return Table(model_name(plan.name), columns, tuple(rows), None, caption)
 
 
 def _row(change: BaselineChange, case: str, *, shows_machine: bool) -> tuple[str, ...]:

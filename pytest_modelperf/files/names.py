@@ -83,6 +83,11 @@ def model_path(name: str) -> str | None:
         return None
 
 
+def model_name(folder: str) -> str:
+    """The path of the model of a folder, or the folder's name if it does not tell."""
+    return printable(model_path(folder) or folder)
+
+
 def is_safe_name(name: str) -> bool:
     """Whether `folder_name` could have made this name, so that it stays in its folder."""
     return len(name) <= MAX_LENGTH and _SAFE.fullmatch(name) is not None

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.page_data import history_data
 from pytest_modelperf.history.records import CaseHistory, History, Step
 from pytest_modelperf.history.run_page import is_web_address
@@ -13,7 +14,6 @@ from pytest_modelperf.history.text import (
     describe_step,
     format_shift,
     metric_title,
-    model_name,
     name_case,
     no_point,
     remarks,

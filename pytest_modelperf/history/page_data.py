@@ -14,6 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
     CaseHistory,
@@ -23,7 +24,7 @@ from pytest_modelperf.history.records import (
     shift_since,
 )
 from pytest_modelperf.history.run_page import is_web_address
-from pytest_modelperf.history.text import metric_title, model_name
+from pytest_modelperf.history.text import metric_title
 from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
 

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.documents import describe_misfit
-from pytest_modelperf.files.names import is_safe_name, model_path
+from pytest_modelperf.files.names import is_safe_name, model_name
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.files.writing import find_closed
 from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
@@ -242,7 +242,7 @@ class HistoryStore(Struct, frozen=True):
                 "--modelperf-history FOLDER, or name its folder with --dir."
             )
         name, *known = (
-            printable(model_path(each) or each)
+            model_name(each)
             for each in (model, *dict.fromkeys(file.model for file in self.files()))
         )
         return UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.files.names import model_path
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
     LISTED_POINTS,
@@ -148,11 +148,6 @@ def describe_beginning(case: CaseHistory) -> str:
 
 def metric_title(metric: HistoryMetric) -> str:
     return metric.value if metric.is_exact else f"latency {metric.value}"
-
-
-def model_name(folder: str) -> str:
-    """The path of the model of a folder, or the folder's name if it does not tell."""
-    return printable(model_path(folder) or folder)
 
 
 def case_name(case_id: str, engine: str | None) -> str:

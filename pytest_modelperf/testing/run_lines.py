@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     naming,
     rank_case,
 )
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.testing.commands import prune, record, record_new
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
@@ -204,7 +205,8 @@ def describe_writing(report: RunReport) -> str:
 
 def _names(plans: Sequence[UpdatePlan], *, is_removed: bool) -> list[str]:
     # A plan is about one kind of machine.
-    return list(dict.fromkeys(p.name for p in plans if (p.after is None) is is_removed))
+    names = (plan.name for plan in plans if (plan.after is None) is is_removed)
+    return list(map(model_name, dict.fromkeys(names)))
 
 
 def is_worth_a_line(outcome: CaseOutcome) -> bool:

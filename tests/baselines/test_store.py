@@ -1110,7 +1110,7 @@ def test_the_table_of_a_plan_shows_each_figure_before_and_after() -> None:
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     text = [" | ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
     assert "\n".join([table.title, *text, table.caption]) == snapshot("""\
-models--encoder
+models/encoder.onnx
 case  | what        | before       | after        | change
 model | model       | 6b86b273ff34 | d4735e3a265e | changed
       | twin        | 5872d41384fc | 7fd9335a4e60 | changed

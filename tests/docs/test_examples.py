@@ -132,7 +132,7 @@ def test_the_demo_ends_with_the_report_of_a_failing_build(examples: Path, type_i
         r"^\$ modelperf profile models/classifier\.onnx ",
         r"^by layer type$",
         r"^\$ pytest --modelperf --modelperf-update-baseline models/classifier\.onnx$",
-        r"^wrote the baselines? of models--classifier$",
+        r"^wrote the baselines? of models/classifier\.onnx$",
         r"^classifier\.onnx::b1-c1 +unchanged ",
         r"^=+ 1 passed ",
         r"^\$ python make_models\.py models --act HardSwish$",

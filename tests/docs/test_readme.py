@@ -76,7 +76,7 @@ def test_a_first_run_and_a_recording_are_laid_out_as_the_pages_show(
         "--modelperf", "--modelperf-update-baseline", quick, MODEL
     )
     assert_laid_out(block(BASELINES, "measured", "recording"), recorded.stdout.str())
-    recorded.stdout.fnmatch_lines(["wrote the baselines of models--squeezenet"])
+    recorded.stdout.fnmatch_lines(["wrote the baselines of models/squeezenet.onnx"])
 
 
 @pytest.mark.slow

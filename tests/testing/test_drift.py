@@ -136,7 +136,7 @@ def test_an_update_counts_its_own_step(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     # The old model takes 200 us, or up to a hundredth more.
     assert re.search(r"over budget: drift \+(9[89]|100)\.\d %", told(result))
-    result.stdout.fnmatch_lines(["wrote *base"])
+    result.stdout.fnmatch_lines(["wrote *base.onnx"])
 
 
 def test_a_chain_that_begins_anew_says_so(models: pytest.Pytester) -> None:

@@ -609,5 +609,5 @@ def test_of_several_baselines_those_are_written_that_can_be(
     )
     result = models.runpytest_inprocess(*COUNTS, UPDATE)
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["wrote *other"])
+    result.stdout.fnmatch_lines(["wrote *other.onnx"])
     assert (models.path / "baselines/other/model.json").exists()

@@ -124,7 +124,7 @@ def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) 
     first.stdout.fnmatch_lines(
         [
             "*::test_model[[]b1-c1] RECORDED *",
-            "wrote *base",
+            "wrote *base.onnx",
             "test_model[[]b1-c1] *recorded *",
             "1 recorded.",
         ]
@@ -168,14 +168,14 @@ def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester)
     assert (recorded.path / "baselines/base/model.json").read_bytes() == before
     other = measured(recorded, test_of("slow_400us.onnx", baseline="other.onnx"), f"{UPDATE}=new")
     other.assert_outcomes(passed=1)
-    other.stdout.fnmatch_lines(["wrote *other", "1 recorded."])
+    other.stdout.fnmatch_lines(["wrote *other.onnx", "1 recorded."])
 
 
 def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
     result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["wrote *base", "1 improved.*"])
+    result.stdout.fnmatch_lines(["wrote *base.onnx", "1 improved.*"])
     assert (recorded.path / "baselines/base/model.json").read_bytes() != before
 
 

@@ -86,7 +86,7 @@ def test_a_run_records_and_judges_as_one_without_a_cluster(
         [
             "modelperf: baselines in baselines, *, updating all, on the cluster *scheduler.json",
             "modelperf: 2 cases for 2 machines of *: * (linux-*, first, board), * (linux-*second)",
-            "wrote *base",
+            "wrote *base.onnx",
             "2 recorded.",
         ]
     )
@@ -463,7 +463,7 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", UPDATE)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*scheduler * is gone. What ended before is kept;*"])
-    result.stdout.fnmatch_lines(["wrote *base"])
+    result.stdout.fnmatch_lines(["wrote *base.onnx"])
     result.stdout.fnmatch_lines(["*scheduler * is gone: start it again*"])
     assert [path.name for path in (models.path / "baselines").iterdir()] == ["base"]
 
@@ -555,4 +555,4 @@ def test_each_kind_of_machine_has_its_own_baseline_and_history(
     assert {machine.key for machine in stored.machines} == keys
     files = HistoryStore(models.path / "kept").files()
     assert {line.machine for file in files for line in file.read(HistoryLine)} == keys
-    result.stdout.fnmatch_lines(["wrote *base", "2 recorded."])
+    result.stdout.fnmatch_lines(["wrote *base.onnx", "2 recorded."])

@@ -694,14 +694,14 @@ def test_plans_come_first_and_then_whether_they_were_written() -> None:
     recorded = outcome(FRESH, recording=recording)
     report = run(recorded, plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\
-encoder
+encoder.onnx
 case   what           before     after   change
 ───────────────────────────────────────────────
 b8-c2  MACs                -   4.089 G      new
        p50 latency  26.10 ms  29.18 ms  +11.8 %
 b1-c1: not measured now
 
-wrote the baselines of encoder
+wrote the baselines of encoder.onnx
 
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1 case in 4.3 s
 
@@ -718,7 +718,7 @@ def test_a_plan_that_was_not_written_says_so_and_one_that_removes_says_what() ->
     report = run(outcome(SAME), plans=(gone, plan("encoder")))
     assert "\nnothing was written\n" in render_summary(report, TextStyle(80))
     written = render_summary(replace(report, is_written=True), TextStyle(80))
-    assert "\nwrote the baselines of encoder; removed those of old\n" in written
+    assert "\nwrote the baselines of encoder.onnx; removed those of old.onnx\n" in written
     same = replace(plan("encoder"), before=replace(baseline("encoder"), twin=b"new"), changes=())
     empty = run(outcome(SAME), plans=(same,), is_written=True)
     assert "stay as they are" in render_summary(empty, TextStyle(80))

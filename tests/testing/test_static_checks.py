@@ -63,13 +63,13 @@ def test_an_update_shows_its_plan_and_writes_it(run: pytest.Pytester) -> None:
     result = check(run, UPDATE, "dense.onnx")
     result.assert_outcomes(passed=1)
     assert summary_of(result) == snapshot("""\
-dense
+dense.onnx
 case   what    before  after  change
 ────────────────────────────────────
 b1-c1  MACs         -     15     new
        params       -     15     new
 
-wrote the baselines of dense
+wrote the baselines of dense.onnx
 
 1 case in 0.0 s
 

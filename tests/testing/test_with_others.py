@@ -20,7 +20,7 @@ from tests.support.timed_models import (
 pytestmark = pytest.mark.slow
 
 SHORT = "--modelperf-max-seconds=0.2"
-WROTE = "wrote the baselines of base"
+WROTE = "wrote the baselines of base.onnx"
 
 
 @pytest.fixture
