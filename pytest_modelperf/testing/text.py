@@ -98,7 +98,8 @@ def _write_command(page: Page, word: str, command: str) -> None:
 def render_summary(report: RunReport, style: TextStyle, *, verbosity: int = 0) -> str:
     """The outcomes of all cases, and what to do next; empty if there is nothing to say.
 
-    Below a verbosity of 0 only cases that did not pass have a line, from 1 on all have one.
+    Below a verbosity of 0 only cases that did not pass have a line, from 1 on all have one. The
+    notes of the run are always there, because they tell what it did not do.
     """
     page = Page(style)
     if report.plans:
@@ -108,8 +109,8 @@ def render_summary(report: RunReport, style: TextStyle, *, verbosity: int = 0) -
     if verbosity > _QUIET:
         for word, text in next_steps(report):
             write_fact(page, word, text)
-        for note in report.notes:
-            write_fact(page, "note", printable(note))
+    for note in report.notes:
+        write_fact(page, "note", printable(note))
     return page.text().lstrip("\n")
 
 

@@ -589,6 +589,14 @@ encoder.onnx::b8-c2  regressed  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms
     assert summary(SAME, verbosity=-1) == "1 unchanged.\n"
 
 
+def test_a_quiet_run_tells_what_it_did_not_do() -> None:
+    report = run(outcome(SAME), notes=("nothing was pruned",))
+    assert render_summary(report, TextStyle(80), verbosity=-1) == snapshot("""\
+1 unchanged.
+note: nothing was pruned
+""")
+
+
 def test_a_verbose_summary_has_the_notes_of_cases() -> None:
     assert "note: the same model, engine and options (encoder.onnx::b1-c2)" in summary(
         SAME, verbosity=1
