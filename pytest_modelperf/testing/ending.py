@@ -43,6 +43,11 @@ _NOT_PRUNED = (
     "nothing was pruned: only a run of all tests, of which none was ignored and all came to their "
     "end, knows which baselines are unused"
 )
+# The settings of pytest that decide which tests there are: one that is typed is not the project's.
+_COLLECTING = frozenset({
+    "collect_imported_tests", "norecursedirs", "python_classes", "python_files", "python_functions",
+    "testpaths",
+})  # fmt: skip
 # A note names at most so many tests.
 _MOST_NAMED = 3
 
@@ -454,6 +459,10 @@ def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
         or known.deselected
         # It leaves tests out silently. Without pytest's cache the option does not exist.
         or config.getoption("lf", default=False)
+        or any(
+            setting.partition("=")[0] in _COLLECTING
+            for setting in config.getoption("override_ini") or ()
+        )
     )
     # A test passes its call although subtests of it failed, or may pass some of them and not end.
     return not is_narrowed and known.open <= known.passed - known.failed

@@ -352,6 +352,7 @@ def test_a_baseline_without_any_test_is_deleted_whole(recorded: pytest.Pytester)
         ("--ignore", "test_other.py"),
         ("--ignore-glob", "*other*"),
         ("--lf",),
+        ("-o", "python_files=check_*.py"),
         ("--collect-only",),
     ],
     ids=" ".join,
