@@ -80,15 +80,18 @@ class ModelCache(Struct, frozen=True):
     def _make_room(self, wanted_bytes: int) -> None:
         """Remove the least recently used until so much more fits, as far as nobody uses them."""
         self._remove_abandoned()
-        entries = [path for path in self.folder.iterdir() if _DIGEST.fullmatch(path.name)]
-        entries.sort(key=lambda path: path.stat().st_mtime)
-        sizes = {path: _size_of(path) for path in entries}
-        total = sum(sizes.values())
-        for path in entries:
+        entries: list[tuple[float, int, Path]] = []
+        for path in self.folder.iterdir():
+            if _DIGEST.fullmatch(path.name):
+                # Another worker of this machine may remove it meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    entries.append((path.stat().st_mtime, _size_of(path), path))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
             if total + wanted_bytes <= self.limit_bytes:
                 return
             if self._try_remove(path):
-                total -= sizes[path]
+                total -= size
 
     def _try_remove(self, entry: Path) -> bool:
         """Whether an entry could be removed: nobody used it."""

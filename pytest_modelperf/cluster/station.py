@@ -111,14 +111,17 @@ class Station:
             yield kept
 
     def _receive(self, content: ModelContent, key: str, topic: str) -> None:
-        """Ask the client for a model and wait until it is here."""
+        """Ask the client for a model and wait until it is kept here."""
         try:
-            arrival = _Arrival(self._cache.receive(content))
+            self._await(_Arrival(self._cache.receive(content)), key, topic)
         except OSError as error:
             raise MeasureError(
                 f"{self.machine.label} cannot keep models: {printable(str(error))}. Make room "
                 f"there, or set {FOLDER_VARIABLE} to another folder."
             ) from error
+
+    def _await(self, arrival: _Arrival, key: str, topic: str) -> None:
+        content = arrival.model.content
         self._arrivals[key] = arrival
         try:
             address = self.machine.address

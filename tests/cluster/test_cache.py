@@ -88,6 +88,15 @@ def test_the_least_recently_used_goes_and_what_is_used_stays(tmp_path: Path) -> 
     assert len(list(cache.folder.iterdir())) == 2
 
 
+def test_room_is_made_beside_a_worker_that_removes_models_too(tmp_path: Path) -> None:
+    cache, content = ModelCache(tmp_path / "cache"), model(tmp_path / "a", 1.0)
+    cache.folder.mkdir()
+    # It is listed, and gone when it is looked at.
+    (cache.folder / ("0" * 64)).symlink_to(tmp_path / "gone")
+    receive(cache, content)
+    assert is_kept(cache, content)
+
+
 def test_a_model_that_is_larger_than_the_limit_is_refused(tmp_path: Path) -> None:
     content = model(tmp_path / "a", 1.0)
     with pytest.raises(MeasureError, match="set MODELPERF_CACHE_LIMIT to more bytes"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from pytest_modelperf.cluster.cache import ModelCache
+from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.machines import (
     describe_station,
     read_machines,
@@ -15,9 +19,10 @@ from pytest_modelperf.cluster.machines import (
     require_machines,
 )
 from pytest_modelperf.cluster.records import Machine
-from pytest_modelperf.cluster.station import make_station
-from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.cluster.station import Station, make_station
+from pytest_modelperf.errors import ClusterError, MeasureError
 from pytest_modelperf.text.version import __version__
+from tests.support.timed_models import write_timed
 
 OURS = {"pytest-modelperf": __version__, "onnxruntime": "1.32.0"}
 
@@ -79,6 +84,28 @@ def test_a_worker_of_several_threads_is_refused() -> None:
 def test_a_limit_that_is_no_number_is_refused() -> None:
     with pytest.raises(ClusterError, match="MODELPERF_CACHE_LIMIT is a number of bytes"):
         make_station(dask_worker(), {"MODELPERF_CACHE_LIMIT": "20 GB"})
+
+
+def test_a_model_that_cannot_be_kept_says_what_to_do(tmp_path: Path) -> None:
+    write_timed(tmp_path / "sent.onnx")
+    content = read_content(tmp_path / "sent.onnx")
+    (tmp_path / "sent.onnx").rename(tmp_path / "elsewhere.onnx")
+    cache = ModelCache(tmp_path / "cache")
+
+    def send_model(_topic: str, _message: str) -> None:
+        (incoming,) = cache.folder.iterdir()
+        (tmp_path / "elsewhere.onnx").rename(incoming / "sent.onnx")
+        # Where the cache writes a file of its own.
+        (incoming / ".in-use").mkdir()
+        asyncio.run(station.end("job", None))
+
+    station = Station(SimpleNamespace(log_event=send_model), machine("a"), cache)
+    with (
+        pytest.raises(MeasureError, match=r"\) cannot keep models: .*in-use.* Make room there, or"),
+        station.having(content, "job", "topic"),
+    ):
+        pass
+    assert not [*cache.folder.iterdir()]
 
 
 def test_a_worker_without_our_package_is_no_machine() -> None:
