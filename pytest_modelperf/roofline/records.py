@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
@@ -70,12 +71,13 @@ class Peaks(Struct, frozen=True, kw_only=True):
 
     def are_of(self, machine_key: str, engine: EngineFacts, cores: int) -> bool:
         """Whether they belong to this machine, engine, its version and options, and core count."""
-        return (self.machine_key, self.engine, self.version, self.cores) == (
-            machine_key,
-            engine.name,
-            engine.version,
-            cores,
-        ) and dict(self.options) == dict(engine.options)
+        wanted = machine_key, engine.name, engine.version, dict(engine.options), cores
+        return self.subject == wanted
+
+    @property
+    def subject(self) -> object:
+        """A key that is equal for peaks of the same machine, engine, options and core count."""
+        return self.machine_key, self.engine, self.version, dict(self.options), self.cores
 
     def are_below(self, others: Peaks) -> bool:
         """Whether a rate is clearly lower than the same one of others, of fewer cores."""
@@ -243,13 +245,14 @@ class Rooflines(Struct, frozen=True):
 class KernelWork(Struct, frozen=True):
     """A kernel: the layer that shows its time, its work, and its time.
 
-    `work` is None if it is unknown, `precision` if the engine does not tell it.
+    `work` is None if it is unknown, `precision` if the engine does not tell it, and `ns` if nothing
+    ran.
     """
 
     layer: StaticLayer
     work: Work | None
-    precision: str | None
-    ns: float
+    precision: str | None = None
+    ns: float | None = None
     half_width_ns: float | None = None
 
 
@@ -267,12 +270,7 @@ def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[
 def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
     """Every layer that has a time, the largest gain first."""
     times = () if case.measured is None else case.measured.layer_times or ()
-    builder = _Builder(peaks)
-    for done in () if case.counted is None else kernel_works(case.counted, times):
-        precision = done.precision or peaks.computes_as(done.layer.precision)
-        builder.place(done.layer, done.work, precision, done.ns, done.half_width_ns)
-    builder.roofs.sort(key=lambda roof: -(roof.gain_ns or 0.0))
-    return builder.finished()
+    return _place(peaks, () if case.counted is None else kernel_works(case.counted, times))
 
 
 def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
@@ -281,56 +279,43 @@ def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
     An engine that fuses layers moves fewer bytes; the sum is the time without fusion.
     """
     readers = _readers(static.layers)
-    builder = _Builder(peaks)
-    for index, layer in enumerate(static.layers):
-        work = _work(static.layers, (index,), readers)
-        builder.place(layer, work, peaks.computes_as(layer.precision))
-    return builder.finished()
+    kernels = (
+        KernelWork(layer, _work(static.layers, (index,), readers))
+        for index, layer in enumerate(static.layers)
+    )
+    return _place(peaks, kernels)
 
 
-class _Builder:
-    """The layers under their roofs, and the reasons why others have none."""
-
-    def __init__(self, peaks: Peaks) -> None:
-        self._peaks = peaks
-        self._unplaced: dict[str, int] = {}
-        self.roofs: list[LayerRoof] = []
-
-    def place(
-        self,
-        layer: StaticLayer,
-        work: Work | None,
-        precision: str | None,
-        ns: float | None = None,
-        half_width_ns: float | None = None,
-    ) -> None:
-        peak = self._peaks.macs_per_second.get(precision or "")
+def _place(peaks: Peaks, kernels: Iterable[KernelWork]) -> Roofline:
+    """The layers of kernels under their roofs; without times, the layers keep their order."""
+    roofs: list[LayerRoof] = []
+    unplaced: dict[str, int] = defaultdict(int)
+    for each in kernels:
+        layer, work = each.layer, each.work
+        precision = each.precision or peaks.computes_as(layer.precision)
+        peak = peaks.macs_per_second.get(precision or "")
         if work is None:
-            self._leave(UNKNOWN_SIZE)
-        elif work.macs and peak is None:
-            self._leave(f"no peak is known of {precision or 'its precision'}")
-        else:
-            compute_ns = _NS_PER_S * work.macs / peak if peak else 0.0
-            memory_ns = _NS_PER_S * work.nbytes / self._peaks.bandwidth_of(work.nbytes)
-            self.roofs.append(
-                LayerRoof(
-                    id=layer.id,
-                    name=layer.name,
-                    op_type=layer.qualified_op,
-                    work=work,
-                    precision=precision,
-                    least_ns=max(compute_ns, memory_ns),
-                    bound=Bound.COMPUTE if compute_ns > memory_ns else Bound.MEMORY,
-                    ns=ns,
-                    half_width_ns=half_width_ns,
-                )
-            )
-
-    def _leave(self, reason: str) -> None:
-        self._unplaced[reason] = self._unplaced.get(reason, 0) + 1
-
-    def finished(self) -> Roofline:
-        return Roofline(peaks=self._peaks, layers=tuple(self.roofs), unplaced=self._unplaced)
+            unplaced[UNKNOWN_SIZE] += 1
+            continue
+        if work.macs and peak is None:
+            unplaced[f"no peak is known of {precision or 'its precision'}"] += 1
+            continue
+        compute_ns = _NS_PER_S * work.macs / peak if peak else 0.0
+        memory_ns = _NS_PER_S * work.nbytes / peaks.bandwidth_of(work.nbytes)
+        roof = LayerRoof(
+            id=layer.id,
+            name=layer.name,
+            op_type=layer.qualified_op,
+            work=work,
+            precision=precision,
+            least_ns=max(compute_ns, memory_ns),
+            bound=Bound.COMPUTE if compute_ns > memory_ns else Bound.MEMORY,
+            ns=each.ns,
+            half_width_ns=each.half_width_ns,
+        )
+        roofs.append(roof)
+    roofs.sort(key=lambda roof: -(roof.gain_ns or 0.0))
+    return Roofline(peaks=peaks, layers=tuple(roofs), unplaced=dict(unplaced))
 
 
 def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:

@@ -75,7 +75,7 @@ def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
         return None
     except (BaselineError, OSError):
         others = ()
-    kept = [other for other in others if not _is_same_setup(other, peaks)]
+    kept = [other for other in others if other.subject != peaks.subject]
     document = PeaksFile(schema=SCHEMA, peaks=(*kept, peaks))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,15 +88,6 @@ def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
 
 def _path(folder: Path, machine_key: str) -> Path:
     return folder / f"{machine_key}.json"
-
-
-def _is_same_setup(one: Peaks, other: Peaks) -> bool:
-    return (one.engine, one.version, dict(one.options), one.cores) == (
-        other.engine,
-        other.version,
-        dict(other.options),
-        other.cores,
-    )
 
 
 def _read(path: Path) -> tuple[Peaks, ...]:
