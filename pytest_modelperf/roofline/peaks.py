@@ -92,7 +92,7 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
     `measure` measures them; None: `measure_peaks`.
     """
     machine = profile.machine or MachineFacts()
-    finder = _PeakFinder(machine, setup, folder, measure or measure_peaks, anew=measures_anew)
+    finder = _PeakFinder(machine.key, setup, folder, measure or measure_peaks, measures_anew)
     found: dict[str, Roofline] = {}
     for number, case in enumerate(profile.cases, 1):
         if case.measured is None:
@@ -112,62 +112,50 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
             found[case.case.id] = place_layers(case, finder.peaks_of(case.measured.engine, place))
         except MeasureError as error:
             finder.note(f"{case.case.id}: no roofline: {error}")
-    return Rooflines(found, finder.notes)
+    return Rooflines(found, tuple(finder.notes))
 
 
-class _PeakFinder:
+class _PeakFinder(Struct):
     """Finds the peaks of a machine, for one engine and core count after another.
 
     Peaks that are not kept yet, or are to be measured anew, are measured once and kept.
     """
 
-    def __init__(
-        self,
-        machine: MachineFacts,
-        setup: Setup,
-        folder: Path,
-        measure: MeasurePeaks,
-        *,
-        anew: bool,
-    ) -> None:
-        self._machine = machine
-        self._setup = setup
-        self._folder = folder
-        self._measure = measure
-        self._anew = anew
-        self._known: list[Peaks] = []
-        self._notes: dict[str, None] = {}
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self._notes)
+    machine_key: str
+    setup: Setup
+    folder: Path
+    measure: MeasurePeaks
+    measures_anew: bool
+    known: list[Peaks] = field(default_factory=list)
+    # Each note once, in order.
+    notes: dict[str, None] = field(default_factory=dict)
 
     def note(self, text: str | None) -> None:
         if text:
-            self._notes[text] = None
+            self.notes[text] = None
 
     def peaks_of(self, engine: EngineFacts, place: CasePlace) -> Peaks:
         """The peaks of the engine on the cores of the case; MeasureError if it runs nothing."""
         cores = place.case.cores
-        known = self._first(self._known, engine, cores)
+        known = self.first(self.known, engine, cores)
         if known is not None:
             return known
-        kept = find_peaks(self._folder, self._machine.key)
-        peaks = None if self._anew else self._first(kept.peaks, engine, cores)
+        kept = find_peaks(self.folder, self.machine_key)
+        peaks = None if self.measures_anew else self.first(kept.peaks, engine, cores)
         is_new = peaks is None
         if peaks is None:
-            peaks = self._measure(self._machine.key, engine, self._setup, place)
+            peaks = self.measure(self.machine_key, engine, self.setup, place)
             self.note(kept.note)
         fewer = [
             other
             for count in range(1, cores)
-            for other in [self._first((*self._known, *kept.peaks), engine, count)]
+            for other in [self.first((*self.known, *kept.peaks), engine, count)]
             if other is not None
         ]
         if any(peaks.are_below(other) for other in fewer):
             # Other processes took the processors away: more cores reach at least as much.
             is_new = True
-            again = self._measure(self._machine.key, engine, self._setup, place)
+            again = self.measure(self.machine_key, engine, self.setup, place)
             peaks = again.raised_by(peaks)
             if any(peaks.are_below(other) for other in fewer):
                 self.note(
@@ -175,12 +163,12 @@ class _PeakFinder:
                     "while it was measured, twice"
                 )
         if is_new:
-            self.note(keep_peaks(self._folder, peaks))
-        self._known.append(peaks)
+            self.note(keep_peaks(self.folder, peaks))
+        self.known.append(peaks)
         return peaks
 
-    def _first(self, peaks: Sequence[Peaks], engine: EngineFacts, cores: int) -> Peaks | None:
-        return next((p for p in peaks if p.are_of(self._machine.key, engine, cores)), None)
+    def first(self, peaks: Sequence[Peaks], engine: EngineFacts, cores: int) -> Peaks | None:
+        return next((p for p in peaks if p.are_of(self.machine_key, engine, cores)), None)
 
 
 def measure_peaks(
@@ -232,7 +220,7 @@ def measure_peaks(
 _Key = TypeVar("_Key", int, str)
 
 
-def _raise(best: dict[_Key, float], key: _Key, amount: int, ns: float) -> None:
+def _raise(best: dict[_Key, float], key: _Key, amount: int, ns: float | None) -> None:
     if ns:
         best[key] = max(best.get(key, 0.0), _NS_PER_S * amount / ns)
 
@@ -269,7 +257,7 @@ def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
             if is_known:
                 break
             found.products.append(model)
-            if product.ns * _TIMES_AS_MANY > _QUICK_NS:
+            if (product.ns or 0.0) * _TIMES_AS_MANY > _QUICK_NS:
                 break
     if refusal is not None and not found.products:
         raise refusal
@@ -291,24 +279,23 @@ class _Block(Struct, frozen=True):
     kernels: tuple[KernelWork, ...]
 
 
-class _Bench:
+class _Bench(Struct):
     """A worker that runs small models, each block in a session of its own."""
 
-    def __init__(self, worker: ProcessWorker, setup: Setup, cores: int, block_ns: int) -> None:
-        self._worker = worker
-        self._setup = setup
-        self._cores = cores
-        self._block_ns = block_ns
-        self._loaded = 0
-        self._quietest: dict[str, _Block] = {}
+    worker: ProcessWorker
+    setup: Setup
+    cores: int
+    block_ns: int
+    loaded: int = 0
+    quietest: dict[str, _Block] = field(default_factory=dict)
 
     def load(self, source: ModelSource) -> _Loaded:
-        self._loaded += 1
-        feed = f"peak{self._loaded}"
+        self.loaded += 1
+        feed = f"peak{self.loaded}"
         model = Model.load(source, ProfileRequest(), Extensions())
-        workload = make_workload(prepare(model), self._worker, feed)
+        workload = make_workload(prepare(model), self.worker, feed)
         inputs = {name: given.to_wire() for name, given in workload.feeds.items()}
-        self._worker.ask("inputs", MEASURING, inputs=inputs, feed=feed)
+        self.worker.ask("inputs", MEASURING, inputs=inputs, feed=feed)
         return _Loaded(model, str(workload.model), feed)
 
     def run(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
@@ -317,29 +304,29 @@ class _Bench:
         The quietest block of each model is kept. An engine may tell averages: one disturbed run
         in a block makes the times of all its kernels wrong.
         """
-        answers = self._worker.ask(
+        answers = self.worker.ask(
             "layers",
             f"while {MEASURING}",
             models=[
                 {"model": loaded.path, "folder": None, "feed": loaded.feed, "beside": None},
             ],
-            threads=self._cores,
-            options=dict(self._setup.options),
-            warmup_ns=self._block_ns,
-            limits=[(MIN_RUNS, None), (MAX_RUNS, self._block_ns)],
+            threads=self.cores,
+            options=dict(self.setup.options),
+            warmup_ns=self.block_ns,
+            limits=[(MIN_RUNS, None), (MAX_RUNS, self.block_ns)],
         )
         if answers is None:
-            raise MeasureError(f"{self._setup.engine.name} tells no times of its kernels.")
+            raise MeasureError(f"{self.setup.engine.name} tells no times of its kernels.")
         run, bound = kernel_run_of(answers[0]), loaded.model.bound
         layers = loaded.model.static.layers
         plan = None if run.plan is None else read_plan(run.plan)
         names = nodes_by_name(bound)
         found = attribute(run, plan, bound.graph, layers, median(run.run_ns), names)
         block = _Block(fmean(run.run_ns), tuple(kernel_works(loaded.model.static, found.times)))
-        best = self._quietest.get(loaded.feed, block)
-        self._quietest[loaded.feed] = min(best, block, key=lambda each: each.mean_ns)
+        best = self.quietest.get(loaded.feed, block)
+        self.quietest[loaded.feed] = min(best, block, key=lambda each: each.mean_ns)
         return block.kernels
 
     def kernels_of(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
         """The kernels of the model in its quietest block."""
-        return self._quietest[loaded.feed].kernels
+        return self.quietest[loaded.feed].kernels
