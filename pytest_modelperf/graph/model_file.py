@@ -197,7 +197,7 @@ class ModelFile(Struct, frozen=True, eq=False):
             full.ClearField("data_location")
             skipped = skipped_data(tensor)
             if skipped is None:
-                full.raw_data = self._read_external(tensor)
+                full.raw_data = b"".join(external_pieces(self, tensor))
             elif skipped.raw is not None:
                 full.raw_data = self.piece(*skipped.raw)
             else:
@@ -218,18 +218,6 @@ class ModelFile(Struct, frozen=True, eq=False):
                 f"the weight {printable_name(tensor)!r} of {self.name} cannot be read: {reason}"
             ) from error
         return values
-
-    def _read_external(self, tensor: TensorProto) -> bytes:
-        location = external_location(self, tensor)
-        try:
-            with location.path.open("rb") as file:
-                file.seek(location.offset)
-                return file.read(location.length)
-        except OSError as error:
-            raise ModelError(
-                f"the external data {printable(str(location.path))} of {self.name} cannot be read: "
-                f"{_reason(error)}."
-            ) from error
 
 
 class ExternalLocation(Struct, frozen=True):
@@ -507,6 +495,25 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
             "files do not belong together: copy both from the same place."
         )
     return ExternalLocation(place.as_posix(), path, offset, length)
+
+
+def external_pieces(
+    file: ModelFile, tensor: TensorProto, piece_bytes: int | None = None
+) -> Iterator[bytes]:
+    """The data of an external tensor, in pieces of this size or as a whole."""
+    location = external_location(file, tensor)
+    left = location.length
+    try:
+        with location.path.open("rb") as source:
+            source.seek(location.offset)
+            while left and (data := source.read(min(piece_bytes or left, left))):
+                left -= len(data)
+                yield data
+    except OSError as error:
+        raise ModelError(
+            f"the external data {printable(str(location.path))} of {file.name} cannot be read: "
+            f"{_reason(error)}."
+        ) from error
 
 
 def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:

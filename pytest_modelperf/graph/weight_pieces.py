@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     check_stored_size,
     dtype_name,
-    external_location,
+    external_pieces,
     is_external,
     packed_bytes,
     skipped_data,
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
-from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes
@@ -50,7 +48,7 @@ def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> It
     check_stored_size(file, tensor, "the weight")
     raw = None if is_external(tensor) else _place_of_raw(file, tensor)
     if is_external(tensor):
-        for data in _external_pieces(file, tensor):
+        for data in external_pieces(file, tensor, PIECE_BYTES):
             yield number.unpack(data)
     elif raw is not None:
         for start in range(raw[0], raw[1], PIECE_BYTES):
@@ -78,19 +76,3 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
         packed_bytes(tensor)
     )
     return (start + size, stop) if is_packed else None
-
-
-def _external_pieces(file: ModelFile, tensor: TensorProto) -> Iterator[bytes]:
-    location = external_location(file, tensor)
-    try:
-        with location.path.open("rb") as source:
-            source.seek(location.offset)
-            left = location.length
-            while left and (data := source.read(min(PIECE_BYTES, left))):
-                left -= len(data)
-                yield data
-    except OSError as error:
-        raise ModelError(
-            f"the external data {printable(str(location.path))} of {file.name} cannot be read: "
-            f"{error.strerror or error}."
-        ) from error
