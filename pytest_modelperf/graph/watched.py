@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from onnx import TensorProto, ValueInfoProto
+from onnx import TensorProto, helper
 
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES
@@ -29,12 +29,7 @@ def write_watched_model(bound: BoundModel, names: Iterable[str], path: Path) -> 
     present = {output.name for output in proto.graph.output}
     for name in names:
         if name not in present:
-            proto.graph.output.append(_typed(bound.tensors[name]))
+            # Without its shape, which may be that of one case alone.
+            data_type = DATA_TYPES.get(bound.tensors[name].dtype or "", TensorProto.UNDEFINED)
+            proto.graph.output.append(helper.make_tensor_value_info(name, data_type, None))
     write_chunks(bound.file, path, restored_chunks(proto, bound.file, "with more outputs"))
-
-
-def _typed(tensor: Tensor) -> ValueInfoProto:
-    """The tensor with its type, but without its shape, which may be that of one case alone."""
-    value = ValueInfoProto(name=tensor.name)
-    value.type.tensor_type.elem_type = DATA_TYPES.get(tensor.dtype or "", TensorProto.UNDEFINED)
-    return value

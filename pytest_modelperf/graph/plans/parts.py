@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from pytest_modelperf.graph.model_file import DATA_TYPES, packed_bytes
 from pytest_modelperf.graph.plans.matching import Matching
@@ -343,7 +343,9 @@ def write_part(
             moved = {"location": moved_file(path.name), "offset": str(places[offset])}
             for entry in own.external_data:
                 entry.value = moved.get(entry.key, entry.value)
-    model.graph.input.extend(_typed(name, *types[name]) for name in side.inputs)
+    for name in side.inputs:
+        dtype, shape = types[name]
+        model.graph.input.append(helper.make_tensor_value_info(name, DATA_TYPES[dtype], shape))
     model.graph.output.extend(ValueInfoProto(name=name) for name in side.outputs)
     if wakes_threads:
         _wake_threads(model.graph)
@@ -413,13 +415,3 @@ def _like(plan: EnginePlan) -> ModelProto:
     model.functions.extend(plan.proto.functions)
     model.graph.CopyFrom(GraphProto(name="part"))
     return model
-
-
-def _typed(name: str, dtype: str, shape: Sequence[int]) -> ValueInfoProto:
-    value = ValueInfoProto(name=name)
-    kind = value.type.tensor_type
-    kind.elem_type = DATA_TYPES[dtype]
-    kind.shape.SetInParent()
-    for size in shape:
-        kind.shape.dim.add(dim_value=size)
-    return value
