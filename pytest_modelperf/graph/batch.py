@@ -17,6 +17,7 @@ from onnx import NodeProto, numpy_helper
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
 from pytest_modelperf.graph.shape_arithmetic import total
+from pytest_modelperf.graph.shape_rule import ints_of
 from pytest_modelperf.graph.structure import Graph, Node, Shape, is_open
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.escaping import printable
@@ -128,12 +129,7 @@ def _followed(node: Node, old: int, new: int) -> Sequence[int] | None:
     data = node.optional_input(0)
     if data is None or data.is_constant or not data.shape:
         return None
-    value = node.optional_input(1)
-    target = (
-        [int(d) for d in value.value.reshape(-1)]
-        if value is not None and value.value is not None
-        else list(node.attr_ints("shape"))
-    )
+    target = ints_of(node, 1) or node.attr_ints("shape")
     if not target or target[0] <= 0 or data.shape[0] is None:
         return None
     if target[0] % old or data.shape[0] % old:

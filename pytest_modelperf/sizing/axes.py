@@ -15,6 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.graph.shape_rule import ints_of
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.profiler.inputs.uses import Uses
 from pytest_modelperf.text.escaping import printable
@@ -427,10 +428,7 @@ def _padding(node: Node, at: int, reach: int, stride: int) -> int:
 
 def _values(node: Node, index: int) -> tuple[int, ...]:
     """The elements of an input that is a small constant; none if it is something else."""
-    tensor = node.optional_input(index)
-    if tensor is None or tensor.value is None:
-        return ()
-    return tuple(int(each) for each in tensor.value.reshape(-1))
+    return ints_of(node, index) or ()
 
 
 def _axes(node: Node, rank: int) -> tuple[int, ...]:

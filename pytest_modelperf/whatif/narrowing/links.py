@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 from msgspec import Struct, field
 
+from pytest_modelperf.graph.shape_rule import ints_of
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing.dimensions import Dim, Dimensions
@@ -117,10 +117,7 @@ def integers(node: Node, index: int, attribute: str = "") -> tuple[int, ...] | N
     """Constant integers from an input, or from an attribute in older opsets; None if unknown."""
     if attribute and attribute in node.attributes:
         return node.attr_ints(attribute)
-    tensor = node.optional_input(index)
-    if tensor is None or tensor.value is None:
-        return None
-    return tuple(int(value) for value in np.asarray(tensor.value).reshape(-1))
+    return ints_of(node, index)
 
 
 def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
