@@ -47,6 +47,10 @@ class Dimensions:
         self._links: dict[Dim, list[Dim]] = {}
         self._reasons: dict[Dim, str] = {}
 
+    def axes(self, tensor: str) -> list[Dim]:
+        """All axes of a tensor; none if its shape is not known."""
+        return [Dim(tensor, axis) for axis in range(len(self.shapes.get(tensor, ())))]
+
     def join(self, one: Dim, other: Dim) -> None:
         """Join two axes of the same size, place by place."""
         self.join_places(one, self.places(one), other, self.places(other))

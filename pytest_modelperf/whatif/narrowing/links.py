@@ -101,8 +101,8 @@ class Links:
         """Pin every axis without a link."""
         reason = f"{printable(self.node.qualified_op)} {printable(self.node.id)!r} {self.why}"
         for tensor in (*self.node.inputs, *self.node.outputs):
-            for axis in range(len(self.dimensions.shapes.get(tensor.name, ())) if tensor else 0):
-                if tensor and (dim := Dim(tensor.name, axis)) not in self._said:
+            for dim in self.dimensions.axes(tensor.name) if tensor else ():
+                if dim not in self._said:
                     self.dimensions.pin(dim, reason)
 
 

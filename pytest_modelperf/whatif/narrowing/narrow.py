@@ -94,7 +94,6 @@ def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
 
 def _weight_axes(related: RelatedGraph) -> list[Dim]:
     """The axes of all weights, including weights that nodes make."""
-    shapes = related.dimensions.shapes
     made = [
         tensor.name
         for each in related.nodes
@@ -102,8 +101,8 @@ def _weight_axes(related: RelatedGraph) -> list[Dim]:
         for tensor in each.node.outputs
         if tensor is not None
     ]
-    names = [name for name in (*related.stored, *made) if name in shapes]
-    return [Dim(name, axis) for name in names for axis in range(len(shapes[name]))]
+    names = (*related.stored, *made)
+    return [dim for name in names for dim in related.dimensions.axes(name)]
 
 
 def _part_axes(related: RelatedGraph) -> list[Dim]:

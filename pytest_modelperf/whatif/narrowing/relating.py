@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.stored_tensors import used_names
-from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
+from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError, is_open
 from pytest_modelperf.graph.validity import describe, unified_domain
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing import (
@@ -24,7 +24,7 @@ from pytest_modelperf.whatif.narrowing import (
     normalizations,
     reshapes,
 )
-from pytest_modelperf.whatif.narrowing.dimensions import Dim, Dimensions
+from pytest_modelperf.whatif.narrowing.dimensions import Dimensions
 from pytest_modelperf.whatif.narrowing.links import Findings, Links, Rule
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -65,7 +65,7 @@ def relate(bound: BoundModel) -> RelatedGraph:
     calls = read_graph(proto.graph, bound.file.name).calls
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     tensors = bound.tensors
-    shapes = {name: tensor.dims for name, tensor in tensors.items() if _has_shape(tensor)}
+    shapes = {name: tensor.dims for name, tensor in tensors.items() if tensor.has_known_shape}
     findings = Findings(Dimensions(shapes))
     users = Counter(used_names(proto))
     # Text has no channels, so it is not cut.
@@ -90,10 +90,6 @@ def stored_values(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
     for node in graph.node:
         if node.op_type == "Constant" and not unified_domain(node.domain):
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
-
-
-def _has_shape(tensor: Tensor) -> bool:
-    return tensor.shape is not None and None not in tensor.shape
 
 
 def _model_node(
@@ -123,7 +119,7 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
     weight = node.optional_input(1)
     links = Links(node, findings, 0 if weight is None else users[weight.name])
     rule = RULES.get(node.qualified_op)
-    unknown = next((t for t in (*node.inputs, *node.outputs) if t and not _has_shape(t)), None)
+    unknown = next(filter(is_open, (*node.inputs, *node.outputs)), None)
     if rule is None:
         links.because("is an operator that is not known to work with fewer channels")
     elif unknown is not None:
@@ -141,7 +137,7 @@ def _pin_ends(
     made = {t.name for each in nodes for t in each.node.outputs if t is not None}
     outputs = {info.name for info in bound.proto.graph.output}
     inputs = set(bound.inputs.shapes)
-    for name, shape in dims.shapes.items():
+    for name in dims.shapes:
         if name in outputs:
             reason = f"{printable(name)!r} is an output of the model"
         elif name in inputs:
@@ -150,8 +146,8 @@ def _pin_ends(
             reason = f"{printable(name)!r} is stored in a way that cannot be cut"
         else:
             continue
-        for axis in range(len(shape)):
-            dims.pin(Dim(name, axis), reason)
+        for dim in dims.axes(name):
+            dims.pin(dim, reason)
 
 
 def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
@@ -160,8 +156,8 @@ def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
         for body in call.bodies.values():
             for inner in body.walk():
                 for name in (n for c in inner.calls for n in c.inputs):
-                    for axis in range(len(dims.shapes.get(name, ()))):
-                        dims.pin(Dim(name, axis), f"{describe(call)} uses it inside")
+                    for dim in dims.axes(name):
+                        dims.pin(dim, f"{describe(call)} uses it inside")
                 for info in inner.proto.output:
-                    for axis in range(len(dims.shapes.get(info.name, ()))):
-                        dims.pin(Dim(info.name, axis), f"{describe(call)} returns it")
+                    for dim in dims.axes(info.name):
+                        dims.pin(dim, f"{describe(call)} returns it")

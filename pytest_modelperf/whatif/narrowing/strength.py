@@ -93,8 +93,7 @@ def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) ->
         name = source.name
     if name == dim.tensor:
         return dim
-    for axis in range(len(dims.shapes.get(name, ()))):
-        found = Dim(name, axis)
+    for found in dims.axes(name):
         shared = np.intersect1d(dims.sets(found), sets)
         if (shared != PINNED).any():
             return found
