@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
+from onnx import AttributeProto, GraphProto, ModelProto, SparseTensorProto, TensorProto, TypeProto
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
@@ -26,6 +26,7 @@ from pytest_modelperf.graph.convert import (
     read_type,
 )
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
+from pytest_modelperf.graph.inference import infer_types
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     check_dims,
@@ -73,40 +74,40 @@ class BuiltGraph(Struct, frozen=True):
     stored: Mapping[str, TensorProto]
 
 
-class TypeSources(Struct, frozen=True):
-    """The sources of types: onnx's inference over the whole graph, and the model's declarations.
+class GraphBuild(Struct, frozen=True, eq=False):
+    """The build of the graph of a model whose inputs are bound.
 
-    If `declared` is None, the model's declarations are ignored, in bodies too. `values` are the
-    values of inputs that the user gave.
+    `declared` are the types that the model declares; None if they are ignored, in bodies too.
+    `values` are the values of inputs that the user gave.
     """
 
-    inferred: Mapping[str, TypeProto]
+    file: ModelFile
+    resolver: Resolver
+    values: Mapping[str, Value]
+    proto: ModelProto
+    block: ParsedGraph
     declared: Mapping[str, TypeProto] | None
-    values: Mapping[str, Value] = field(default_factory=dict)
 
-
-def build_graph(
-    file: ModelFile,
-    block: ParsedGraph,
-    types: TypeSources,
-    resolver: Resolver,
-    observation: Observation | None = None,
-) -> BuiltGraph:
-    """The records of a model whose inputs are bound; `observation` comes from a run of it."""
-    builder = _Builder(
-        file, resolver, observation or Observation(), trusts_bodies=types.declared is not None
-    )
-    scope = Scope(None, "", resolver.opsets.get("", 1))
-    scope.types.update(types.inferred)
-    scope.declared = types.declared or {}
-    scope.given.update(types.values)
-    graph = builder.build(block, scope)
-    weights = builder.weights.finished()
-    return BuiltGraph(
-        replace(graph, weights=weights),
-        scope.tensors,
-        {name: t for name, t in builder.weights.stored.items() if name in weights},
-    )
+    def __call__(self, observation: Observation | None = None) -> BuiltGraph:
+        """The records of the model; `observation` comes from a run of it."""
+        opsets = self.resolver.opsets
+        scope = Scope(None, "", opsets.get("", 1))
+        scope.types.update(infer_types(self.file.name, self.proto, self.block, opsets))
+        scope.declared = self.declared or {}
+        scope.given.update(self.values)
+        builder = _Builder(
+            self.file,
+            self.resolver,
+            observation or Observation(),
+            trusts_bodies=self.declared is not None,
+        )
+        graph = builder.build(self.block, scope)
+        weights = builder.weights.finished()
+        return BuiltGraph(
+            replace(graph, weights=weights),
+            scope.tensors,
+            {name: t for name, t in builder.weights.stored.items() if name in weights},
+        )
 
 
 class _Weights(Struct):
@@ -153,23 +154,15 @@ class _Weights(Struct):
                     self.zero_points[tensor.weights[0]] = zero_point
 
 
-class _Builder:
+class _Builder(Struct):
     """Builds the graph of one model, and the bodies in it."""
 
-    def __init__(
-        self,
-        file: ModelFile,
-        resolver: Resolver,
-        observation: Observation,
-        *,
-        trusts_bodies: bool,
-    ) -> None:
-        self.file = file
-        self.resolver = resolver
-        self.observation = observation
-        self.trusts_bodies = trusts_bodies
-        self.weights = _Weights()
-        self.nodes_left = MAX_NODES
+    file: ModelFile
+    resolver: Resolver
+    observation: Observation
+    trusts_bodies: bool
+    weights: _Weights = field(default_factory=_Weights)
+    nodes_left: int = MAX_NODES
 
     def build(self, block: ParsedGraph, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
         """The records of `block`; `given` are the types of a body's inputs."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from onnx import TypeProto
 
-from pytest_modelperf.errors import MisfitError, ModelError, OpenSizesError, Remedy
+from pytest_modelperf.errors import MisfitError, ModelError, OpenSizesError
 from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, verify_rebound
 from pytest_modelperf.graph.binding import (
     Binding,
@@ -22,8 +22,8 @@ from pytest_modelperf.graph.binding import (
     Dim,
     bind_inputs,
 )
-from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
-from pytest_modelperf.graph.convert import ParsedGraph, constant_tensor, read_graph
+from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.head_sizes import head_sizes
@@ -31,7 +31,7 @@ from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
-from pytest_modelperf.graph.resolve import RESIZING, Resolver, is_trap
+from pytest_modelperf.graph.resolve import Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
@@ -383,84 +383,3 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
         with np.errstate(all="ignore"):
             values[name] = filled.reshape(spec.shape).astype(spec.dtype)
     return values
-
-
-class GraphBuild(Struct, frozen=True, eq=False):
-    """Everything that building the graph of a bound model needs."""
-
-    file: ModelFile
-    resolver: Resolver
-    values: Mapping[str, Value]
-    proto: onnx.ModelProto
-    block: ParsedGraph
-    declared: Mapping[str, TypeProto] | None
-
-    def __call__(self, observation: Observation | None = None) -> BuiltGraph:
-        visible = _without_traps(self.proto, self.block, self.resolver.opsets)
-        inferred = _inferred_types(self.file, visible)
-        types = TypeSources(inferred, self.declared, self.values)
-        return build_graph(self.file, self.block, types, self.resolver, observation)
-
-
-def _without_traps(
-    proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
-) -> onnx.ModelProto:
-    """A copy without the operators whose inference crashes or misleads.
-
-    The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
-    its inputs are known.
-    """
-    opset, fractions = opsets.get("", 0), frozenset(_fractional_scales(block))
-    if not any(is_trap(call, opset, fractions) for inner in block.walk() for call in inner.calls):
-        return proto
-    hidden = "hidden"
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    copy.opset_import.add(domain=hidden, version=1)
-    for inner in read_graph(copy.graph, "").walk():
-        for call in inner.calls:
-            if is_trap(call, opset, fractions):
-                call.proto.domain = hidden
-    return copy
-
-
-def _fractional_scales(block: ParsedGraph) -> Iterator[str]:
-    """The names of stored scales of images that are no whole numbers."""
-    calls = [call for inner in block.walk() for call in inner.calls]
-    taken = {name for call in calls if call.op_type in RESIZING for name in call.inputs}
-    if not taken:
-        return
-    stored = {t.name: t for inner in block.walk() for t in inner.proto.initializer}
-    for call in calls:
-        if call.op_type == "Constant" and not taken.isdisjoint(call.outputs):
-            for attribute in call.proto.attribute:
-                tensor = attribute.t if attribute.HasField("t") else constant_tensor(attribute)
-                stored |= {} if tensor is None else {call.outputs[0]: tensor}
-    for name in taken & stored.keys():
-        tensor = stored[name]
-        is_here = tensor.data_location != onnx.TensorProto.EXTERNAL
-        if is_here and tensor.data_type == onnx.TensorProto.FLOAT:
-            values = onnx.numpy_helper.to_array(tensor)
-            if (values != np.rint(values)).any():
-                yield name
-
-
-def _inferred_types(file: ModelFile, proto: onnx.ModelProto) -> dict[str, TypeProto]:
-    """The types from onnx's inference over the whole graph.
-
-    Its data propagation is off, because it handles every vector element by element. The values that
-    it would find are computed later, for the nodes that need them.
-    """
-    try:
-        graph = onnx.shape_inference.infer_shapes(proto).graph
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        first = printable(str(error).strip().splitlines()[0] if str(error) else repr(error))
-        raise ModelError(
-            f"the shapes of {file.name} do not fit together: {first[:300]}.",
-            Remedy(
-                "Check the model with onnx.checker.check_model, or give {inputs}.",
-                inputs="name:dtype:shape",
-            ),
-        ) from error
-    infos = (*graph.value_info, *graph.output, *graph.input)
-    return {info.name: info.type for info in infos}
