@@ -53,18 +53,6 @@ class Drawer:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def draw(
-        self,
-        note: Note,
-        number: NumberType,
-        dims: tuple[int, ...],
-        name: str,
-        dense_shape: tuple[int, ...] = (),
-    ) -> Iterator[bytes]:
-        """The packed elements of the weight `name`, in pieces."""
-        for codes in self.draw_codes(note, number, dims, name, dense_shape):
-            yield number.pack(codes)
-
     def draw_codes(
         self,
         note: Note,
@@ -73,6 +61,7 @@ class Drawer:
         name: str,
         dense_shape: tuple[int, ...] = (),
     ) -> Iterator[Codes]:
+        """The codes of the weight `name`, in pieces that can be packed one by one."""
         if isinstance(note, RunLengths):
             return run_length_pieces(note, number.code_dtype, PIECE)
         random = _random(self.seed, name)

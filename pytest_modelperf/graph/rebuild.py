@@ -89,6 +89,7 @@ def _check_room(twin: Twin, path: Path, size: int, max_bytes: int) -> None:
 
 
 def _drawn(weight: LeftOutWeight, drawer: Drawer) -> Iterator[bytes]:
-    return drawer.draw(
+    codes = drawer.draw_codes(
         weight.note, weight.number, weight.dims, weight.group, weight.stored.dense_shape
     )
+    return map(weight.number.pack, codes)

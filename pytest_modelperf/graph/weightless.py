@@ -190,8 +190,9 @@ def _shared_note(weight: LeftOutWeight, first: LeftOutWeight) -> Note:
 
 def _draw_inside(weight: LeftOutWeight, note: Note, drawer: Drawer) -> None:
     """Draw a weight that cannot lie outside of the model, or is small, into the model."""
-    pieces = drawer.draw(note, weight.number, weight.dims, weight.group, weight.stored.dense_shape)
-    data = b"".join(pieces)
+    number, shape = weight.number, weight.stored.dense_shape
+    codes = drawer.draw_codes(note, number, weight.dims, weight.group, shape)
+    data = b"".join(map(number.pack, codes))
     clear_data(weight.tensor)
     weight.tensor.raw_data = data
 

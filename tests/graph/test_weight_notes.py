@@ -431,12 +431,15 @@ def test_the_same_seed_draws_the_same_and_another_seed_or_name_does_not() -> Non
     note = Statistics(0, 1, -4, 4, zeros=10)
     number = _type("float32")
     draws = {
-        (seed, name): b"".join(Drawer(seed).draw(note, number, (50, 60), name))
+        (seed, name): b"".join(
+            map(number.pack, Drawer(seed).draw_codes(note, number, (50, 60), name))
+        )
         for seed in (0, 1)
         for name in ("a", "b")
     }
     assert len(set(draws.values())) == 4
-    assert draws[0, "a"] == b"".join(Drawer(0).draw(note, number, (50, 60), "a"))
+    again = Drawer(0).draw_codes(note, number, (50, 60), "a")
+    assert draws[0, "a"] == b"".join(map(number.pack, again))
 
 
 def test_no_two_rows_of_a_large_matrix_are_the_same() -> None:
@@ -556,7 +559,7 @@ def test_groups_in_packed_numbers_fit_into_their_bytes(dtype: str, n: int, m: in
     number, shape = _type(dtype), (128 * m, 3003)
     size = math.prod(shape)
     note = Statistics(0, 1, -2, 1, zeros=size * (m - n) // m, grouped_zeros=GroupedZeros(n, m, 0))
-    packed = b"".join(Drawer(0).draw(note, number, shape, "w"))
+    packed = b"".join(map(number.pack, Drawer(0).draw_codes(note, number, shape, "w")))
     assert len(packed) == size * number.bits // 8
     drawn = number.decode(number.unpack(packed)).reshape(-1, m, 3003)
     assert (np.count_nonzero(drawn, axis=1) == n).all()
@@ -661,4 +664,5 @@ def test_no_text_raises_anything_but_a_value_error(text: str) -> None:
     except ValueError:
         return
     if not isinstance(note, Indices):
-        assert sum(map(len, Drawer(0).draw(note, _type("float32"), (4, 5), "w"))) == 80
+        pieces = Drawer(0).draw_codes(note, _type("float32"), (4, 5), "w")
+        assert sum(codes.size for codes in pieces) == 20
