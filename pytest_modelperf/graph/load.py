@@ -26,14 +26,13 @@ from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.given_values import require_fitting_values
-from pytest_modelperf.graph.head_sizes import head_sizes
+from pytest_modelperf.graph.input_hints import head_sizes, state_batches
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
-from pytest_modelperf.graph.state_batches import state_batches
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes
 from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts

@@ -1,4 +1,7 @@
-"""The batch axis of inputs that are the state of a recurrent operator, found from its nodes."""
+"""What the nodes of a model tell of inputs whose shapes leave something open.
+
+The batch axis of the state of a recurrent operator, and the size of an attention head.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ _STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 _RANK, _BATCH_AXIS = 3, 1
 # These take some layers of a state, or give it another form, without touching its batch.
 _PASSES = frozenset({"Cast", "Gather", "Identity", "Slice", "Split", "Squeeze", "Unsqueeze"})
+
+_ATTENTION, _DOMAIN = "GroupQueryAttention", "com.microsoft"
+# The places of the caches among the inputs of that operator.
+_CACHES = (3, 4)
 
 
 def state_batches(graph: onnx.GraphProto) -> dict[str, int]:
@@ -55,3 +62,30 @@ def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[
         seen |= new
         waiting += new
     return seen
+
+
+def head_sizes(graph: onnx.GraphProto) -> dict[str, int]:
+    """The size of a head by the input that holds its keys or values.
+
+    onnxruntime-genai names the last dimension of a cache instead of fixing it, so that one model
+    serves quantized caches too. The width of what attention returns, divided by the heads, is the
+    size of one head.
+    """
+    widths: dict[str, int] | None = None
+    sizes: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type != _ATTENTION or node.domain != _DOMAIN:
+            continue
+        widths = _widths(graph) if widths is None else widths
+        heads = next((each.i for each in node.attribute if each.name == "num_heads"), 0)
+        width = widths.get(node.output[0], 0) if node.output else 0
+        if heads > 0 and width > 0 and width % heads == 0:
+            caches = (node.input[place] for place in _CACHES if place < len(node.input))
+            sizes |= dict.fromkeys(filter(None, caches), width // heads)
+    return sizes
+
+
+def _widths(graph: onnx.GraphProto) -> dict[str, int]:
+    """The last dimensions that the model declares for the tensors between its nodes."""
+    shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
+    return {name: dims[-1].dim_value for name, dims in shapes.items() if dims}
