@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.drawing import Drawer
@@ -31,7 +31,13 @@ from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.runnable import as_it_runs
-from pytest_modelperf.graph.stored_tensors import used_names
+from pytest_modelperf.graph.stored_tensors import (
+    StorageKind,
+    bodies_of,
+    body_path,
+    dense_weights,
+    used_names,
+)
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
@@ -138,7 +144,7 @@ class _Found(Struct, frozen=True):
 def _find(bound: BoundModel) -> _Found:
     prunable: dict[str, _Prunable] = {}
     spared: dict[str, UnprunedWeight] = {}
-    stored = {each.name for each in _walk_tensors(bound.proto.graph)}
+    stored = {each.path + each.name for each in dense_weights(bound.proto.graph)}
     for node in bound.graph.walk():
         for index in multiplied_operands(node.qualified_op, len(node.inputs)):
             tensor = node.optional_input(index)
@@ -214,23 +220,24 @@ class _Writer(Struct):
         generated = {n: p for n, p in self.prunable.items() if n not in self.bound.stored}
         _store_generated(proto, generated)
         replacements = [
-            Replacement(each.tensor, make, is_initializer=each.is_initializer)
-            for each in _walk_tensors(proto.graph)
-            if (make := self._make(each, generated.get(each.name))) is not None
+            Replacement(each.tensor, make, is_initializer=each.kind is StorageKind.INITIALIZER)
+            for each in dense_weights(proto.graph)
+            if (make := self._make(each.path + each.name, each.tensor, generated)) is not None
         ]
         write_replaced(self.bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
         return len(generated)
 
-    def _make(self, named: _NamedTensor, generated: _Prunable | None) -> _Make | None:
+    def _make(
+        self, name: str, tensor: TensorProto, generated: Mapping[str, _Prunable]
+    ) -> _Make | None:
         """A function that makes the elements of a tensor; None if they stay unchanged."""
-        name, tensor, number = named.name, named.tensor, stored_number(named.tensor)
+        number = stored_number(tensor)
         is_pruned = self.share is not None and name in self.prunable
-        if number is None or not (is_pruned or generated or is_external(tensor)):
+        if number is None or not (is_pruned or name in generated or is_external(tensor)):
             return None
-        if generated is not None:
-            read = partial(
-                self.drawer.draw_codes, _distribution(generated), number, tuple(tensor.dims), name
-            )
+        if name in generated:
+            drawn = _distribution(generated[name])
+            read = partial(self.drawer.draw_codes, drawn, number, tuple(tensor.dims), name)
         else:
             # A copy, because the replaced tensor loses the location of its elements.
             source = TensorProto()
@@ -281,34 +288,6 @@ def _distribution(generated: _Prunable) -> Statistics:
     return Statistics(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation)
 
 
-class _NamedTensor(Struct, frozen=True, eq=False):
-    """A stored tensor with its name in our graph, which starts with the path of its body."""
-
-    name: str
-    tensor: TensorProto
-    is_initializer: bool
-
-
-def _walk_tensors(graph: GraphProto, path: str = "") -> Iterator[_NamedTensor]:
-    for tensor in graph.initializer:
-        yield _NamedTensor(path + tensor.name, tensor, is_initializer=True)
-    for node in graph.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    yield _NamedTensor(path + node.output[0], attribute.t, is_initializer=False)
-        for inner, body in _bodies(node, path):
-            yield from _walk_tensors(body, inner)
-
-
-def _bodies(node: NodeProto, path: str) -> Iterator[tuple[str, GraphProto]]:
-    """The bodies of a node, each with its path."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            name = node.name or next(filter(None, node.output), "")
-            yield f"{path}{name}/{attribute.name}/", attribute.g
-
-
 def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> None:
     """Replace each node that generates a weight by an initializer without elements."""
     if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
@@ -329,8 +308,9 @@ def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) 
     gone: set[str] = set()
     for index in reversed(range(len(graph.node))):
         node = graph.node[index]
-        for inner, body in _bodies(node, path):
-            taken |= _store_in(body, generated, inner)
+        for attribute in node.attribute:
+            for body in bodies_of(attribute):
+                taken |= _store_in(body, generated, body_path(path, node, attribute))
         name = next(iter(node.output), "")
         each = generated.get(path + name)
         if each is not None:

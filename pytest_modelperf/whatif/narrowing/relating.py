@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
 import onnx
 from msgspec import Struct
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.stored_tensors import used_names
+from pytest_modelperf.graph.stored_tensors import dense_weights, used_names
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError, is_open
-from pytest_modelperf.graph.validity import describe, unified_domain
+from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing import (
     contractions,
@@ -69,7 +69,11 @@ def relate(bound: BoundModel) -> RelatedGraph:
     findings = Findings(Dimensions(shapes))
     users = Counter(used_names(proto))
     # Text has no channels, so it is not cut.
-    stored = {n: t for n, t in stored_values(proto.graph) if t.data_type != TensorProto.STRING}
+    stored = {
+        each.name: each.tensor
+        for each in dense_weights(proto.graph)
+        if not each.path and each.tensor.data_type != TensorProto.STRING
+    }
     nodes = [
         _model_node(call, tensors, users, opsets.get(call.domain, 0))
         for call in calls
@@ -81,15 +85,6 @@ def relate(bound: BoundModel) -> RelatedGraph:
     for each in sorted(nodes, key=lambda each: each.node.qualified_op in reshapes.RULES):
         _apply(each.node, findings, users)
     return RelatedGraph(proto, tuple(nodes), stored, findings)
-
-
-def stored_values(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
-    """The tensors that initializers and Constant nodes store, by the names of their values."""
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type == "Constant" and not unified_domain(node.domain):
-            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
 def _model_node(

@@ -11,14 +11,13 @@ import onnx
 from onnx import GraphProto, TensorProto
 
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.model_file import DATA_TYPES, ModelFile, is_external
+from pytest_modelperf.graph.model_file import DATA_TYPES, ModelFile, external_tensors, is_external
 from pytest_modelperf.graph.number_codes import codes_of
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
-from pytest_modelperf.graph.stored_tensors import used_names, walk_stored
+from pytest_modelperf.graph.stored_tensors import StorageKind, dense_weights, used_names
 from pytest_modelperf.graph.structure import Tensor
 from pytest_modelperf.graph.weight_pieces import stored_number
 from pytest_modelperf.whatif.narrowing.plan import RemovalPlan
-from pytest_modelperf.whatif.narrowing.relating import stored_values
 from pytest_modelperf.whatif.narrowing.rewriting import Rewriter
 
 if TYPE_CHECKING:
@@ -72,16 +71,15 @@ def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, 
 def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
     """The tensors that are cut, and those in files beside the old model."""
     proto = plan.related.proto
-    initializers = {tensor.name for tensor in proto.graph.initializer}
-    for name, tensor in stored_values(proto.graph):
-        if plan.changes(name) or is_external(tensor):
-            cut, shape = partial(plan.cut, name), plan.shape(name)
-            yield _replacement(file, tensor, cut, shape, is_initializer=name in initializers)
+    for each in dense_weights(proto.graph):
+        if not each.path and (plan.changes(each.name) or is_external(each.tensor)):
+            cut, shape = partial(plan.cut, each.name), plan.shape(each.name)
+            is_initializer = each.kind is StorageKind.INITIALIZER
+            yield _replacement(file, each.tensor, cut, shape, is_initializer=is_initializer)
     # The rest are tensors of bodies, or sparse ones.
-    for stored in walk_stored(proto):
-        if is_external(stored.tensor):
-            shape = tuple(stored.tensor.dims)
-            yield _replacement(file, stored.tensor, lambda v: v, shape, is_initializer=False)
+    for tensor in external_tensors(proto):
+        shape = tuple(tensor.dims)
+        yield _replacement(file, tensor, lambda v: v, shape, is_initializer=False)
 
 
 def _replacement(
