@@ -5,6 +5,7 @@ It names operators and versions, and neither the models nor a tensor of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
@@ -73,8 +74,7 @@ def requirement_of(engine: EngineFacts | None) -> str:
 
 def describe_kernels(units: tuple[UnitKernels, ...]) -> str:
     """`1 Conv changed; 1 Relu became 3 kernels (Abs, Add, Mul)`."""
-    texts = list(dict.fromkeys(unit.text for unit in units))
-    counts = {text: sum(unit.text == text for unit in units) for text in texts}
+    counts = Counter(unit.text for unit in units)
     return "; ".join(text if n == 1 else f"{n} times {text}" for text, n in counts.items())
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -34,10 +34,8 @@ class UnitQuestion(Struct, frozen=True, kw_only=True):
     number: int
 
 
-class UnitJudge(Protocol):
-    """Runs units of both plans in turn; a MeasureError says why they do not run by themselves."""
-
-    def __call__(self, question: UnitQuestion, /) -> Metric: ...
+# Runs units of both plans in turn; a MeasureError says why they do not run by themselves.
+UnitJudge: TypeAlias = Callable[[UnitQuestion], Metric]
 
 
 class ReduceRule(Struct, frozen=True, kw_only=True):

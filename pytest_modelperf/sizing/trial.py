@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack
 
 from msgspec.structs import replace
 
@@ -20,16 +19,13 @@ from pytest_modelperf.profiler.sampling.worker_bench import set_up
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 # The longest that a worker may be silent, and that another measurement is waited for: the inference
 # is a check, and not worth a long wait.
 LIMIT_S = 10.0
 _NS_PER_S = 1_000_000_000
 
 
-class Trials:
+class Trials(AbstractContextManager["Trials"]):
     """Single inferences of one model, in one worker that starts with the first of them.
 
     A context: no worker is left behind. Nothing else is measured on this machine meanwhile.
@@ -49,9 +45,6 @@ class Trials:
         self._patience_s = patience_s
         self._open = ExitStack()
         self._worker: ProcessWorker | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
