@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, select_columns
 from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
@@ -100,7 +100,8 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
 
 def _levels_table(whatif: WhatIf) -> Table:
     """A row for each level of each case; columns that have nothing to show are left out."""
-    columns: tuple[Column, ...] = (
+    columns = (
+        Column("case", is_text=True),
         # It has the colour of the row.
         Column("level", is_text=True, is_name=True),
         Column("ms per batch"),
@@ -113,15 +114,13 @@ def _levels_table(whatif: WhatIf) -> Table:
         Column("size"),
         Column("zeros"),
     )
-    rows: list[tuple[str, ...]]
-    rows = [(case.id, *_level_cells(case, level)) for case in whatif.cases for level in case.levels]
-    if len(whatif.cases) > 1:
-        columns = (Column("case", is_text=True), *columns)
-    else:
-        rows = [row[1:] for row in rows]
+    rows = ((case.id, *_level_cells(case, level)) for case in whatif.cases for level in case.levels)
     levels = [level for case in whatif.cases for level in case.levels]
     caption = "\n".join(interval_lines(whatif.confidence, levels))
-    return drop_blank_columns(Table("", columns, tuple(rows), None, caption))
+    table = Table("", columns, tuple(rows), None, caption)
+    if len(whatif.cases) == 1:
+        table = select_columns(table, range(1, len(columns)))
+    return drop_blank_columns(table)
 
 
 def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:
