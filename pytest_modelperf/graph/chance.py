@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, is_open
 
@@ -27,26 +27,13 @@ def find_random(graph: Graph) -> frozenset[str]:
     """The names of all tensors that are computed from random values, by the outer graph."""
     random: dict[str, str] = {}
     for node in graph.nodes:
-        inner = [*node.inputs, *(t for b in node.bodies.values() for t in _read_inside(b))]
-        source = _source(inner, random)
-        if any(each.op_type in RANDOM for each in _with_bodies(node)):
+        nodes = [node, *(inner for body in node.bodies.values() for inner in body.walk())]
+        source = _source([tensor for each in nodes for tensor in each.inputs], random)
+        if any(each.op_type in RANDOM for each in nodes):
             source = node.op_type
         if source is not None:
             random.update((t.name, source) for t in node.outputs if t is not None)
     return frozenset(random)
-
-
-def _with_bodies(node: Node) -> Iterator[Node]:
-    """A node and all that run inside of it."""
-    yield node
-    for body in node.bodies.values():
-        yield from body.walk()
-
-
-def _read_inside(body: Graph) -> Iterator[Tensor | None]:
-    """Every tensor that the nodes of a body read, also those of the graph around it."""
-    for node in body.walk():
-        yield from node.inputs
 
 
 def _find(graph: Graph, random: dict[str, str]) -> str | None:
