@@ -66,7 +66,7 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
         if factor is None or not old.shape or not new.shape or new.is_constant:
             continue
         if old.shape[0] == factor[0] and new.shape[0] != factor[1]:
-            holder = _first_holder(before, after)
+            holder = _first_holder(known, after)
             where = describe_node(holder) if holder else f"the output {printable(new.name)!r}"
             raise refusal(where, bound, model)
 
@@ -224,23 +224,19 @@ def _keeps_states(node: Node) -> bool:
     )
 
 
-def _first_holder(before: Graph, after: Graph) -> Node | None:
+def _first_holder(before: Mapping[str, Shape | None], after: Graph) -> Node | None:
     """The first node whose inputs grew with the batch and whose output did not.
 
     Shape and Size return a shape, whose own size does not depend on the batch.
     """
-    sizes: Mapping[str, Shape | None] = {
-        t.name: t.shape for node in before.nodes for t in node.outputs if t is not None
-    }
-    given = {t.name: t.shape for t in before.inputs}
-    grown = {t.name for t in after.inputs if t.shape != given.get(t.name)}
+    grown = {t.name for t in after.inputs if t.shape != before.get(t.name)}
     for node in after.nodes:
         if not any(t is not None and t.name in grown for t in node.inputs):
             continue
         output = node.outputs[0] if node.outputs else None
         if node.op_type in _TELL_SHAPES or output is None or is_open(output):
             continue
-        old = sizes.get(output.name)
+        old = before.get(output.name)
         if old is not None and None not in old and prod(old) == output.size:  # type: ignore[arg-type]  # no None left
             return node
         grown.add(output.name)
