@@ -53,26 +53,22 @@ def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
     If the batch was changed, the declared shapes are wrong and removed. Then inputs have the bound
     ones, except where they change with the steps of a generation.
     """
-    original = bound.file.proto
+    original, is_rebound = bound.file.proto, bound.inputs.rebound
     proto = onnx.ModelProto()
-    if bound.inputs.rebound:
-        proto.CopyFrom(bound.proto)
+    proto.CopyFrom(bound.proto if is_rebound or original.functions else original)
+    if is_rebound:
         changing = {} if bound.phase is None else bound.phase.changing_axes
         for info in proto.graph.input:
             for axis in changing.get(info.name, ()):
                 info.type.tensor_type.shape.dim[axis].Clear()
-        return proto
-    if not original.functions:
-        proto.CopyFrom(original)
-        return proto
-    proto.CopyFrom(bound.proto)
-    for kept, own in (
-        (proto.graph.input, original.graph.input),
-        (proto.graph.output, original.graph.output),
-        (proto.graph.value_info, original.graph.value_info),
-    ):
-        del kept[:]
-        kept.extend(own)
+    elif original.functions:
+        for kept, own in (
+            (proto.graph.input, original.graph.input),
+            (proto.graph.output, original.graph.output),
+            (proto.graph.value_info, original.graph.value_info),
+        ):
+            del kept[:]
+            kept.extend(own)
     return proto
 
 
