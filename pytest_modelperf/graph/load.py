@@ -154,7 +154,11 @@ def _load(asked: Asked) -> BoundModel:
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
     if bound.rebound:
-        _forget_shapes_of_bodies(block)
+        # The inputs of bodies have the shapes of the graph around them.
+        _, *bodies = block.walk()
+        for body in bodies:
+            _forget_shapes(body.proto)
+            _clear_shapes(body.proto.input)
     rewritten: tuple[str, ...] = ()
     before = None
     values = _given_values(bound)
@@ -354,15 +358,6 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
     """Remove all shapes but those of inputs and weights: they have the model's own sizes."""
     del graph.value_info[:]
     _clear_shapes(graph.output)
-
-
-def _forget_shapes_of_bodies(block: ParsedGraph) -> None:
-    """Remove the shapes of bodies, whose inputs have those of the graph around them."""
-    for call in block.calls:
-        for body in call.bodies.values():
-            _forget_shapes(body.proto)
-            _clear_shapes(body.proto.input)
-            _forget_shapes_of_bodies(body)
 
 
 def _clear_shapes(infos: Iterable[onnx.ValueInfoProto]) -> None:
