@@ -459,7 +459,6 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
             f"the weight {name!r} lies in the file {shown!r}, which a model given as bytes does "
             "not have beside it. Give the path of the model."
         )
-    place = PurePosixPath(posixpath.normpath(location))
     path = _path_inside(file, tensor, location)
     dtype = dtype_name(tensor.data_type)
     expected = byte_size(dtype or "", prod(tensor.dims))
@@ -494,7 +493,7 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
             f"{format_bytes(expected)}, but its external data has {format_bytes(length)}. The two "
             "files do not belong together: copy both from the same place."
         )
-    return ExternalLocation(place.as_posix(), path, offset, length)
+    return ExternalLocation(posixpath.normpath(location), path, offset, length)
 
 
 def external_pieces(
