@@ -52,11 +52,6 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def smallest_normal(name: str) -> float:
-    """The smallest positive number of a float type with a full mantissa."""
-    return float(_float_info(name).smallest_normal)
-
-
 class NumberType(Struct, frozen=True):
     """A type of numbers. A complex number has two components of this type."""
 
@@ -79,7 +74,7 @@ class NumberType(Struct, frozen=True):
     @property
     def smallest_normal(self) -> float:
         """The smallest positive number with a full mantissa; 1 for integers."""
-        return smallest_normal(self.name) if self.is_float else 1.0
+        return float(_float_info(self.name).smallest_normal) if self.is_float else 1.0
 
     @property
     def subnormal_steps(self) -> int:

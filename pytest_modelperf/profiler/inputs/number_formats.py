@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_modelperf.graph.number_codes import ML_TYPES, dtype_of, smallest_normal
+from pytest_modelperf.graph.number_codes import ML_TYPES, NumberType, dtype_of
 from pytest_modelperf.graph.structure import BITS
 
 if TYPE_CHECKING:
@@ -76,5 +76,5 @@ def _magnitudes(dtype: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float
     # ml_dtypes calls a conversion of NaN invalid.
     with np.errstate(invalid="ignore"):
         numbers = codes.view(dtype_of(dtype)).astype(np.float64)
-    is_kept = np.isfinite(numbers) & ((codes == 0) | (numbers >= smallest_normal(dtype)))
+    is_kept = np.isfinite(numbers) & ((codes == 0) | (numbers >= NumberType(dtype).smallest_normal))
     return codes[is_kept], numbers[is_kept]
