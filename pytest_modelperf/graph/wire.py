@@ -19,6 +19,7 @@ from mmap import PAGESIZE, mmap
 from typing import TypeAlias
 
 from msgspec import Struct
+from onnx import TensorProto
 
 from pytest_modelperf.errors import ModelError
 
@@ -74,10 +75,6 @@ _NUMBERS = re.compile(
 _DATA_TYPE = 2
 _RAW_DATA = 9
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
-_EXTERNAL_DATA = 13
-_DATA_LOCATION = 14
-# An entry of external_data is a StringStringEntryProto.
-_ENTRY_KEY, _ENTRY_VALUE = 1, 2
 # TensorProto.DataType: uint16, int16, int32, int64, bool, uint32, uint64.
 INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
@@ -321,34 +318,19 @@ class _Restorer(_Reader):
         chunks.append(self.data[copied:end])
         return chunks
 
-    def tensor(self, start: int, end: int) -> list[Chunk]:
-        kept: list[bytes] = []
-        spans: tuple[tuple[int, int], ...] = ()
-        position = start
-        while position < end:
-            field_start = position
-            field, _, content, position = self.field(position, end)
-            if field == _EXTERNAL_DATA and self.is_note(content, position):
-                spans = self.spans(content, position)
-            elif field != _DATA_LOCATION:
-                kept.append(self.data[field_start:position])
-        return [b"".join(kept), *spans]
+    def tensor(self, start: int, end: int) -> list[Chunk] | None:
+        """The tensor without its note, and the spans that the note tells.
 
-    def is_note(self, start: int, end: int) -> bool:
-        """Whether an entry of external_data is a note, and not the model's own.
-
-        A tensor may have data in the file beside entries that an exporter forgot to remove.
+        Other entries of external_data are the model's own: an exporter may forget to remove them.
         """
-        return self.data.find(_WEIGHT_KEY_BYTES, start, end) >= 0
-
-    def spans(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
-        """The spans that a note stores; the note is an entry with a key and a value."""
-        position = start
-        while position < end:
-            field, _, content, position = self.field(position, end)
-            if field == _ENTRY_VALUE:
-                return SkippedData.decode(self.data[content:position].decode()).spans
-        return ()
+        tensor = TensorProto.FromString(self.data[start:end])
+        note = next((each for each in tensor.external_data if each.key == WEIGHT_KEY), None)
+        if note is None:
+            return None
+        spans = SkippedData.decode(note.value).spans
+        tensor.external_data.remove(note)
+        tensor.ClearField("data_location")
+        return [tensor.SerializeToString(), *spans]
 
 
 def _tag(field: int, wire_type: int) -> bytes:
@@ -365,14 +347,8 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _length_prefixed(field: int, content: bytes) -> bytes:
-    return _tag(field, _BYTES) + encode_varint(len(content)) + content
-
-
 def _external_data_note(skipped: SkippedData) -> bytes:
-    """TensorProto fields that say "external", with our own key instead of a location."""
-    entry = _length_prefixed(_ENTRY_KEY, _WEIGHT_KEY_BYTES)
-    entry += _length_prefixed(_ENTRY_VALUE, skipped.encode().encode())
-    external = 1
-    note = _length_prefixed(_EXTERNAL_DATA, entry)
-    return note + _tag(_DATA_LOCATION, _VARINT) + encode_varint(external)
+    """Fields of a tensor that say "external", with our own key instead of a location."""
+    note = TensorProto(data_location=TensorProto.EXTERNAL)
+    note.external_data.add(key=WEIGHT_KEY, value=skipped.encode())
+    return note.SerializeToString()
