@@ -24,11 +24,12 @@ from pytest_modelperf.graph.model_file import (
 from pytest_modelperf.graph.stored_tensors import clear_data, point_outside
 from pytest_modelperf.graph.stream import read_span
 from pytest_modelperf.graph.wire import (
+    RAW_DATA,
     WEIGHT_KEY,
     Chunk,
     SkippedData,
     chunk_size,
-    encode_varint,
+    field_head,
     restore_model,
 )
 from pytest_modelperf.text.escaping import printable
@@ -37,8 +38,6 @@ from pytest_modelperf.text.units import format_bytes
 # The name of external data is the name of the model and this suffix.
 _DATA_SUFFIX = ".data"
 
-# The tag of TensorProto.raw_data: field 9, with a length.
-_RAW_DATA_TAG = 0x4A
 # Engines map external data into memory, page by page.
 _ALIGNMENT = 4096
 
@@ -121,7 +120,7 @@ def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[
 
 
 def _head(replacement: Replacement) -> bytes:
-    return bytes([_RAW_DATA_TAG]) + encode_varint(replacement.nbytes)
+    return field_head(RAW_DATA, replacement.nbytes)
 
 
 def _point_outside(replacements: Sequence[Replacement], location: str) -> None:

@@ -73,8 +73,8 @@ _NUMBERS = re.compile(
 
 # Fields of TensorProto. Data: float, int32, string, int64, raw, double, uint64.
 _DATA_TYPE = 2
-_RAW_DATA = 9
-_DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
+RAW_DATA = 9
+_DATA_FIELDS = frozenset({4, 5, 6, 7, RAW_DATA, 10, 11})
 # TensorProto.DataType: uint16, int16, int32, int64, bool, uint32, uint64.
 INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
@@ -236,7 +236,7 @@ class _Slimmer(_Reader):
             if chunks is None:
                 chunks = []
             size = sum(map(len, slimmed))
-            chunks.append(data[copied:field_start] + _tag(field, _BYTES) + encode_varint(size))
+            chunks.append(data[copied:field_start] + field_head(field, size))
             chunks.extend(slimmed)
             if child == _TENSOR:
                 give_back(data, field_start, position)
@@ -275,7 +275,7 @@ class _Slimmer(_Reader):
                 else:
                     spans.append((field_start, position))
                 # With another wire type, the field is unknown to protobuf.
-                if field == _RAW_DATA and wire_type == _BYTES:
+                if field == RAW_DATA and wire_type == _BYTES:
                     raw.append((content, position))
         limit = KEEP_INTEGER_BYTES if data_type in INTEGER_TYPES else KEEP_BYTES
         if sum(stop - begin for begin, stop in spans) <= limit:
@@ -312,7 +312,7 @@ class _Restorer(_Reader):
             if restored is None:
                 continue
             size = sum(map(chunk_size, restored))
-            chunks.append(self.data[copied:field_start] + _tag(field, _BYTES) + encode_varint(size))
+            chunks.append(self.data[copied:field_start] + field_head(field, size))
             chunks.extend(restored)
             copied = position
         chunks.append(self.data[copied:end])
@@ -333,8 +333,9 @@ class _Restorer(_Reader):
         return [tensor.SerializeToString(), *spans]
 
 
-def _tag(field: int, wire_type: int) -> bytes:
-    return encode_varint(field << 3 | wire_type)
+def field_head(field: int, size: int) -> bytes:
+    """The bytes before the content of a field that holds so many bytes."""
+    return encode_varint(field << 3 | _BYTES) + encode_varint(size)
 
 
 def encode_varint(value: int) -> bytes:
