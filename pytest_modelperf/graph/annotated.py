@@ -8,6 +8,7 @@ import onnx
 
 from pytest_modelperf.files.output import Target
 from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.stored_tensors import with_bodies
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 
@@ -24,9 +25,7 @@ def write_annotated(
     for node in with_bodies(proto.graph.node):
         first = next((name for name in node.output if name), str(node.name))
         own = notes.get(first, {})
-        kept = [entry for entry in node.metadata_props if entry.key not in own]
-        del node.metadata_props[:]
-        node.metadata_props.extend(kept)
+        remove_named(node.metadata_props, own, by="key")
         for key, value in own.items():
             node.metadata_props.add(key=key, value=value)
     write_chunks(file, target, restored_chunks(proto, file, "with its notes"))

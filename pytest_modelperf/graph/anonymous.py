@@ -29,6 +29,7 @@ from onnx import (
 )
 
 from pytest_modelperf.graph.binding import parse_expression
+from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.stored_tensors import walk_nodes
 
 # Where the functions of an anonymous model are.
@@ -189,9 +190,7 @@ class _Names(Struct):
     def _rename_imports(self, message: ModelProto | FunctionProto) -> None:
         """Import the domain of functions in place of those that they were in."""
         wanted = self.domains - ({domain for domain, *_ in self.functions} - _STANDARD)
-        kept = [each for each in message.opset_import if each.domain in wanted]
-        kept = [type(each).FromString(each.SerializeToString()) for each in kept]
-        del message.opset_import[:]
-        message.opset_import.extend(kept)
+        unwanted = {each.domain for each in message.opset_import} - wanted
+        remove_named(message.opset_import, unwanted, by="domain")
         if self.functions:
             message.opset_import.add(domain=_FUNCTION_DOMAIN, version=1)

@@ -14,6 +14,7 @@ from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
+from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.stored_tensors import StorageKind
 from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOutWeight, Twin, left_out
@@ -65,9 +66,7 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
 
 
 def _mark(proto: ModelProto, seed: int) -> None:
-    kept = [entry for entry in proto.metadata_props if entry.key != TWIN_KEY]
-    del proto.metadata_props[:]
-    proto.metadata_props.extend(kept)
+    remove_named(proto.metadata_props, {TWIN_KEY}, by="key")
     proto.metadata_props.add(key=REBUILT_KEY, value=json.dumps({"seed": seed}))
 
 

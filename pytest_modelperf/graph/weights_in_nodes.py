@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import without_values
@@ -51,20 +51,17 @@ def turn_constants_into_initializers(graph: GraphProto) -> None:
 
 
 def _move_constants(graph: GraphProto) -> None:
-    kept: list[NodeProto] = []
-    for node in graph.node:
+    gone: list[int] = []
+    for index, node in enumerate(graph.node):
         is_constant = node.op_type == "Constant" and node.domain in {"", "ai.onnx"}
         value = next((each.t for each in node.attribute if each.HasField("t")), None)
-        if not is_constant or value is None or value.data_location != TensorProto.EXTERNAL:
-            kept.append(node)
-            continue
-        moved = graph.initializer.add()
-        moved.CopyFrom(value)
-        moved.name = node.output[0]
-    if len(kept) < len(graph.node):
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        if is_constant and value is not None and value.data_location == TensorProto.EXTERNAL:
+            moved = graph.initializer.add()
+            moved.CopyFrom(value)
+            moved.name = node.output[0]
+            gone.append(index)
+    for index in reversed(gone):
+        del graph.node[index]
 
 
 def replace_texts(proto: ModelProto) -> dict[str, str]:

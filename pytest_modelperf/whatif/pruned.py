@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -29,6 +29,7 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
 from pytest_modelperf.graph.number_codes import NumberType
+from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.stored_tensors import (
@@ -46,8 +47,6 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes
 
-    # A repeated field of named messages.
-    _Named: TypeAlias = MutableSequence[Any]
     _Read: TypeAlias = Callable[[], Iterator[Codes]]
     _Make: TypeAlias = Callable[[], Iterator[bytes]]
 
@@ -293,12 +292,12 @@ def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> N
     if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
         _separate_weights(proto)
     shapes = _store_in(proto.graph, generated, "")
-    _remove(proto.graph.initializer, shapes - set(used_names(proto)))
+    remove_named(proto.graph.initializer, shapes - set(used_names(proto)))
 
 
 def _separate_weights(proto: ModelProto) -> None:
     """Remove the weights from the inputs. They stay constants."""
-    _remove(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
+    remove_named(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
     proto.ir_version = _FIRST_IR_WITHOUT_WEIGHT_INPUTS
 
 
@@ -319,12 +318,5 @@ def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) 
             gone.add(name)
             taken.update(node.input)
             del graph.node[index]
-    _remove(graph.value_info, gone)
+    remove_named(graph.value_info, gone)
     return taken
-
-
-def _remove(entries: _Named, names: set[str]) -> None:
-    """Remove the messages with these names from a repeated field."""
-    for index in reversed(range(len(entries))):
-        if entries[index].name in names:
-            del entries[index]

@@ -13,6 +13,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, nu
 from pytest_modelperf.graph.model_file import DATA_TYPES, packed_bytes
 from pytest_modelperf.graph.plans.matching import Matching
 from pytest_modelperf.graph.plans.plan import EnginePlan, stored_offset
+from pytest_modelperf.graph.repeated import remove_named
 
 # How far from a changed kernel its part reaches.
 CONTEXT = 1
@@ -402,9 +403,8 @@ def _copy(plan: EnginePlan) -> ModelProto:
     model = ModelProto()
     model.CopyFrom(plan.proto)
     model.ir_version = max(plan.proto.ir_version, _WEIGHTS_APART)
-    wanted = [value for value in plan.proto.graph.input if value.name in plan.model_inputs]
-    del model.graph.input[:]
-    model.graph.input.extend(wanted)
+    stored = {value.name for value in model.graph.input}.difference(plan.model_inputs)
+    remove_named(model.graph.input, stored)
     return model
 
 

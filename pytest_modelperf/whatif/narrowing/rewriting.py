@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
+from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.whatif.narrowing.links import integers, normal_axes
 from pytest_modelperf.whatif.narrowing.movements import slice_ranges
@@ -120,7 +121,7 @@ def _adjust_split(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
     if node.opset < 13:
         set_attribute(proto, "split", parts)
     else:
-        drop_attribute(proto, "num_outputs")
+        remove_named(proto.attribute, {"num_outputs"})
         rewriter.give(proto, 1, parts, "split")
 
 
@@ -178,14 +179,8 @@ def _old_value(proto: NodeProto, node: Node) -> Places:
 
 
 def set_attribute(proto: NodeProto, name: str, value: int | Sequence[int]) -> None:
-    drop_attribute(proto, name)
+    remove_named(proto.attribute, {name})
     proto.attribute.append(helper.make_attribute(name, value))
-
-
-def drop_attribute(proto: NodeProto, name: str) -> None:
-    kept = [attribute for attribute in proto.attribute if attribute.name != name]
-    del proto.attribute[:]
-    proto.attribute.extend(kept)
 
 
 _ADJUSTMENTS: Mapping[str, _Adjust] = {

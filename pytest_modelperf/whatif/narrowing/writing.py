@@ -13,6 +13,7 @@ from onnx import GraphProto, TensorProto
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, ModelFile, external_tensors, is_external
 from pytest_modelperf.graph.number_codes import codes_of
+from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.stored_tensors import StorageKind, dense_weights, used_names
 from pytest_modelperf.graph.structure import Tensor
@@ -42,15 +43,10 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
 
 def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
     """Remove the constants that were replaced."""
-    kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
-    gone = unused.intersection(tensor.name for tensor in graph.initializer)
-    if not gone:
-        return
     # A caller still gives an input of the model that no node reads any more.
-    inputs = [info for info in graph.input if info.name not in gone]
-    del graph.initializer[:], graph.input[:]
-    graph.initializer.extend(kept)
-    graph.input.extend(inputs)
+    gone = unused.intersection(tensor.name for tensor in graph.initializer)
+    remove_named(graph.initializer, gone)
+    remove_named(graph.input, gone)
 
 
 def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, Tensor]) -> None:
