@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from mmap import PAGESIZE, mmap
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 from onnx import TensorProto
 
@@ -79,7 +80,7 @@ _DATA_FIELDS = frozenset({4, 5, 6, 7, RAW_DATA, 10, 11})
 INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
 
-class SkippedData(Struct, frozen=True):
+class SkippedData(Struct, frozen=True, array_like=True):
     """The place of the data of one tensor: whole fields with their tags, as (start, stop) pairs.
 
     `raw` is the (start, stop) of the bytes themselves if they are one raw_data field.
@@ -89,22 +90,12 @@ class SkippedData(Struct, frozen=True):
     raw: tuple[int, int] | None
 
     def encode(self) -> str:
-        spans = ";".join(f"{start}:{stop}" for start, stop in self.spans)
-        return spans if self.raw is None else f"{spans}|{self.raw[0]}:{self.raw[1]}"
+        return msgspec.json.encode(self).decode()
 
     @classmethod
-    def decode(cls, text: str) -> SkippedData:
+    def decode(cls, note: str) -> SkippedData:
         """The inverse of `encode`."""
-        spans, _, raw = text.partition("|")
-        return cls(
-            tuple(_decode_span(span) for span in spans.split(";")),
-            _decode_span(raw) if raw else None,
-        )
-
-
-def _decode_span(text: str) -> tuple[int, int]:
-    start, stop = text.split(":")
-    return int(start), int(stop)
+        return msgspec.json.decode(note, type=cls)
 
 
 def slim_model(data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> bytes:
