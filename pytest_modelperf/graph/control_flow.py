@@ -145,19 +145,28 @@ def output_types(node: Node) -> Sequence[OutputType | None]:
     outputs = bodies[0].outputs
     if node.op_type == "Loop":
         states = max(0, len(node.inputs) - 2)
-        stacked = (_stacked(tensor, node.trips, 0) for tensor in outputs[1 + states :])
+        made = (stacked(tensor, node.trips, 0) for tensor in outputs[1 + states :])
         # Without a trip, the values that would be carried come out.
         last = map(_from_outside, node.inputs[2:]) if node.trips == 0 else outputs[1 : 1 + states]
-        return [*map(_as_is, last), *stacked]
+        return [*map(_as_is, last), *made]
     # onnx tells the outputs of the Scan of opset 8, which are those of a batch.
     if node.op_type == "Scan" and node.opset != 8:
         states = len(node.inputs) - node.attr_int("num_scan_inputs", 0)
         axes = node.attr_ints("scan_output_axes")
         types = [_as_is(tensor) for tensor in outputs[:states]]
         for index, tensor in enumerate(outputs[states:]):
-            types.append(_stacked(tensor, node.trips, axes[index] if index < len(axes) else 0))
+            types.append(stacked(tensor, node.trips, axes[index] if index < len(axes) else 0))
         return types
     return ()
+
+
+def stacked(tensor: Tensor, trips: int | None, axis: int) -> OutputType:
+    """The type of as many of these tensors as there are trips, along a new axis."""
+    shape = tensor.shape
+    if shape is None:
+        return OutputType(tensor.dtype, None)
+    place = axis % (len(shape) + 1)
+    return OutputType(tensor.dtype, (*shape[:place], trips, *shape[place:]))
 
 
 def _from_outside(tensor: Tensor | None) -> Tensor:
@@ -167,14 +176,6 @@ def _from_outside(tensor: Tensor | None) -> Tensor:
 
 def _as_is(tensor: Tensor) -> OutputType:
     return OutputType(tensor.dtype, tensor.shape)
-
-
-def _stacked(tensor: Tensor, trips: int | None, axis: int) -> OutputType:
-    shape = tensor.shape
-    if shape is None:
-        return OutputType(tensor.dtype, None)
-    place = axis % (len(shape) + 1)
-    return OutputType(tensor.dtype, (*shape[:place], trips, *shape[place:]))
 
 
 def _merged(branches: Sequence[Sequence[Tensor]]) -> list[OutputType | None]:

@@ -20,6 +20,7 @@ from pytest_modelperf.errors import ExtensionError, MisfitError, Remedy
 from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import Call, read_type
 from pytest_modelperf.graph.scope import Scope
+from pytest_modelperf.graph.shape_arithmetic import concat
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
 from pytest_modelperf.graph.validity import describe
@@ -167,20 +168,14 @@ class Resolver(Struct, frozen=True):
         source = scope.producers.get(call.inputs[0]) if call.inputs else None
         if node.op_type != "ConcatFromSequence" or source is None:
             return ()
-        elements = [scope.find(name) for name in source.inputs]
-        shapes = [t.shape for t in elements if t is not None and t.shape is not None]
-        if source.op_type != "SequenceConstruct" or not shapes or len(shapes) < len(elements):
+        found = [scope.find(name) for name in source.inputs]
+        elements = [t for t in found if t is not None and t.shape is not None]
+        if source.op_type != "SequenceConstruct" or not elements or len(elements) < len(found):
             return ()
-        axis, first = node.attr_int("axis", 0), shapes[0]
-        dtype = elements[0].dtype if elements[0] is not None else None
+        axis, first = node.attr_int("axis", 0), elements[0]
         if node.attr_int("new_axis", 0):
-            place = axis % (len(first) + 1)
-            return (OutputType(dtype, (*first[:place], len(shapes), *first[place:])),)
-        place = axis % max(len(first), 1)
-        sizes = [shape[place] for shape in shapes if place < len(shape)]
-        known = [size for size in sizes if size is not None]
-        total = sum(known) if len(known) == len(shapes) else None
-        return (OutputType(dtype, (*first[:place], total, *first[place + 1 :])),)
+            return (control_flow.stacked(first, len(elements), axis),)
+        return (OutputType(first.dtype, concat([t.shape for t in elements], axis)),)
 
     def _by_declaration(self, _: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
         return tuple(read_type(scope.declared.get(name)) for name in call.outputs)
