@@ -25,6 +25,7 @@ from pytest_modelperf.graph.identities import (
     is_float,
 )
 from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
+from pytest_modelperf.graph.stored_tensors import dense_weights
 from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES
 
@@ -286,13 +287,13 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
     """The weights of a plan whose data lies in the file beside it."""
     return tuple(
         StoredSpan(
-            _external(tensor)["location"],
+            _external(stored.tensor)["location"],
             offset,
-            packed_bytes(tensor),
-            dtype_name(tensor.data_type) or "",
+            packed_bytes(stored.tensor),
+            dtype_name(stored.tensor.data_type) or "",
         )
-        for tensor in _initializers(ModelProto.FromString(data).graph)
-        if (offset := stored_offset(tensor)) is not None
+        for stored in dense_weights(ModelProto.FromString(data).graph)
+        if (offset := stored_offset(stored.tensor)) is not None
     )
 
 
@@ -380,14 +381,6 @@ def _without_names(message: AttributeProto | TensorProto) -> bytes:
     elif made.HasField("t"):
         made.t.ClearField("name")
     return made.SerializeToString(deterministic=True)
-
-
-def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from _initializers(attribute.g)
 
 
 def stored_offset(tensor: TensorProto) -> int | None:
