@@ -70,8 +70,7 @@ def shapes(
     if output is None:
         from pytest_modelperf.profiler.shown.shapes import render_shapes
 
-        tensors = bound.tensor_facts()
-        show(render_shapes(bound.file.name, tensors, bound.notes, terminal_style()))
+        show(render_shapes(bound, terminal_style()))
         return
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)

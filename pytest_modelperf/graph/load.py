@@ -35,7 +35,7 @@ from pytest_modelperf.graph.resolve import Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes
-from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
+from pytest_modelperf.graph.structure import Graph, Tensor
 from pytest_modelperf.graph.validity import (
     check_calls,
     check_functions,
@@ -84,21 +84,6 @@ class BoundModel(Struct, frozen=True, eq=False):
         return replace(
             self, graph=built.graph, tensors=built.tensors, stored=built.stored, notes=notes
         )
-
-    def tensor_facts(self) -> tuple[TensorFacts, ...]:
-        """Every tensor that has a name: inputs first, then in the order of the graph."""
-        inputs = {tensor.name for tensor in self.graph.inputs}
-        outputs = {tensor.name for tensor in self.graph.outputs}
-
-        def role(tensor: Tensor) -> str:
-            if tensor.name in inputs:
-                return "input"
-            if tensor.name in outputs:
-                return "output"
-            return "weight" if tensor.name in self.stored else "hidden"
-
-        facts = [TensorFacts(t.name, role(t), t.dtype, t.shape) for t in self.tensors.values()]
-        return tuple(sorted(facts, key=lambda each: each.role != "input"))
 
     def read_weight(self, name: str) -> Value | None:
         """The values of a stored weight; None for one that a node generates."""

@@ -243,19 +243,3 @@ class PlanDigest(Struct, frozen=True):
 
     value: str
     kernels: int
-
-
-class TensorFacts(Struct, frozen=True):
-    """A tensor of a model, with its type and shape as far as they are known without a run.
-
-    `role` is input, weight, hidden or output.
-    """
-
-    name: str
-    role: str
-    dtype: str | None
-    shape: tuple[int | None, ...] | None
-
-    @property
-    def is_complete(self) -> bool:
-        return self.shape is not None and None not in self.shape

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pytest_modelperf.graph.structure import TensorFacts
+from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
@@ -18,19 +16,24 @@ _COLUMNS = (
 )
 
 
-def render_shapes(
-    model: str, tensors: Sequence[TensorFacts], notes: Sequence[str], style: TextStyle
-) -> str:
+def render_shapes(bound: BoundModel, style: TextStyle) -> str:
     """Inputs first, then all others in the order in which they are computed."""
+    roles = {
+        **dict.fromkeys(bound.stored, "weight"),
+        **{tensor.name: "output" for tensor in bound.graph.outputs},
+        **{tensor.name: "input" for tensor in bound.graph.inputs},
+    }
+    tensors = sorted(bound.tensors.values(), key=lambda each: roles.get(each.name) != "input")
+    known = sum(tensor.has_known_shape for tensor in tensors)
     page = Page(style)
-    known = sum(tensor.is_complete for tensor in tensors)
-    page.item(f"{printable(model)}: {known} of {len(tensors)} tensors have a shape", style="bold")
-    for note in notes:
+    headline = f"{printable(bound.file.name)}: {known} of {len(tensors)} tensors have a shape"
+    page.item(headline, style="bold")
+    for note in bound.notes:
         page.item(f"note: {note}")
     rows = tuple(
         (
             printable(tensor.name),
-            tensor.role,
+            roles.get(tensor.name, "hidden"),
             UNKNOWN if tensor.dtype is None else printable(tensor.dtype),
             format_shape(tensor.shape),
         )
