@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.shape_rule import ints_of
 from pytest_modelperf.graph.structure import Node, Tensor
+from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.profiler.inputs.uses import Uses
-from pytest_modelperf.text.escaping import printable
 
 # The most places that one axis is followed to.
 _MAX_PLACES = 20_000
@@ -131,10 +131,6 @@ def follow_axis(tensor: Tensor, axis: int, uses: Uses) -> AxisUses:
     return walk.found
 
 
-def _named(node: Node) -> str:
-    return f"{node.op_type} {printable(node.name or node.id)!r}"
-
-
 def _to_outputs(node: Node, place: _Place, axis: int) -> Iterator[_Place]:
     for tensor in node.outputs:
         if tensor is not None:
@@ -192,7 +188,7 @@ class _Walk:
             shape = None if other is None or not other.is_constant else other.shape
             size = shape[behind] if shape is not None and len(shape) >= -behind else None
             if size is not None and size > 1:
-                self._wish(place, size, f"{_named(node)} adds {size} stored values to it")
+                self._wish(place, size, f"{describe_node(node)} adds {size} stored values to it")
         for tensor in node.outputs:
             shape = None if tensor is None else tensor.shape
             if tensor is None or shape is None or len(shape) < len(place.shape):
@@ -238,7 +234,7 @@ class _Walk:
 
     def _stride(self, node: Node, place: _Place) -> None:
         self.found.step = max(self.found.step, place.step)
-        self._step(place.step, f"the strides up to {_named(node)} multiply to {place.step}")
+        self._step(place.step, f"the strides up to {describe_node(node)} multiply to {place.step}")
 
     def _enlarge(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         """Behind an operator that makes the axis larger, steps and sizes begin anew."""
@@ -301,7 +297,7 @@ class _Walk:
         elif other is not None and other.is_constant and other.shape:
             rows = other.shape[_inner_axis(node, 1 - index, len(other.shape))]
             if rows is not None:
-                self._wish(place, rows, f"{_named(node)} takes {rows} features")
+                self._wish(place, rows, f"{describe_node(node)} takes {rows} features")
 
     def _reshape(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         """Merged axes have a product to meet; an axis that is cut has tiles to fill."""
@@ -317,11 +313,11 @@ class _Walk:
             others = prod(size for size in shape[kept:] if size is not None)
             place = place.behind(Merge(others, unknown))
             if target[-1] > 0:
-                self._wish(place, target[-1], f"{_named(node)} makes {target[-1]} of it")
+                self._wish(place, target[-1], f"{describe_node(node)} makes {target[-1]} of it")
             yield from _to_outputs(node, place, kept)
         else:
             for tile in sorted({size for size in target[1:] if size > 1} - set(shape)):
-                self._step(place.step * tile, f"{_named(node)} cuts it into tiles of {tile}")
+                self._step(place.step * tile, f"{describe_node(node)} cuts it into tiles of {tile}")
 
     def _restore(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
         """A Reshape to the shape of a tensor has its axes, as behind a group normalization."""
@@ -336,7 +332,7 @@ class _Walk:
             return
         others = [t for at, t in enumerate(node.inputs) if t is not None and at != index]
         if index == 0 and not place.before and any(not each.is_constant for each in others):
-            self.found.cache_of = _named(node)
+            self.found.cache_of = describe_node(node)
         # The others add to the size, so no operator behind wants one of this axis alone.
         yield from _to_outputs(node, place.lost(), place.axis)
 
@@ -353,7 +349,7 @@ class _Walk:
             yield from _to_outputs(node, place, axis + place.axis)
         elif place.axis == axis:
             if ranks[1] == 0 and indices is not None and indices.is_constant and place.step > 1:
-                self._wish(place, 1, f"{_named(node)} takes one element of it")
+                self._wish(place, 1, f"{describe_node(node)} takes one element of it")
         else:
             later = place.axis + ranks[1] - 1
             yield from _to_outputs(node, place, place.axis if place.axis < axis else later)
@@ -361,7 +357,9 @@ class _Walk:
     def _squeeze(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
         axes = _axes(node, len(place.shape)) if index == 0 else ()
         if place.axis in axes:
-            self._wish(place, 1, f"{_named(node)} removes it, so it has to shrink to 1 there")
+            self._wish(
+                place, 1, f"{describe_node(node)} removes it, so it has to shrink to 1 there"
+            )
         elif axes:
             yield from _to_outputs(node, place, place.axis - sum(a < place.axis for a in axes))
 
