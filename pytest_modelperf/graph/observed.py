@@ -181,7 +181,7 @@ def _completions(before: Graph, after: Graph) -> Iterator[str]:
         trips += old.trips is None and node.trips is not None
         branches += len(old.bodies) > len(node.bodies)
     parts = [
-        _counted(number, what)
+        what.format(number, "" if number == 1 else "s", "s" if number == 1 else "")
         for number, what in (
             (shapes, "the output shapes of {} layer{}"),
             (trips, "how often {} loop{} run{}"),
@@ -191,10 +191,6 @@ def _completions(before: Graph, after: Graph) -> Iterator[str]:
     ]
     if parts:
         yield f"only a run could tell {' and '.join(parts)}: other inputs may give other values"
-
-
-def _counted(number: int, what: str) -> str:
-    return what.format(number, "" if number == 1 else "s", "s" if number == 1 else "")
 
 
 def _contradictions(graph: Graph, observation: Observation) -> Iterator[str]:

@@ -39,7 +39,7 @@ from pytest_modelperf.graph.stored_tensors import (
     dense_weights,
     used_names,
 )
-from pytest_modelperf.graph.structure import Node, Tensor, Weight
+from pytest_modelperf.graph.structure import Tensor, Weight
 from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
 from pytest_modelperf.text.escaping import printable
@@ -149,19 +149,19 @@ def _find(bound: BoundModel) -> _Found:
             tensor = node.optional_input(index)
             if tensor is None or not tensor.weights:
                 continue
-            weight = _main_weight(bound, tensor)
+            # The largest one: others scale or shift it.
+            weight = max(
+                (bound.graph.weights[name] for name in tensor.weights), key=lambda w: w.size
+            )
             reason = _why_not(bound, tensor, weight, stored)
             if reason is not None:
                 spared[weight.name] = UnprunedWeight(weight.name, reason)
             elif weight.name not in prunable:
-                prunable[weight.name] = _Prunable(weight, _fan_in(node, index, tensor, weight))
+                # The weight may be stored transposed.
+                shape = tensor.dims if tensor.is_complete else weight.shape
+                prunable[weight.name] = _Prunable(weight, fan_in(node, index, shape))
     left = tuple(each for name, each in spared.items() if name not in prunable)
     return _Found(prunable, left)
-
-
-def _main_weight(bound: BoundModel, tensor: Tensor) -> Weight:
-    """The largest of the weights that an operand is computed from: others scale or shift it."""
-    return max((bound.graph.weights[name] for name in tensor.weights), key=lambda w: w.size)
 
 
 def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]) -> str | None:
@@ -178,11 +178,6 @@ def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]
     if weight.name in bound.stored and weight.name not in stored:
         return "it is not stored as a tensor"
     return None
-
-
-def _fan_in(node: Node, index: int, tensor: Tensor, weight: Weight) -> int:
-    # The shape of the operand: the weight may be stored transposed.
-    return fan_in(node, index, tensor.dims if tensor.is_complete else weight.shape)
 
 
 def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
