@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType
 
 import onnx
 from msgspec import Struct
@@ -27,15 +26,13 @@ from pytest_modelperf.whatif.narrowing import (
 from pytest_modelperf.whatif.narrowing.dimensions import Dimensions
 from pytest_modelperf.whatif.narrowing.links import Findings, Links, Rule
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **contractions.RULES,
-        **elementwise.RULES,
-        **movements.RULES,
-        **normalizations.RULES,
-        **reshapes.RULES,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **contractions.RULES,
+    **elementwise.RULES,
+    **movements.RULES,
+    **normalizations.RULES,
+    **reshapes.RULES,
+}
 
 
 class ModelNode(Struct, frozen=True, eq=False):
