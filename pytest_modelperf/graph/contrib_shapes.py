@@ -20,9 +20,7 @@ from pytest_modelperf.graph.contrib.windows import (
     NHWC_RULES,
     WINDOW_RULES,
 )
-from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
-
-__all__ = ["SHAPE_RULES", "OutputType", "ShapeRule"]
+from pytest_modelperf.graph.shape_rule import ShapeRule
 
 _CONTRIB_RULES: Mapping[str, ShapeRule] = {
     **ATTENTION_RULES,

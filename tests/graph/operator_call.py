@@ -19,8 +19,8 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from pytest_modelperf.graph.contrib_shapes import OutputType
 from pytest_modelperf.graph.resolve import _RULED
+from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 
 Array = npt.NDArray[np.generic]

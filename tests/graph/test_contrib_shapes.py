@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
-from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES, OutputType
+from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES
 from pytest_modelperf.graph.resolve import _RULED
+from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 from tests.graph.contrib_cases import HAND, INFERRED, RUN
 from tests.graph.operator_call import Call
