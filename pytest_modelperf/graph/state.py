@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -14,9 +14,6 @@ from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.graph.binding import DeclaredInput, Dim, find_batch
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list, suggestion
-
-# Outputs are declared by the same facts as inputs.
-DeclaredOutput: TypeAlias = DeclaredInput
 
 # A message lists at most this many inputs or outputs.
 _MOST_LISTED = 12
@@ -120,7 +117,7 @@ class State(Struct, frozen=True):
 
 def find_state(
     inputs: Sequence[DeclaredInput],
-    outputs: Sequence[DeclaredOutput],
+    outputs: Sequence[DeclaredInput],
     named: Mapping[str, str] | None = None,
     model: str = "the model",
 ) -> State:
@@ -172,7 +169,7 @@ class _Finder:
     def __init__(
         self,
         inputs: Sequence[DeclaredInput],
-        outputs: Sequence[DeclaredOutput],
+        outputs: Sequence[DeclaredInput],
         named: Mapping[str, str],
         model: str,
     ) -> None:
@@ -260,7 +257,7 @@ class _Finder:
             )
         self.pairs[past] = StatePair(past, present, self.growing_axis(before, after))
 
-    def growing_axis(self, past: DeclaredInput, present: DeclaredOutput) -> int | None:
+    def growing_axis(self, past: DeclaredInput, present: DeclaredInput) -> int | None:
         """The axis along which the present is longer."""
         if past.dims is None:
             self.fail(f"the input {printable(past.name)!r} declares no shape")
