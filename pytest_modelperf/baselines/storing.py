@@ -22,8 +22,7 @@ from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, StoredInputs
 from pytest_modelperf.report.document import copy_fields
 
-# Some 40 kB with ten digits a sample, and 91 samples in each of 35 rounds. Such a file stays
-# readable in a diff.
+# Some 40 kB with ten digits a sample. Such a file stays readable in a diff.
 MAX_SAMPLES = 3_200
 # Fewer samples would not show how the times of a round are spread.
 _MIN_SAMPLES = 4
@@ -96,12 +95,12 @@ def store_latency(
     """The stored latency of a case, from one profile for each process that measured it."""
     runs = [(profile, profile.measured) for profile in profiles]
     measured = [(profile, run) for profile, run in runs if run is not None]
-    rounds = sum(len(run.rounds) for _, run in measured)
-    most = max(_MIN_SAMPLES, MAX_SAMPLES // rounds)
+    taken = sum(len(made.times_ns) for _, run in measured for made in run.rounds)
+    share = min(1.0, MAX_SAMPLES / taken)
     return StoredLatency(
         engine=measured[0][1].engine,
         model_sha256=model.sha256,
-        processes=tuple(_process(profile, run, date, most) for profile, run in measured),
+        processes=tuple(_process(profile, run, date, share) for profile, run in measured),
     )
 
 
@@ -119,7 +118,12 @@ def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
     return tuple(times_ns[index] for index in sorted(kept))
 
 
-def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -> StoredProcess:
+def _process(profile: CaseProfile, run: Measurement, date: dt.date, share: float) -> StoredProcess:
+    """The rounds of one process with this share of their samples.
+
+    Percentiles are computed from the samples of all rounds together, so a long round has to
+    outweigh a short one as it did when it was measured.
+    """
     kinds = sorted(profile.layer_types.items())
     spent = {op: round(kind.ns) for op, kind in kinds if kind.ns is not None}
     return StoredProcess(
@@ -129,5 +133,8 @@ def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -
         peak_rss_bytes=run.peak_rss_bytes,
         layer_type_ns=None if run.layer_times is None else spent,
         samples=tuple(len(made.times_ns) for made in run.rounds),
-        times_ns=tuple(thin(made.times_ns, most) for made in run.rounds),
+        times_ns=tuple(
+            thin(made.times_ns, max(_MIN_SAMPLES, int(share * len(made.times_ns))))
+            for made in run.rounds
+        ),
     )

@@ -1219,6 +1219,20 @@ def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None
     assert latency.processes[0].samples[0] == 400
 
 
+@pytest.mark.parametrize("longest", [400, 4_000])
+def test_rounds_of_unequal_length_keep_the_percentiles_of_all_their_samples(longest: int) -> None:
+    """A busy machine has a few long rounds and many short ones, and these take other times."""
+    rounds = [make_round(range(1_000, 1_000 + longest)) for _ in range(3)]
+    rounds += [make_round(range(9_000, 9_020)) for _ in range(30)]
+    profile = measured_classifier()
+    run = replace(profile.cases[0], measured=make_measurement(rounds=rounds))
+    (process,) = store_latency([run], profile.model, DAY).processes
+    every = np.concatenate([made.times_ns for made in rounds])
+    assert sum(map(len, process.times_ns)) <= 3_300
+    for percent in (50, 95):
+        assert process.percentile_ns(percent) == pytest.approx(np.percentile(every, percent), 0.01)
+
+
 # Writing
 
 
