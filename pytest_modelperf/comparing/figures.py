@@ -18,6 +18,7 @@ from pytest_modelperf.text.units import (
     LEAST_PERCENT,
     UNKNOWN,
     format_bytes,
+    format_confidence,
     format_count,
     format_ms,
     format_rate,
@@ -160,7 +161,7 @@ def interval_clause(metric: Metric, confidence: float | None = None) -> str:
     interval, level = format_interval(metric), metric.confidence or confidence
     if not interval:
         return ""
-    return f" ({'' if level is None else f'{100 * level:.4g} % '}interval {interval})"
+    return f" ({'' if level is None else f'{format_confidence(level)} '}interval {interval})"
 
 
 def _change_range(ratios: tuple[float, float]) -> str:

@@ -24,6 +24,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
     run_table,
 )
 from pytest_modelperf.report.html.overview import Choice, Overview
+from pytest_modelperf.text.units import format_confidence
 
 
 def render_comparison_page(
@@ -48,14 +49,14 @@ def comparison_overview(
         CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
         for place, case in enumerate(comparison.cases)
     ]
-    engines = comparison.engines or ("",)
+    engines, confidence = comparison.engines or ("",), comparison.confidence
     rows = [
         ModelRow("A, before", comparison.before, engines[0]),
         ModelRow("B, now", comparison.after, engines[-1]),
     ]
     rule = [
         ("tolerance", format_share(comparison.tolerance)),
-        ("confidence", format_share(comparison.confidence)),
+        ("confidence", "" if confidence is None else format_confidence(confidence)),
         ("rounds", _took(comparison)),
     ]
     worst = views[0] if len(views) == 1 else worst_view(views)

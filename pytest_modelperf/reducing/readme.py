@@ -17,7 +17,7 @@ from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.reducing.records import Reduction, UnitKernels
 from pytest_modelperf.report.markdown import escape_markdown, markdown_table
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.text.units import format_bytes, format_ms
+from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms
 from pytest_modelperf.text.words import count_of
 
 # So many kernels and parts are listed.
@@ -101,7 +101,7 @@ def metric_cells(metric: Metric) -> tuple[str, str, str, str, str]:
     interval = ""
     if metric.interval is not None:
         interval = " … ".join(f"{100 * (bound - 1):+.1f}" for bound in metric.interval) + " %"
-    confidence = "" if metric.confidence is None else f"{100 * metric.confidence:.4g} %"
+    confidence = "" if metric.confidence is None else format_confidence(metric.confidence)
     before, after = (format_figure(metric.name, each) for each in (metric.before, metric.after))
     return before, after, format_change(metric), interval, confidence
 

@@ -12,7 +12,6 @@ from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page import profile_overview
 from pytest_modelperf.profiler.shown.page_facts import (
     ModelRow,
-    format_share,
     models_table,
     run_table,
 )
@@ -27,7 +26,7 @@ from pytest_modelperf.sweep.tables import (
     whole_table,
 )
 from pytest_modelperf.sweep.text import unmeasured_lines as unmeasured_points
-from pytest_modelperf.text.units import format_rate
+from pytest_modelperf.text.units import format_confidence, format_rate
 from pytest_modelperf.text.words import list_names
 
 
@@ -40,7 +39,7 @@ def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = No
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
         ("threshold", limit),
-        ("confidence", format_share(sweep.confidence)),
+        ("confidence", format_confidence(sweep.confidence)),
         ("passes", f"{sweep.passes} in {sweep.seconds:.1f} s" if sweep.passes else ""),
     ]
     measured = None if sweep.has_failed else whole_table(sweep)

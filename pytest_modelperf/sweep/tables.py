@@ -19,7 +19,13 @@ from pytest_modelperf.sweep.records import (
     SweepSide,
 )
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_rate, percent, signed_percent
+from pytest_modelperf.text.units import (
+    UNKNOWN,
+    format_confidence,
+    format_rate,
+    percent,
+    signed_percent,
+)
 
 # The model before and the model now, wherever there are two.
 LABELS = ("A", "B")
@@ -257,7 +263,7 @@ def _legend(sweep: Sweep) -> list[str]:
 
 
 def _level(sweep: Sweep) -> str:
-    return f"{100 * sweep.confidence:.4g} %"
+    return format_confidence(sweep.confidence)
 
 
 # -- scaling

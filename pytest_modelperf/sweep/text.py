@@ -37,7 +37,7 @@ from pytest_modelperf.sweep.tables import (
     whole_table,
 )
 from pytest_modelperf.text.escaping import indented_lines, printable
-from pytest_modelperf.text.units import format_ms, format_rate
+from pytest_modelperf.text.units import format_confidence, format_ms, format_rate
 from pytest_modelperf.text.words import count_of, shorten_list
 
 # The most configurations that a list names.
@@ -259,5 +259,5 @@ def _method(sweep: Sweep) -> str:
         f"{count_of(rounds, 'round')} in {sweep.passes} pass{'es' if sweep.passes != 1 else ''} "
         f"over {configurations} in random order, each with a fresh session, "
         f"{sweep.seconds:.1f} s; each interval holds its own figure with "
-        f"{100 * sweep.confidence:.4g} % confidence"
+        f"{format_confidence(sweep.confidence)} confidence"
     )

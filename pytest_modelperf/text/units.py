@@ -50,6 +50,15 @@ def signed_percent(change: float) -> str:
     return f"{100 * change:+.1f} %" if change else "0 %"
 
 
+def format_confidence(level: float) -> str:
+    """A confidence: `99.85 %`; so many digits that none below 1 is `100 %`."""
+    shown = f"{100 * level:.4g}"
+    if shown == "100" and level < 1:
+        wrong = float(f"{100 * (1 - level):.1g}")
+        shown = f"{100 - wrong:.12g}"
+    return f"{shown} %"
+
+
 def format_share(part: float | None, whole: float | None) -> str:
     """`part` of `whole` in percent: `12.3 %`; 0 of 0 is 0 %."""
     if part is None or whole is None:

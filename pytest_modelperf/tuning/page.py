@@ -16,7 +16,7 @@ from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
-from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.units import format_bytes, format_confidence
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tuning.page_data import tuning_data
 from pytest_modelperf.tuning.records import SideCosts, TunedCase, Tuning
@@ -53,7 +53,7 @@ def tuning_overview(tuning: Tuning, made: dt.datetime | None = None) -> Overview
     limits = tuning.limits
     memory = limits.memory_bytes
     rule = [
-        ("confidence", format_share(tuning.confidence)),
+        ("confidence", format_confidence(tuning.confidence)),
         ("outputs may differ by", format_share(tuning.outputs_tolerance)),
         ("limit of latency", "" if limits.latency_ms is None else f"{limits.latency_ms:g} ms"),
         ("limit of memory", "" if memory is None else format_bytes(memory)),

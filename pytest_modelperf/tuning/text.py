@@ -10,7 +10,7 @@ from pytest_modelperf.profiler.shown.conditions import describe_engine, describe
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import indented_lines, printable
-from pytest_modelperf.text.units import format_bytes, format_ms, percent
+from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
 from pytest_modelperf.text.words import count_of, list_names
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
 from pytest_modelperf.tuning.records import Confirmation, TunedCase, Tuning, TuningLimits
@@ -92,7 +92,7 @@ def reason_lines(case: TunedCase) -> Iterator[str]:
 
 def answer_lines(case: TunedCase, confidence: float) -> Iterator[str]:
     """The answer: the better options and how sure that is, or that nothing is shown to help."""
-    sure = f"{100 * confidence:.4g} %"
+    sure = format_confidence(confidence)
     confirmed = case.confirmed
     if confirmed is not None:
         yield (

@@ -12,6 +12,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     exact_number,
     format_bytes,
+    format_confidence,
     format_count,
     format_shape,
     format_share,
@@ -31,6 +32,19 @@ from pytest_modelperf.text.words import shorten_list
 )  # fmt: skip
 def test_a_count_has_four_digits_and_a_decimal_prefix(value: int, text: str) -> None:
     assert format_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        (0.95, "95 %"), (0.982, "98.2 %"), (0.9985, "99.85 %"), (0.9999, "99.99 %"),
+        (0.99995, "99.995 %"), (1 - 2.3e-6, "99.9998 %"),
+        (1 - 1e-12, "99.9999999999 %"), (1, "100 %"),
+    ],
+)  # fmt: skip
+def test_only_a_certain_confidence_is_100_percent(level: float, text: str) -> None:
+    """A run of many cases has an error level of its own for each of their figures."""
+    assert format_confidence(level) == text
 
 
 @pytest.mark.parametrize(
