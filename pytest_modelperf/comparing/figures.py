@@ -17,6 +17,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     LEAST_PERCENT,
     UNKNOWN,
+    change_decimals,
     format_bytes,
     format_confidence,
     format_count,
@@ -207,11 +208,11 @@ def describe_outputs(metric: Metric) -> str:
 
 
 def describe_change(time: TimeChange) -> str:
-    """`+0.024 ms (+0.010 … +0.029 ms)`: microseconds."""
-    text = f"{format_signed_ms(time.ns)} ms"
-    if time.low_ns is None or time.high_ns is None:
-        return text
-    return f"{text} ({format_signed_ms(time.low_ns)} … {format_signed_ms(time.high_ns)} ms)"
+    """`+0.024 ms (+0.010 … +0.029 ms)`, with the same decimals for all three."""
+    known = [ns for ns in (time.ns, time.low_ns, time.high_ns) if ns is not None]
+    decimals = change_decimals(max(known, key=abs))
+    change, *bounds = (format_signed_ms(ns, decimals) for ns in known)
+    return f"{change} ms ({' … '.join(bounds)} ms)" if len(known) == 3 else f"{change} ms"
 
 
 def format_signed_ms(ns: float, decimals: int = 3) -> str:

@@ -14,6 +14,8 @@ _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
 UNKNOWN = "?"
 # A smaller share would be shown as 0.0 %.
 LEAST_PERCENT = 0.0005
+# A smaller change of a time, in milliseconds, has few digits as microseconds, or none.
+_SMALL_CHANGE_MS = 0.01
 
 
 def format_count(value: int | None) -> str:
@@ -113,6 +115,12 @@ def format_ms(ns: float | None, decimals: int | None = None) -> str:
 def ms_decimals(ns: float) -> int:
     """The decimals that make four digits of a time in milliseconds; at most those of a ns."""
     return min(6, _decimals(ns / 1e6))
+
+
+def change_decimals(ns: float) -> int:
+    """The decimals of a change of time in milliseconds: microseconds, and two digits below 10."""
+    ms = abs(ns) / 1e6
+    return 3 if ms >= _SMALL_CHANGE_MS or not ms else min(6, 1 - math.floor(math.log10(ms)))
 
 
 def format_rate(value: float | None) -> str:

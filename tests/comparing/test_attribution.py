@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.differences import summing_to
+from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Verdict
+from pytest_modelperf.comparing.reasons.reason import Reason
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode, Shape
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
@@ -556,6 +558,16 @@ def test_operators_that_were_added_are_named_with_what_they_take() -> None:
         "2 Transpose added (first: t1): explains 100 % of the difference (+1.50 ms)",
         "1 Sin removed, none left (first: gone): -0.500 ms",
     )
+
+
+def test_a_reason_of_a_model_of_microseconds_has_a_time() -> None:
+    """A quarter of a difference of 2 us was `+0.000 ms`."""
+    time = TimeChange(ns=460.0, low_ns=-41.0, high_ns=480.0, share=0.25)
+    assert Reason("1 Elu added", replace(time, low_ns=410.0)).in_words() == (
+        "1 Elu added: explains 25 % of the difference (+0.00046 ms)"
+    )
+    assert describe_change(time) == "+0.00046 ms (-0.00004 … +0.00048 ms)"
+    assert describe_change(replace(time, low_ns=None)) == "+0.00046 ms"
 
 
 def test_layers_of_another_size_are_told_by_what_changed() -> None:

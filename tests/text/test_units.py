@@ -10,6 +10,7 @@ from hypothesis import given
 
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
+    change_decimals,
     exact_number,
     format_bytes,
     format_confidence,
@@ -32,6 +33,17 @@ from pytest_modelperf.text.words import shorten_list
 )  # fmt: skip
 def test_a_count_has_four_digits_and_a_decimal_prefix(value: int, text: str) -> None:
     assert format_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "decimals"),
+    [
+        (0, 3), (5_000_000, 3), (12_345, 3), (10_000, 3), (9_876, 4), (-3_500, 4), (460, 5),
+        (46, 6), (0.4, 6),
+    ],
+)  # fmt: skip
+def test_a_small_change_has_two_digits(ns: float, decimals: int) -> None:
+    assert change_decimals(ns) == decimals
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_signed_count
+from pytest_modelperf.text.units import change_decimals, format_signed_count
 
 # A smaller share of the difference is not worth the words.
 LEAST_SHOWN = 0.01
@@ -50,7 +50,8 @@ class Reason(Struct, frozen=True):
         share = None if self.time is None else self.time.share
         if self.time is None or share is None or abs(share) < LEAST_SHOWN:
             return self.text
-        time = f"{self.time.ns / 1e6:+.{3 if abs(self.time.ns) < 1e6 else 2}f} ms"
+        decimals = 2 if abs(self.time.ns) >= 1e6 else change_decimals(self.time.ns)
+        time = f"{self.time.ns / 1e6:+.{decimals}f} ms"
         if self.time.is_within_noise:
             return f"{self.text}: {time}, within the noise"
         if share < 0:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.report.picture.folded import SeenBox
 from pytest_modelperf.report.picture.records import BoxState
+from pytest_modelperf.text.units import change_decimals
 
 # More boxes than these could not be read in a comment.
 MOST_BOXES = 40
@@ -50,7 +51,9 @@ def _label(box: SeenBox) -> str:
     if box.kernels > 1:
         return f"{box.kernels:,} unchanged kernels"
     name = "" if box.name == box.op_type else _plain(box.name)
-    change = "" if box.change_ms is None else f"{box.change_ms:+.3f} ms"
+    change = ""
+    if box.change_ms is not None:
+        change = f"{box.change_ms:+.{change_decimals(box.change_ms * 1e6)}f} ms"
     state = box.state.value if box.state in _TOLD else ""
     words = [_plain(box.op_type), name, state, change]
     return "<br>".join(filter(None, words))
