@@ -15,11 +15,13 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
-from pytest_modelperf.comparing.differences import summing_to
+from pytest_modelperf.comparing.differences import Differences, Doubt, summing_to
 from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
+from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
+from pytest_modelperf.comparing.reasons.parts import MeasuredParts, part_reasons
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
@@ -568,6 +570,19 @@ def test_a_reason_of_a_model_of_microseconds_has_a_time() -> None:
     )
     assert describe_change(time) == "+0.00046 ms (-0.00004 … +0.00048 ms)"
     assert describe_change(replace(time, low_ns=None)) == "+0.00046 ms"
+
+
+def test_a_part_is_told_once_where_a_fact_says_the_same_and_names_the_layer() -> None:
+    """`1 Abs added; 1 Abs added (first: n)` was said of a part."""
+    doubts = (Doubt(1.0, 1.0), Doubt(1.0, 1.0))
+    before, after = profile(Ran("a")), profile(Ran("a"), Ran("n", "Abs"))
+    found = Differences.between(before, after, SLOWER, doubts)
+    fact = Reason("1 Abs added (first: n)", parts=frozenset({0, 1}))
+    texts = ("1 Abs added", "1 Neg became 1 Abs")
+    nothing = (frozenset[str](), frozenset[str]())
+    parts = MeasuredParts(texts, nothing, (900.0, 100.0), doubts, KnownPlans())
+    (reason,) = part_reasons(found, (fact,), parts)
+    assert reason.text == "1 Neg became 1 Abs; 1 Abs added (first: n)"
 
 
 def test_layers_of_another_size_are_told_by_what_changed() -> None:

@@ -78,10 +78,19 @@ def _joined(parts: Iterable[int], links: Iterable[Collection[int]]) -> list[list
 
 
 def _describe(texts: Sequence[str], facts: Sequence[Reason]) -> str:
-    """`2 x 1 Relu became 3 kernels (Abs, Add, Mul); 2 Conv+Relu fusions lost (first: conv1)`."""
+    """`2 x 1 Relu became 3 kernels (Abs, Add, Mul); 2 Conv+Relu fusions lost (first: conv1)`.
+
+    A fact that says the same of a part, and names a layer, stands for it.
+    """
+    told_facts = [fact.text for fact in facts[:_MOST_FACTS]]
+    repeated = {fact.partition(" (first: ")[0] for fact in told_facts}
     counts = Counter(texts)
-    told = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
-    told += [fact.text for fact in facts[:_MOST_FACTS]]
+    told = [
+        f"{count} x {text}" if count > 1 else text
+        for text, count in counts.items()
+        if count > 1 or text not in repeated
+    ]
+    told += told_facts
     more = len(facts) - _MOST_FACTS
     if more > 0:
         told.append(count_of(more, "more change"))
