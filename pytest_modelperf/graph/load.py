@@ -268,11 +268,12 @@ def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelPro
     check_functions(file)
 
     _state_defaults(proto)
+    _align_opsets(proto)
 
     from onnx import inliner
 
     try:
-        return inliner.inline_local_functions(proto, convert_version=True)
+        return inliner.inline_local_functions(proto)
     except Exception as error:
         raise ModelError(
             f"the local functions of {file.name} cannot be unfolded: {printable(str(error))}"
@@ -287,6 +288,18 @@ def _state_defaults(proto: onnx.ModelProto) -> None:
         for attribute in defaults.get((node.domain, node.op_type, node.overload), ()):
             if attribute.name not in given:
                 node.attribute.append(attribute)
+
+
+def _align_opsets(proto: onnx.ModelProto) -> None:
+    """Let local functions import the opsets of the model, as ONNX Runtime reads them.
+
+    The standard lets a function import another version if its operators mean the same in both. The
+    inliner would convert such a function, for which it needs types that few models declare.
+    """
+    versions = {unified_domain(entry.domain): entry.version for entry in proto.opset_import}
+    for function in proto.functions:
+        for entry in function.opset_import:
+            entry.version = versions.setdefault(unified_domain(entry.domain), entry.version)
 
 
 def _state_misread(block: ParsedGraph) -> bool:

@@ -18,7 +18,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.shape_rule import OutputType, shape_of
 from pytest_modelperf.graph.structure import Node
 from tests.support.graph_models import load, node_of, op_types, parse, random_floats, shapes, zeros
-from tests.support.onnx_text import INSTALLED
+from tests.support.onnx_text import INSTALLED, parse_model
 
 # -- shapes
 
@@ -753,6 +753,23 @@ def test_local_functions_are_unfolded() -> None:
     assert op_types(bound.graph.nodes) == ["MatMul", "Add", "MatMul", "Add"]
     assert shapes(bound, "y") == [(2, 8)]
     assert bound.graph.weights["w"].params == 64
+
+
+@pytest.mark.parametrize("imports", ['"": 18', '"": 22', '"": 21, "custom": 2', '"ai.onnx": 18'])
+def test_functions_that_import_other_opsets_are_unfolded(imports: str) -> None:
+    model = parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21, "custom": 1]>
+        g (float[2, 8] x) => (float[2, 8] y) {{ h = custom.outer (x)  y = custom.outer (h) }}
+        <domain: "custom", opset_import: [{imports}]>
+        outer (a) => (c) {{ b = custom.inner (a)  c = custom.inner (b) }}
+        <domain: "custom", opset_import: [{imports}]>
+        inner (a) => (c) {{ b = Shape (a)  c = Reshape (a, b) }}"""
+    )
+
+    bound = load(model)
+
+    assert op_types(bound.graph.nodes) == ["Shape", "Reshape"] * 4
+    assert shapes(bound, "y") == [(2, 8)]
 
 
 def test_layers_of_an_unfolded_function_have_different_ids() -> None:
