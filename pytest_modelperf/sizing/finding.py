@@ -98,6 +98,9 @@ class _Search(Struct, kw_only=True):
             found = self._find_dims(binding, values, None if values or self.binding.dims else graph)
             if found is not None:
                 return found
+        if self.tried == 1 and self.last_error:
+            # Every open dimension has more candidates, so the model leaves no size open.
+            return self._result(error=self.last_error)
         last = f" The last one: {self.last_error}" if self.last_error else ""
         return self._result(error=f"{count_of(self.tried, 'choice')} of sizes did not fit.{last}")
 

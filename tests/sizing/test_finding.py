@@ -223,6 +223,12 @@ def test_what_cannot_fit_says_what_was_tried() -> None:
     assert "onnx.checker" not in str(found.error)
 
 
+def test_a_model_without_open_sizes_that_does_not_run_says_nothing_of_sizes() -> None:
+    model = parse("g (float[1,4] x) => (float[1,4] y) { y = custom.Unknown(x) }")
+    found = find_sizes(open_model(model), setup=Setup())
+    assert str(found.error).startswith("as the model was loaded: ")
+
+
 def test_the_budget_ends_a_search() -> None:
     model = parse(
         "g (float[1,S] x) => (float[1,2] y) { a = MatMul(x, w)  y = MatMul(x, v) }",
