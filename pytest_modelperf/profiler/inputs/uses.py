@@ -32,8 +32,8 @@ class Demand(Struct, frozen=True):
     """The values that uses of an input ask for: bounds, both included, and the best value.
 
     `words` are the only texts that they take. `decides` says which work depends on the value: then
-    a value from the user is better than any made one. `compared` are the values at which it decides
-    otherwise, by the constants that the graph compares it with.
+    a value from the user is better than any made one. `compared` are the values at which it chooses
+    another branch, by the constants that the graph compares it with.
     """
 
     low: float = -math.inf
@@ -142,7 +142,9 @@ class Uses(Struct, frozen=True):
         if decides and step.added is not None:
             edge = float(value.reshape(-1)[0]) - step.added[0]
             values = (edge,) if node.op_type == "Equal" else (edge, edge + 1, edge - 1)
-            yield _Found(Demand(decides=decides, compared=values), is_changed=True)
+            # At such a value a loop does not run, or once.
+            compared = values if decides.startswith(_BRANCH) else ()
+            yield _Found(Demand(decides=decides, compared=compared), is_changed=True)
 
     def _masked(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
         """The whole length, if a range is compared with it to mask what is behind a sequence."""
@@ -262,6 +264,7 @@ def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[flo
 
 _Rule: TypeAlias = Callable[[Node, int], "Demand | None"]
 _ZERO, _ONE = Demand(value=0), Demand(value=1)
+_BRANCH = "which branch"
 _MAKES, _KEEPS = "how much {} makes", "how much {} keeps"
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -526,7 +529,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     # Inference, not training
     "Dropout": {1: _ZERO, 2: _ZERO},
     # Control flow
-    "If": {0: _size("which branch of {} runs")},
+    "If": {0: _size(f"{_BRANCH} of {{}} runs")},
     "Loop": {0: _size("how often {} runs"), 1: _size("whether {} runs")},
     # Lengths of sequences
     "RNN": {4: _all_of(0, 0)},

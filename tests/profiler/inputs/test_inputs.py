@@ -511,6 +511,24 @@ def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> 
     assert f"rate:int64::{told}" in note
 
 
+def test_a_constant_that_ends_a_loop_is_not_told() -> None:
+    feeds = made(
+        """t (int64 n, float[9] x) => (float[9] y) <int64 zero = {0}, int64 one = {1}> {
+            c = Greater(n, zero)
+            m, y = Loop(, c, n, x) <body = b (int64 i, bool go, int64 k, float[9] s)
+                => (bool more, int64 l, float[9] t) {
+                l = Sub(k, one)
+                more = Greater(l, zero)
+                t = Neg(s)
+            }>
+        }"""
+    )
+    note = feeds["n"].note
+    assert note is not None
+    assert "decides whether Loop 'm' runs; it was set to " in note
+    assert note.endswith(". Give its real value as the input n:int64::VALUE")
+
+
 @pytest.mark.parametrize("dtype", ["float", "int64", "int8"])
 @pytest.mark.parametrize("term", [np.nan, np.inf, -1e30, 1e30])
 def test_a_term_that_no_index_can_have_is_no_error(dtype: str, term: float) -> None:
