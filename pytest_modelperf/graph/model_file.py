@@ -57,7 +57,7 @@ _OTHER_FORMATS: Mapping[bytes, str] = {
     ),
     b"\x89HDF": "an HDF5 file, perhaps a Keras model: convert it to ONNX first",
     b"\x1f\x8b": "a gzip archive: unpack it first",
-    b"version https://git-lfs": "a Git LFS pointer, not the model: run `git lfs pull`",
+    b"version https://git-lfs": "a Git LFS pointer: run `git lfs pull`",
     b"<?xml": "an XML file, perhaps OpenVINO IR: give the ONNX model that it was made from",
 }
 # A FlatBuffer begins with four bytes that say where its root is, and then names its format.

@@ -152,7 +152,7 @@ def test_a_path_with_a_zero_byte_is_an_error_of_ours() -> None:
         (b"\x80\x05\x95\x10\0\0\0\0\0\0\0}.", "pickle"),
         (b"\x89HDF\r\n\x1a\n" + b"\0" * 60, "Keras"),
         (b"\x1f\x8b\x08" + b"\0" * 60, "unpack it first"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "pointer: run"),
         (b"<?xml version='1.0'?><net/>", "OpenVINO"),
         (b"\x18\0\0\0ORTM" + b"\0" * 60, "ONNX Runtime's own format"),
         (b"\x1c\0\0\0TFL3" + b"\0" * 60, "TensorFlow Lite"),
