@@ -40,6 +40,7 @@ from pytest_modelperf.profiler.counting.epilogue import (
     REQUANTIZE,
     ROTARY,
     bias_ops,
+    has_input,
     rms_norm_ops,
     zero_point_ops,
 )
@@ -140,12 +141,12 @@ def count_linear_attention(node: Node) -> Cost:
 
 def count_self_attention(node: Node) -> Cost:
     """Attention of com.microsoft: one product makes query, key and value of all heads."""
-    scores = _projected_scores(node, past=4, shared=_has(node, 6))
+    scores = _projected_scores(node, past=4, shared=has_input(node, 6))
     return attend(
         scores,
         INTERNAL,
         _score_ops(node, (3, 5), causal="unidirectional"),
-        _also(_projection(node, weight=1, bias=2), _rotary_ops(node, scores)),
+        _projection(node, weight=1, bias=2).plus(_rotary_ops(node, scores)),
     )
 
 
@@ -159,7 +160,7 @@ def count_quantized_self_attention(node: Node) -> Cost:
         scores,
         INTERNAL,
         _score_ops(node, (5,), causal="unidirectional"),
-        _also(projection, quantized + rescaled + _rotary_ops(node, scores)),
+        projection.plus(quantized + rescaled + _rotary_ops(node, scores)),
     )
 
 
@@ -186,12 +187,12 @@ def count_qordered_attention(node: Node) -> Cost:
 
 def count_multi_head_attention(node: Node) -> Cost:
     """Attention of projected queries, keys and values, or of packed ones."""
-    return _heads_attention(node, bias=3, masks=(4, 5), past=6, shared=_has(node, 8))
+    return _heads_attention(node, bias=3, masks=(4, 5), past=6, shared=has_input(node, 8))
 
 
 def count_decoder_masked_multi_head_attention(node: Node) -> Cost:
     """The same for one query token, with another order of inputs."""
-    return _heads_attention(node, bias=10, masks=(3, 4), past=5, shared=_has(node, 7))
+    return _heads_attention(node, bias=10, masks=(3, 4), past=5, shared=has_input(node, 7))
 
 
 def count_decoder_attention(node: Node) -> Cost:
@@ -244,12 +245,12 @@ def count_group_query_attention(node: Node) -> Cost:
 
     rotated = batch * (queries * heads + new_keys * kv_heads)
     before = rotated * _cached_rotary_ops(node, 7, size)
-    if _has(node, 14):
+    if has_input(node, 14):
         before += rms_norm_ops(rotated, size)
     for scale, quantization in ((12, "k_quant_type"), (13, "v_quant_type")):
-        if _has(node, scale) and node.attr_str(quantization, "NONE") != "NONE":
+        if has_input(node, scale) and node.attr_str(quantization, "NONE") != "NONE":
             before += batch * kv_heads * scores.keys * size * MUL
-    if _has(node, 11) or node.attr_int("smooth_softmax", 0):
+    if has_input(node, 11) or node.attr_int("smooth_softmax", 0):
         before += batch * heads * queries * (EXP + ADD)
     ops = _score_ops(node, (10,)) + (CMP if node.attr_int("causal", 1) else 0)
     return attend(scores, (0, 0, 0) if key is None else (0, 1, 2), ops, Cost((), before))
@@ -270,12 +271,12 @@ def count_paged_attention(node: Node) -> Cost:
 
     rotated = tokens * (heads + kv_heads)
     before = rotated * _cached_rotary_ops(node, 8, size)
-    if _has(node, 12):
+    if has_input(node, 12):
         before += rms_norm_ops(rotated, size)
-    if _has(node, 11):
+    if has_input(node, 11):
         before += tokens * heads * (EXP + ADD)
     ops = _score_ops(node, ()) + (CMP if node.attr_int("is_causal", 1) else 0)
-    value = 2 if _has(node, 2) else 1  # a latent cache holds the value inside the key
+    value = 2 if has_input(node, 2) else 1  # a latent cache holds the value inside the key
     return attend(scores, (0, 0, 0) if key is None else (0, 1, value), ops, Cost((), before))
 
 
@@ -343,13 +344,13 @@ def count_dynamic_sparse_attention(node: Node) -> Cost:
     rotated = batch * queries * (heads + kv_heads)
     before = rotated * _cached_rotary_ops(node, 11, size)
     for norm, normed in ((14, heads), (15, kv_heads)):
-        if _has(node, norm):
+        if has_input(node, norm):
             before += rms_norm_ops(batch * queries * normed, size)
     for scale in (18, 19):
-        if _has(node, scale):
+        if has_input(node, scale):
             written, read = batch * queries * kv_heads * size, batch * queries * kv_heads * keys
             before += written * (DIV + 2 * CMP) + read * size * MUL
-    if _has(node, 16) or node.attr_int("smooth_softmax", 0):
+    if has_input(node, 16) or node.attr_int("smooth_softmax", 0):
         before += batch * heads * queries * (EXP + ADD)
     operands = (0, 0, 0) if key is None else (0, 1, 2)
     return attend(scores, operands, CMP, Cost((), before))
@@ -367,12 +368,12 @@ def count_sparse_paged_attention(node: Node) -> Cost:
 
     before = tokens * (heads + kv_heads) * _cached_rotary_ops(node, 14, size)
     for norm, normed in ((17, heads), (18, kv_heads)):
-        if _has(node, norm):
+        if has_input(node, norm):
             before += rms_norm_ops(tokens * normed, size)
     for scale, quantization in ((19, "k_quant_type"), (20, "v_quant_type")):
-        if _has(node, scale) and node.attr_str(quantization, "NONE") != "NONE":
+        if has_input(node, scale) and node.attr_str(quantization, "NONE") != "NONE":
             before += tokens * kv_heads * keys * size * MUL
-    if _has(node, 16):
+    if has_input(node, 16):
         before += tokens * heads * (EXP + ADD)
     operands = (0, 0, 0) if key is None else (0, 1, 2)
     ops = _score_ops(node, ()) + (CMP if node.attr_int("is_causal", 1) else 0)
@@ -420,7 +421,7 @@ def count_gated_relative_position_bias(node: Node) -> Cost:
     size, columns = _dim(weight, 0), _dim(weight, 1)
     per_row = size * ADD + columns * 2 * ADD + 2 * SIGMOID + MUL + ADD + MUL + ADD
     tokens = _dim(node.input(2), -1)
-    batch = _dim(node.input(6) if _has(node, 6) else query, 0)
+    batch = _dim(node.input(6) if has_input(node, 6) else query, 0)
     return Cost(
         (Contraction(rows * size * columns, (0, 3)),),
         rows * per_row + batch * heads * tokens * tokens * MUL,
@@ -538,20 +539,12 @@ def _score_ops(node: Node, masks: tuple[int, ...], causal: str | None = None) ->
 
     cap * tanh(score / cap) is DIV, TANH, MUL.
     """
-    ops = sum(ADD for index in masks if _has(node, index))
+    ops = sum(ADD for index in masks if has_input(node, index))
     if causal is not None and node.attr_int(causal, 0):
         ops += CMP
     if node.attr_float("softcap", 0.0):
         ops += DIV + TANH + MUL
     return ops
-
-
-def _also(cost: Cost, elementwise_ops: int) -> Cost:
-    return Cost(cost.contractions, cost.elementwise_ops + elementwise_ops)
-
-
-def _has(node: Node, index: int) -> bool:
-    return node.optional_input(index) is not None
 
 
 def _flag(node: Node, index: int, *, default: bool) -> bool:

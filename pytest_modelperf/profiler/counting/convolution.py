@@ -113,8 +113,7 @@ def count_varlen_causal_conv_with_state(node: Node) -> Cost:
     cost = count_causal_conv_with_state(node, bias=3)
     if node.optional_input(6) is None:
         return cost
-    changed = node.input(0).size * (_window(node, 1) * ADD + MUL)
-    return Cost(cost.contractions, cost.elementwise_ops + changed)
+    return cost.plus(node.input(0).size * (_window(node, 1) * ADD + MUL))
 
 
 def count_word_conv_embedding(node: Node) -> Cost:

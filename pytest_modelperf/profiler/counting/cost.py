@@ -53,6 +53,10 @@ class Cost(Struct, frozen=True):
         counts = (self.elementwise_ops, *(each.macs for each in self.contractions))
         return min(counts) < 0
 
+    def plus(self, elementwise_ops: int) -> Cost:
+        """The cost with so many more elementwise operations."""
+        return Cost(self.contractions, self.elementwise_ops + elementwise_ops)
+
 
 FREE = Cost()
 

@@ -16,9 +16,14 @@ UNPACKED_FORMATS = frozenset({0, 1, 30})  # packed formats that hold floats as t
 ROTARY = 2 * MUL + ADD  # x * cos + rotated x * sin
 
 
+def has_input(node: Node, index: int | None) -> bool:
+    """Whether the node has an input at `index`; None: its operator takes no such input."""
+    return index is not None and node.optional_input(index) is not None
+
+
 def bias_ops(node: Node, bias: int | None, elements: int) -> int:
     """One ADD an element of the result, where the node has an input at `bias`."""
-    return ADD * elements if bias is not None and node.optional_input(bias) is not None else 0
+    return ADD * elements if has_input(node, bias) else 0
 
 
 def scale_ops(node: Node, factor: str) -> int:
@@ -26,13 +31,13 @@ def scale_ops(node: Node, factor: str) -> int:
     return 0 if node.attr_float(factor, 1.0) == 1 else MUL
 
 
-def zero_point_ops(node: Node, operand: int, zero_point: int) -> int:
+def zero_point_ops(node: Node, operand: int, zero_point: int | None) -> int:
     """One ADD an element of an operand that has a zero point.
 
     A constant operand is shifted once at load, as everything that depends on constants alone.
     """
     tensor = node.input(operand)
-    if tensor.is_constant or node.optional_input(zero_point) is None:
+    if tensor.is_constant or not has_input(node, zero_point):
         return 0
     return ADD * tensor.size
 

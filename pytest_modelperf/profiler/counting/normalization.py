@@ -26,7 +26,12 @@ from pytest_modelperf.profiler.counting.cost import (
     Cost,
     Counter,
 )
-from pytest_modelperf.profiler.counting.epilogue import DEQUANTIZE_WEIGHT, bias_ops, rms_norm_ops
+from pytest_modelperf.profiler.counting.epilogue import (
+    DEQUANTIZE_WEIGHT,
+    bias_ops,
+    has_input,
+    rms_norm_ops,
+)
 from pytest_modelperf.profiler.counting.per_element import elementwise, per_input_element
 from pytest_modelperf.profiler.counting.reduction import norm_ops, rows_along
 
@@ -74,7 +79,7 @@ def count_skip_group_norm(node: Node) -> Cost:
 def count_layer_normalization(node: Node) -> Cost:
     """A row is all dimensions from `axis` on; the bias is optional."""
     size = node.input(0).size
-    return elementwise(_layer_norm(_rows_before(node), size, bias=_has(node, 2)))
+    return elementwise(_layer_norm(_rows_before(node), size, bias=has_input(node, 2)))
 
 
 def count_rms_normalization(node: Node) -> Cost:
@@ -87,7 +92,7 @@ def count_skip_layer_normalization(node: Node) -> Cost:
     """A layer normalization of input + skip + bias."""
     size = node.input(0).size
     added = size * ADD + bias_ops(node, 4, size)
-    return elementwise(added + _layer_norm(rows_along(node, -1), size, bias=_has(node, 3)))
+    return elementwise(added + _layer_norm(rows_along(node, -1), size, bias=has_input(node, 3)))
 
 
 def count_skip_rms_normalization(node: Node) -> Cost:
@@ -104,7 +109,7 @@ def count_embed_layer_normalization(node: Node, *, decode: int = 0) -> Cost:
     """
     rows, width = node.input(0).size, node.input(2).dims[-1]
     size = rows * width
-    tables = 3 if _has(node, 4) else 2
+    tables = 3 if has_input(node, 4) else 2
     mask = node.optional_input(7)
     return elementwise(
         size * (tables * (MOV + decode) + (tables - 1) * ADD)
@@ -116,7 +121,7 @@ def count_embed_layer_normalization(node: Node, *, decode: int = 0) -> Cost:
 def count_qordered_layer_normalization(node: Node) -> Cost:
     """A layer normalization between 8-bit tensors: scaled before, rescaled and clipped after."""
     size = node.input(0).size
-    bias = _has(node, 3)
+    bias = has_input(node, 3)
     quantization = MUL + DIV + 2 * CMP
     return elementwise(size * quantization + _layer_norm(_rows_before(node), size, bias=bias))
 
@@ -132,7 +137,7 @@ def count_branchwise_rms_norm(node: Node) -> Cost:
     """An RMS normalization of each branch; the scale is optional."""
     size = node.input(0).size
     width = node.input(0).dims[-1] // max(1, node.attr_int("num_branches", 0))
-    unscaled = 0 if _has(node, 1) else size * MUL
+    unscaled = 0 if has_input(node, 1) else size * MUL
     return elementwise(rms_norm_ops(size // width if width else 0, width) - unscaled)
 
 
@@ -185,10 +190,6 @@ def _rows_before(node: Node) -> int:
     """How many rows there are when a row is all dimensions from `axis` on."""
     dims = node.input(0).dims
     return prod(dims[: node.attr_int("axis", -1) % len(dims)])
-
-
-def _has(node: Node, index: int) -> bool:
-    return node.optional_input(index) is not None
 
 
 COUNTERS: Mapping[str, Counter] = {

@@ -66,7 +66,7 @@ def count_dynamic_quantize_lstm(node: Node) -> Cost:
     steps = _steps(node)
     quantized = directions * (node.input(0).size + steps * units) * DYNAMIC_QUANTIZE
     rescaled = 2 * steps * directions * 4 * units * MUL
-    return Cost(lstm.contractions, lstm.elementwise_ops + quantized + rescaled)
+    return lstm.plus(quantized + rescaled)
 
 
 def count_attn_lstm(node: Node) -> Cost:
