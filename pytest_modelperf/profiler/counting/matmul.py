@@ -34,6 +34,7 @@ from pytest_modelperf.profiler.counting.epilogue import (
     REQUANTIZE,
     UNPACKED_FORMATS,
     bias_ops,
+    has_input,
     rms_norm_ops,
     scale_ops,
     zero_point_ops,
@@ -76,102 +77,62 @@ def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     return tuple(y if x == 1 else x for x, y in pairs)[::-1]
 
 
-def count_matmul(node: Node) -> Cost:
-    """A plain matrix product of inputs 0 and 1."""
-    return Cost((Contraction(product_of(node.input(0).dims, node.input(1).dims).macs, (0, 1)),))
+def count_matmul(
+    node: Node,
+    *,
+    weight: int = 1,
+    zero_points: tuple[int | None, int | None] = (None, None),
+    bias: int | None = None,
+    per_element: int = 0,
+) -> Cost:
+    """A product of input 0 and the input at `weight`, and what each element of the result takes.
+
+    Attributes may turn the operands. Integers may have zero points.
+    """
+    product = product_of(_turned(node, 0, "A"), _turned(node, weight, "B"))
+    return Cost(
+        (Contraction(product.macs, (0, weight)),),
+        zero_point_ops(node, 0, zero_points[0])
+        + zero_point_ops(node, weight, zero_points[1])
+        + bias_ops(node, bias, product.elements)
+        + product.elements * per_element,
+    )
 
 
-def count_gemm(node: Node, *, beta: float = 1.0) -> Cost:
+def count_gemm(node: Node, *, beta: float = 1.0, per_element: int = 0) -> Cost:
     """activation(alpha * A' * B' + beta * C); C is optional, `beta` its factor by default."""
-    product = product_of(_turned(node, 0, "A"), _turned(node, 1, "B"))
-    per_element = activation_ops(node.attr_str("activation", "")) + scale_ops(node, "alpha")
-    if node.optional_input(2) is not None and node.attr_float("beta", beta) != 0:
+    per_element += activation_ops(node.attr_str("activation", "")) + scale_ops(node, "alpha")
+    if has_input(node, 2) and node.attr_float("beta", beta) != 0:
         per_element += ADD + scale_ops(node, "beta")
-    return Cost((Contraction(product.macs, (0, 1)),), product.elements * per_element)
+    return count_matmul(node, per_element=per_element)
 
 
 def count_gemm_float8(node: Node) -> Cost:
     """A Gemm whose `beta` is 0 unless given, and whose result is scaled where scales are given."""
-    gemm = count_gemm(node, beta=0.0)
-    if all(node.optional_input(index) is None for index in (3, 4, 5)):
-        return gemm
-    elements = product_of(_turned(node, 0, "A"), _turned(node, 1, "B")).elements
-    return Cost(gemm.contractions, gemm.elementwise_ops + elements * MUL)
-
-
-def count_gemm_fast_gelu(node: Node) -> Cost:
-    """FastGelu(X * W + bias)."""
-    product = product_of(node.input(0).dims, node.input(1).dims)
-    return Cost(
-        (Contraction(product.macs, (0, 1)),),
-        bias_ops(node, 2, product.elements) + product.elements * activation_ops("FastGelu"),
-    )
-
-
-def count_matmul_integer(node: Node) -> Cost:
-    """A product of integers with optional zero points and a 32-bit result."""
-    product = product_of(node.input(0).dims, node.input(1).dims)
-    return Cost(
-        (Contraction(product.macs, (0, 1)),),
-        zero_point_ops(node, 0, 2) + zero_point_ops(node, 1, 3),
-    )
-
-
-def count_qlinear_matmul(node: Node) -> Cost:
-    """A product of quantized tensors, its result rescaled to the output's scale."""
-    product = product_of(node.input(0).dims, node.input(3).dims)
-    return Cost(
-        (Contraction(product.macs, (0, 3)),),
-        zero_point_ops(node, 0, 2) + zero_point_ops(node, 3, 5) + product.elements * REQUANTIZE,
-    )
-
-
-def count_matmul_integer_to_float(node: Node) -> Cost:
-    """A product of integers whose result is multiplied by both scales at once."""
-    product = product_of(node.input(0).dims, node.input(1).dims)
-    return Cost(
-        (Contraction(product.macs, (0, 1)),),
-        zero_point_ops(node, 0, 4)
-        + zero_point_ops(node, 1, 5)
-        + product.elements * MUL
-        + bias_ops(node, 6, product.elements),
-    )
+    is_scaled = any(has_input(node, index) for index in (3, 4, 5))
+    return count_gemm(node, beta=0.0, per_element=MUL if is_scaled else 0)
 
 
 def count_dynamic_quantize_matmul(node: Node) -> Cost:
     """A float operand, quantized by its own range, times a quantized weight."""
-    product = product_of(node.input(0).dims, node.input(1).dims)
-    return Cost(
-        (Contraction(product.macs, (0, 1)),),
-        node.input(0).size * DYNAMIC_QUANTIZE
-        + zero_point_ops(node, 1, 3)
-        + product.elements * MUL
-        + bias_ops(node, 4, product.elements),
-    )
+    product = count_matmul(node, zero_points=(None, 3), bias=4, per_element=MUL)
+    return product.plus(node.input(0).size * DYNAMIC_QUANTIZE)
 
 
 def count_qgemm(node: Node) -> Cost:
     """A Gemm of integers, its result rescaled, or turned into floats where no scale is given."""
-    product = product_of(_turned(node, 0, "A"), _turned(node, 3, "B"))
-    rescale = MUL if node.optional_input(7) is None else REQUANTIZE
-    return Cost(
-        (Contraction(product.macs, (0, 3)),),
-        zero_point_ops(node, 0, 2)
-        + zero_point_ops(node, 3, 5)
-        + bias_ops(node, 6, product.elements)
-        + product.elements * rescale,
-    )
+    rescale = REQUANTIZE if has_input(node, 7) else MUL
+    return count_matmul(node, weight=3, zero_points=(2, 5), bias=6, per_element=rescale)
 
 
 def count_qordered_matmul(node: Node) -> Cost:
     """Y = alpha * A * B + bias + beta * C between 8-bit matrices without zero points."""
-    product = product_of(node.input(0).dims, node.input(2).dims)
     per_element = REQUANTIZE - ADD
-    if node.optional_input(5) is not None:
+    if has_input(node, 5):
         per_element += ADD
-    if node.optional_input(6) is not None:
+    if has_input(node, 6):
         per_element += ADD + MUL
-    return Cost((Contraction(product.macs, (0, 2)),), product.elements * per_element)
+    return count_matmul(node, weight=2, per_element=per_element)
 
 
 def count_matmul_nbits(node: Node) -> Cost:
@@ -214,10 +175,9 @@ def count_matmul_packed(node: Node) -> Cost:
     cost = _weight_only(node, columns, decode=_decode_packed(node, "packed_type"))
     activation = node.attr_str("activation_type", "none")
     per_result = activation_ops("relu2" if activation == "relu_squared" else activation)
-    if node.optional_input(2) is not None:
+    if has_input(node, 2):
         per_result += MUL
-    results = prod(node.input(0).dims[:-1]) * columns
-    return Cost(cost.contractions, cost.elementwise_ops + results * per_result)
+    return cost.plus(prod(node.input(0).dims[:-1]) * columns * per_result)
 
 
 def count_matmul_bnb4(node: Node) -> Cost:
@@ -235,60 +195,63 @@ def count_matmul_fpq4(node: Node) -> Cost:
 def count_matmul_block_quantized(node: Node, *, bias: int, input_scale: int | None = None) -> Cost:
     """A product with a float4 or float8 weight [columns, ...]; an input scale quantizes A too."""
     cost = _weight_only(node, node.input(1).dims[0], bias=bias)
-    if input_scale is None or node.optional_input(input_scale) is None:
+    if not has_input(node, input_scale):
         return cost
-    quantize = node.input(0).size * (QUANTIZE - ADD + MUL)
-    return Cost(cost.contractions, cost.elementwise_ops + quantize)
+    return cost.plus(node.input(0).size * (QUANTIZE - ADD + MUL))
 
 
 def count_matmul_nbits_mlp(node: Node) -> Cost:
     """activation(A' * gate) * (A' * up), A' being A after an optional addition and RMS norm."""
-    a, columns = node.input(0), node.attr_int("N", 0)
-    rows, inner = prod(a.dims[:-1]), a.dims[-1]
-    elements, macs = rows * columns, a.size * columns
-    return Cost(
-        (Contraction(macs, (0, 3)), Contraction(macs, (0, 6))),
-        _pre_norm_ops(node, rows, inner)
-        + 2 * inner * columns * DEQUANTIZE_WEIGHT
-        + bias_ops(node, 5, elements)
-        + bias_ops(node, 8, elements)
-        + elements * (activation_ops(node.attr_str("activation", "")) + MUL),
-    )
+    columns = node.attr_int("N", 0)
+    elements = prod(node.input(0).dims[:-1]) * columns
+    activated = activation_ops(node.attr_str("activation", "")) + MUL
+    return _normed_products(node, (columns, columns)).plus(elements * activated)
 
 
 def count_matmul_nbits_qkv(node: Node) -> Cost:
     """Three products with compressed weights after an optional addition and RMS norm of A."""
-    a = node.input(0)
-    rows, inner = prod(a.dims[:-1]), a.dims[-1]
-    query, key_value = node.attr_int("Nq", 0), node.attr_int("Nkv", 0)
-    return Cost(
-        (
-            Contraction(a.size * query, (0, 3)),
-            Contraction(a.size * key_value, (0, 6)),
-            Contraction(a.size * key_value, (0, 9)),
-        ),
-        _pre_norm_ops(node, rows, inner)
-        + inner * (query + 2 * key_value) * DEQUANTIZE_WEIGHT
-        + bias_ops(node, 5, rows * query)
-        + bias_ops(node, 8, rows * key_value)
-        + bias_ops(node, 11, rows * key_value),
-    )
+    key_value = node.attr_int("Nkv", 0)
+    return _normed_products(node, (node.attr_int("Nq", 0), key_value, key_value))
 
 
-def count_moe(node: Node) -> Cost:
+def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
+    node: Node, *, fc1: int, fc2: int, fc3: int, bias_distance: int, decode: int = 0
+) -> Cost:
     """A mixture of experts: each token passes through `k` of them.
 
-    Inputs: tokens, router's scores, and weight and bias of fc1, fc2 and optionally fc3.
+    The inputs after tokens and router's scores are the weights of fc1, fc2 and optionally fc3, each
+    with its bias at a distance. Compressed weights of the experts in use are decoded; how many are
+    in use depends on the router: as many as there are, at most `k` a token.
     """
-    return _experts(node, fc1=2, fc2=4, fc3=6, bias_distance=1)
+    x = node.input(0)
+    hidden = x.dims[-1]
+    tokens, experts = prod(x.dims[:-1]), node.input(fc1).dims[0]
+    chosen = node.attr_int("k", 1)
+    passes = tokens * chosen
+    _, rows, columns = node.input(fc1).dims
+    # Some models store the weights of experts transposed; ONNX Runtime takes both.
+    first = rows if decode or columns == hidden else columns
+    activation = node.attr_str("activation_type", "relu").lower()
+    gated_by_fc3 = has_input(node, fc3)
+    # These take pairs: both halves are in fc1, unless the second has a weight of its own.
+    inner = first // 2 if activation in {"swiglu", "geglu"} and not gated_by_fc3 else first
+    weights = [(fc1, hidden, first), (fc2, inner, hidden)]
+    if gated_by_fc3:
+        weights.append((fc3, hidden, first))
 
-
-def count_qmoe(node: Node) -> Cost:
-    """A mixture of experts with compressed weights; those of the experts in use are decoded.
-
-    How many are in use depends on the router: as many as there are, at most `k` a token.
-    """
-    return _experts(node, fc1=2, fc2=5, fc3=8, bias_distance=2, decode=DEQUANTIZE_WEIGHT)
+    router = tokens * (experts * (SOFTMAX + chosen * CMP) + chosen * (ADD + DIV))
+    mixing = passes * hidden * (MUL + ADD)
+    gate = MUL if gated_by_fc3 and activation != "swiglu" else 0
+    activated = passes * inner * (activation_ops(activation) + gate)
+    biases = sum(bias_ops(node, i + bias_distance, passes * width) for i, _, width in weights)
+    decoded = min(experts, passes) * sum(rows * width for _, rows, width in weights) * decode
+    return Cost(
+        tuple(
+            Contraction(passes * rows * width, (None if index == fc2 else 0, index))
+            for index, rows, width in weights
+        ),
+        router + mixing + activated + biases + decoded,
+    )
 
 
 def count_moe_packed(node: Node) -> Cost:
@@ -300,11 +263,10 @@ def count_moe_packed(node: Node) -> Cost:
     x, hidden = node.input(0), node.input(0).dims[-1]
     experts, inner, _ = node.input(2).dims
     tokens, chosen = prod(x.dims[:-1]), node.attr_int("k", 1)
-    passes, gated = tokens * chosen, node.optional_input(3) is not None
+    passes, gated = tokens * chosen, has_input(node, 3)
     layers = [(2, "gate_type"), *([(3, "up_type")] if gated else []), (4, "down_type")]
 
-    given = node.optional_input(5) is not None
-    router = tokens * experts * ((0 if given else SOFTMAX) + chosen * CMP)
+    router = tokens * experts * ((0 if has_input(node, 5) else SOFTMAX) + chosen * CMP)
     if node.attr_int("normalize_routing_weights", 1):
         router += passes * (ADD + DIV)
     router += passes * scale_ops(node, "routed_scaling_factor")
@@ -422,42 +384,18 @@ def _weight_only(
     )
 
 
-def _pre_norm_ops(node: Node, rows: int, width: int) -> int:
-    norm = 0 if node.optional_input(2) is None else rms_norm_ops(rows, width)
-    return norm + bias_ops(node, 1, rows * width)
-
-
-def _experts(  # noqa: PLR0913  # one index for each weight of the two layouts
-    node: Node, *, fc1: int, fc2: int, fc3: int, bias_distance: int, decode: int = 0
-) -> Cost:
-    x = node.input(0)
-    hidden = x.dims[-1]
-    tokens, experts = prod(x.dims[:-1]), node.input(fc1).dims[0]
-    chosen = node.attr_int("k", 1)
-    passes = tokens * chosen
-    _, rows, columns = node.input(fc1).dims
-    # Some models store the weights of experts transposed; ONNX Runtime takes both.
-    first = rows if decode or columns == hidden else columns
-    activation = node.attr_str("activation_type", "relu").lower()
-    gated_by_fc3 = node.optional_input(fc3) is not None
-    # These take pairs: both halves are in fc1, unless the second has a weight of its own.
-    inner = first // 2 if activation in {"swiglu", "geglu"} and not gated_by_fc3 else first
-    weights = [(fc1, hidden, first), (fc2, inner, hidden)]
-    if gated_by_fc3:
-        weights.append((fc3, hidden, first))
-
-    router = tokens * (experts * (SOFTMAX + chosen * CMP) + chosen * (ADD + DIV))
-    mixing = passes * hidden * (MUL + ADD)
-    gate = MUL if gated_by_fc3 and activation != "swiglu" else 0
-    activated = passes * inner * (activation_ops(activation) + gate)
-    biases = sum(bias_ops(node, i + bias_distance, passes * width) for i, _, width in weights)
-    decoded = min(experts, passes) * sum(rows * width for _, rows, width in weights) * decode
+def _normed_products(node: Node, widths: Sequence[int]) -> Cost:
+    """Products of compressed weights, with a scale and a bias each, and an input that is normed."""
+    a = node.input(0)
+    rows, inner = prod(a.dims[:-1]), a.dims[-1]
+    weights = tuple(zip(range(3, 12, 3), widths, strict=False))
+    norm = rms_norm_ops(rows, inner) if has_input(node, 2) else 0
     return Cost(
-        tuple(
-            Contraction(passes * rows * width, (None if index == fc2 else 0, index))
-            for index, rows, width in weights
-        ),
-        router + mixing + activated + biases + decoded,
+        tuple(Contraction(a.size * width, (0, index)) for index, width in weights),
+        norm
+        + bias_ops(node, 1, rows * inner)
+        + inner * sum(widths) * DEQUANTIZE_WEIGHT
+        + sum(bias_ops(node, index + 2, rows * width) for index, width in weights),
     )
 
 
@@ -465,14 +403,16 @@ COUNTERS: Mapping[str, Counter] = {
     "Einsum": count_einsum,
     "Gemm": count_gemm,
     "MatMul": count_matmul,
-    "MatMulInteger": count_matmul_integer,
-    "QLinearMatMul": count_qlinear_matmul,
+    "MatMulInteger": partial(count_matmul, zero_points=(2, 3)),
+    "QLinearMatMul": partial(count_matmul, weight=3, zero_points=(2, 5), per_element=REQUANTIZE),
     "com.microsoft::CDist": count_cdist,
     "com.microsoft::DynamicQuantizeMatMul": count_dynamic_quantize_matmul,
     "com.microsoft::FusedGemm": count_gemm,
     "com.microsoft::FusedMatMul": count_gemm,
     "com.microsoft::FusedMatMulActivation": count_gemm,
-    "com.microsoft::GemmFastGelu": count_gemm_fast_gelu,
+    "com.microsoft::GemmFastGelu": partial(
+        count_matmul, bias=2, per_element=activation_ops("FastGelu")
+    ),
     "com.microsoft::GemmFloat8": count_gemm_float8,
     "com.microsoft::MatMulBlockQuantizedFp4Weight": partial(count_matmul_block_quantized, bias=5),
     "com.microsoft::MatMulBlockQuantizedFp8Weight": partial(
@@ -481,16 +421,21 @@ COUNTERS: Mapping[str, Counter] = {
     "com.microsoft::MatMulBnb4": count_matmul_bnb4,
     "com.microsoft::MatMulFpQ4": count_matmul_fpq4,
     "com.microsoft::MatMulInteger16": count_matmul,
-    "com.microsoft::MatMulIntegerToFloat": count_matmul_integer_to_float,
+    # Both scales are multiplied at once.
+    "com.microsoft::MatMulIntegerToFloat": partial(
+        count_matmul, zero_points=(4, 5), bias=6, per_element=MUL
+    ),
     "com.microsoft::MatMulNBits": count_matmul_nbits,
     "com.microsoft::MatMulNBitsMlp": count_matmul_nbits_mlp,
     "com.microsoft::MatMulNBitsQkv": count_matmul_nbits_qkv,
     "com.microsoft::MatMulNBitsQLoRA": count_matmul_nbits_qlora,
     "com.microsoft::MatMulPacked": count_matmul_packed,
-    "com.microsoft::MoE": count_moe,
+    "com.microsoft::MoE": partial(count_moe, fc1=2, fc2=4, fc3=6, bias_distance=1),
     "com.microsoft::MoEPacked": count_moe_packed,
     "com.microsoft::QGemm": count_qgemm,
-    "com.microsoft::QMoE": count_qmoe,
+    "com.microsoft::QMoE": partial(
+        count_moe, fc1=2, fc2=5, fc3=8, bias_distance=2, decode=DEQUANTIZE_WEIGHT
+    ),
     "com.microsoft::QOrderedMatMul": count_qordered_matmul,
     "com.microsoft::SparseToDenseMatMul": count_gemm,
     "com.microsoft::TransposeMatMul": count_gemm,
