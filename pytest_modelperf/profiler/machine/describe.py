@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.machine.cgroup import read_limits
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.linux import online_processors, read_linux
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import read_line, read_text, readable
@@ -57,20 +57,13 @@ def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFact
     hardware = read_macos(host.sysctl) if host.system == "Darwin" else read_linux(root)
     limits = read_limits(root)
     logical_cores = hardware.logical_cores or host.processors
-    return MachineFacts(
-        cpu=hardware.cpu,
+    return replace(
+        hardware,
         microarchitecture=host.microarchitecture,
-        instruction_sets=hardware.instruction_sets,
-        physical_cores=hardware.physical_cores,
         logical_cores=logical_cores,
         usable_cores=limit_cores(logical_cores, host.allowed_processors, limits.quota_cores).cores,
         quota_cores=limits.quota_cores,
-        caches=hardware.caches,
-        memory_bytes=hardware.memory_bytes,
-        memory_limit_bytes=_effective_limit(limits.memory_bytes, hardware),
-        governor=hardware.governor,
-        turbo=hardware.turbo,
-        virtualization=hardware.virtualization,
+        memory_limit_bytes=_effective_limit(limits.memory_bytes, hardware.memory_bytes),
         system=host.system,
         kernel=readable(read_line(root / "proc/sys/kernel/osrelease")) or host.kernel,
         distribution=_distribution(root) or host.distribution,
@@ -168,10 +161,10 @@ def _detect_microarchitecture() -> str | None:
         return None
 
 
-def _effective_limit(limit_bytes: int | None, hardware: Hardware) -> int | None:
+def _effective_limit(limit_bytes: int | None, memory_bytes: int | None) -> int | None:
     """The limit, if there is one: cgroup v1 writes "no limit" as nearly 2**63 bytes."""
-    memory_bytes = hardware.memory_bytes or 1 << 60
-    return limit_bytes if limit_bytes is not None and limit_bytes < memory_bytes else None
+    most = memory_bytes or 1 << 60
+    return limit_bytes if limit_bytes is not None and limit_bytes < most else None
 
 
 def _distribution(root: Path) -> str | None:

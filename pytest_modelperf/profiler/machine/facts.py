@@ -20,6 +20,8 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
     `physical_cores` and `logical_cores` count the machine's cores, `usable_cores` the cores that
     this process may use at once. `memory_limit_bytes` is only set if it is less than the memory.
+    The size of a cache is for one such cache, as the first processor sees it, or on macOS one of
+    the fastest; unknown caches are left out.
     """
 
     cpu: str | None = None

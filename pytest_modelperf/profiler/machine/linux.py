@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_modelperf.profiler.machine.hardware import Hardware, select_instruction_sets
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.instruction_sets import select_instruction_sets
 from pytest_modelperf.profiler.machine.system_files import (
     MAX_PROCESSORS,
     parse_natural,
@@ -36,12 +37,12 @@ _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MEMORY = re.compile(r"^MemTotal:[ \t]*([0-9]{1,15})[ \t]*kB", re.MULTILINE)
 
 
-def read_linux(root: Path) -> Hardware:
+def read_linux(root: Path) -> MachineFacts:
     """The hardware facts of /proc and /sys below `root`."""
     cpuinfo = _read_cpuinfo(root)
     online = online_processors(root) or _numbered(cpuinfo)
     flags = _common_flags(cpuinfo)
-    return Hardware(
+    return MachineFacts(
         cpu=_cpu_name(cpuinfo),
         instruction_sets=None if flags is None else select_instruction_sets(flags),
         physical_cores=_physical_cores(root, online, cpuinfo),

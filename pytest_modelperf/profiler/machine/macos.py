@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 
-from pytest_modelperf.profiler.machine.hardware import Hardware, select_instruction_sets
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.instruction_sets import select_instruction_sets
 from pytest_modelperf.profiler.machine.system_files import parse_natural, readable
 
 # If there are two kinds of processors, names without a level describe the slower kind.
@@ -56,11 +57,11 @@ def read_sysctl() -> dict[str, str]:
     return {name: value.strip() for name, _, value in pairs if name in _NAMES}
 
 
-def read_macos(sysctl: Mapping[str, str]) -> Hardware:
+def read_macos(sysctl: Mapping[str, str]) -> MachineFacts:
     """The hardware facts of these values."""
     told = [name for name in _INSTRUCTION_SETS if name in sysctl]
     present = {_INSTRUCTION_SETS[name] for name in told if sysctl[name] == "1"}
-    return Hardware(
+    return MachineFacts(
         cpu=readable(sysctl.get("machdep.cpu.brand_string")),
         instruction_sets=select_instruction_sets(present) if told else None,
         physical_cores=parse_natural(sysctl.get("hw.physicalcpu")) or None,

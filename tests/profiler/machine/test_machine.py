@@ -27,7 +27,6 @@ from pytest_modelperf.profiler.machine.describe import (
     limit_cores,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import parse_processors
 
@@ -531,7 +530,7 @@ def test_a_mac() -> None:
         "hw.optional.AdvSIMD": "1",
         "kern.hv_vmm_present": "0",
     }
-    assert read_macos(sysctl) == Hardware(
+    assert read_macos(sysctl) == MachineFacts(
         cpu="Apple M1 Pro",
         instruction_sets=("asimd", "dotprod"),
         physical_cores=10,
@@ -539,7 +538,7 @@ def test_a_mac() -> None:
         caches={"L1d": 131072, "L2": 4194304},
         memory_bytes=16 * GIB,
     )
-    assert read_macos({"kern.hv_vmm_present": "1"}) == Hardware(virtualization="vm")
+    assert read_macos({"kern.hv_vmm_present": "1"}) == MachineFacts(virtualization="vm")
 
 
 def test_a_mac_is_described_without_files(tmp_path: Path) -> None:

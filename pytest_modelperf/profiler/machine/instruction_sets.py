@@ -1,10 +1,8 @@
-"""The hardware facts of any operating system."""
+"""The instruction sets of processors, by the same names on every system."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
-from msgspec import Struct, field
+from collections.abc import Collection
 
 # Instruction sets that inference engines have kernels for, from common to rare. Names are from
 # Linux's /proc/cpuinfo, except for the better known ones in `_SYNONYMS`.
@@ -16,24 +14,6 @@ INSTRUCTION_SETS = (
 )
 # 64-bit and 32-bit Arm (arch/arm64/kernel/cpuinfo.c and arch/arm/kernel/setup.c in Linux).
 _SYNONYMS = {"asimddp": "dotprod", "asimdbf16": "bf16"}
-
-
-class Hardware(Struct, frozen=True, kw_only=True):
-    """The processors and the memory of a machine, and their settings.
-
-    The size of a cache is for one such cache, as the first processor sees it, or on macOS one of
-    the fastest; unknown caches are left out.
-    """
-
-    cpu: str | None = None
-    instruction_sets: tuple[str, ...] | None = None
-    physical_cores: int | None = None
-    logical_cores: int | None = None
-    caches: Mapping[str, int] = field(default_factory=dict)
-    memory_bytes: int | None = None
-    governor: str | None = None
-    turbo: bool | None = None
-    virtualization: str | None = None
 
 
 def select_instruction_sets(flags: Collection[str]) -> tuple[str, ...]:
