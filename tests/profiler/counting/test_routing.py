@@ -8,7 +8,7 @@ from pytest_modelperf.graph.structure import Node, Shape
 from pytest_modelperf.profiler.counting import matmul, transformer
 from pytest_modelperf.profiler.counting.activation import SIGMOID
 from pytest_modelperf.profiler.counting.cost import ADD, CMP, LOG, MOV, Contraction, Cost
-from pytest_modelperf.profiler.counting.routing import COUNTERS
+from pytest_modelperf.profiler.counting.transformer import COUNTERS
 from tests.profiler.counting.nodes import node
 
 
