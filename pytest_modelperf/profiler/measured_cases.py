@@ -14,34 +14,25 @@ from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, Usa
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import make_arguments
-from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
+    Timed,
     Watch,
-    add_layer_times,
     alone_at,
     check_cores,
     make_workload,
-    name_nodes,
     read_facts,
-    see_shapes,
     see_shapes_if_told,
     start_on,
     started_rig,
+    time_layers,
 )
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
 from pytest_modelperf.profiler.sampling.rounds import IsEnough
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import (
-    Profiled,
-    Rig,
-    Workload,
-    measure_rounds,
-    run_kernels,
-    set_up,
-)
+from pytest_modelperf.profiler.sampling.worker_bench import Workload, measure_rounds, set_up
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.inline import work_inline
 from pytest_modelperf.text.escaping import printable
@@ -117,37 +108,18 @@ def measure_case(
         with started_rig(model, setup, place) as rig:
             measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
             if takes_layers:
-                known, measured = _time_layers(model, rig, measured, place)
+                plain = Timed(model, measured)
+                (found,) = time_layers([(plain, rig)], undisturbed=True, tell=place.tell)
             else:
-                known = see_shapes_if_told(model, rig)
+                found = Timed(see_shapes_if_told(model, rig), measured)
     except MeasureError as error:
         return MeasuredCase(_not_measured(model, case, error, setup), model)
-    return MeasuredCase(CaseProfile(case, known.static, measured), known)
+    return MeasuredCase(CaseProfile(case, found.model.static, found.measured), found.model)
 
 
 def _not_measured(model: Model, case: Case, error: MeasureError, setup: Setup) -> CaseProfile:
     reason = error.worded(setup.wording)
     return CaseProfile(case, model.static, None, Outcome.of(error), reason)
-
-
-def _time_layers(
-    model: PreparedModel, rig: Rig, measured: Measurement, place: CasePlace
-) -> tuple[PreparedModel, Measurement]:
-    """The completed model, and the measurement with layer times where the engine tells them."""
-    try:
-        named = name_nodes(model, rig)
-        place.tell("looking at shapes")
-        model = see_shapes(model, rig, named)
-        place.tell("timing layers")
-        nodes, weight_bytes = len(model.static.layers), model.static.weight_bytes
-        runs = run_kernels([Profiled(rig, named, nodes, weight_bytes)])
-    except MeasureError as error:
-        # The latency that was measured before stays valid.
-        note = f"no layer times: {error.worded(rig.setup.wording)}"
-        return model, replace(measured, notes=(*measured.notes, note))
-    if runs is None:
-        return model, measured
-    return model, add_layer_times(model, measured, runs[0], undisturbed=True)
 
 
 class UnknownMemoryError(MeasureError):

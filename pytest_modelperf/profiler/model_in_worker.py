@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.runnable import nodes_by_name, write_runnable
+from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
@@ -34,9 +35,11 @@ from pytest_modelperf.profiler.request import model_facts
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import (
+    Profiled,
     Rig,
     Workload,
     observe_shapes,
+    run_kernels,
     set_up,
     start_worker,
 )
@@ -181,6 +184,52 @@ def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -
     )
 
 
+class Timed(Struct, frozen=True):
+    """A model with the shapes that a run saw, its measurement, and the plan if it was profiled."""
+
+    model: PreparedModel
+    measured: Measurement
+    plan: PlanGraph | None = None
+
+
+def time_layers(
+    sides: Sequence[tuple[Timed, Rig]],
+    *,
+    undisturbed: bool,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Timed]:
+    """The sides of one worker with layer times where the engine tells them; their runs take turns.
+
+    A failure ends in a note: the latency that was measured before stays valid. For `undisturbed`
+    see `add_layer_times`.
+    """
+    models, rigs = [side.model for side, _ in sides], [rig for _, rig in sides]
+    runs: Sequence[KernelRun | None] = [None] * len(sides)
+    notes: tuple[str, ...] = ()
+    try:
+        named = [name_nodes(model, rig) for model, rig in zip(models, rigs, strict=True)]
+        tell("looking at shapes")
+        models = [see_shapes(*each) for each in zip(models, rigs, named, strict=True)]
+        tell("timing layers")
+        profiled = [
+            Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
+            for model, rig, copy in zip(models, rigs, named, strict=True)
+        ]
+        runs = run_kernels(profiled) or runs
+    except MeasureError as error:
+        notes = (f"no layer times: {error.worded(rigs[0].setup.wording)}",)
+    found = []
+    for (side, _), model, run in zip(sides, models, runs, strict=True):
+        measured = replace(side.measured, notes=(*side.measured.notes, *notes))
+        if run is None:
+            found.append(Timed(model, measured))
+            continue
+        plan = None if run.plan is None else read_plan(run.plan)
+        measured = add_layer_times(model, measured, run, plan, undisturbed=undisturbed)
+        found.append(Timed(model, measured, plan))
+    return found
+
+
 def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
     """A copy of the model with a unique name for each node; None if what runs has such names."""
     if not model.needs_names:
@@ -192,7 +241,12 @@ def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
 
 
 def add_layer_times(
-    model: Model, measured: Measurement, run: KernelRun, *, undisturbed: bool = False
+    model: Model,
+    measured: Measurement,
+    run: KernelRun,
+    plan: PlanGraph | None,
+    *,
+    undisturbed: bool = False,
 ) -> Measurement:
     """The measurement with the layer times that the kernels of profiled sessions give.
 
@@ -200,7 +254,6 @@ def add_layer_times(
     measurement, the time that it waited for a processor is a row of its own.
     """
     waits = undisturbed and bool(noise_of(measured))
-    plan = None if run.plan is None else read_plan(run.plan)
     median_ns = measured.latency.median_ns
     names = nodes_by_name(model.bound)
     graph, layers = model.bound.graph, model.static.layers

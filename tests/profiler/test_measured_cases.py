@@ -81,7 +81,7 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
     measured = replace(measured, rounds=rounds)
     kernel = Kernel(name="inserted", op_type="Inserted", self_ns=(3e6,) * 20)
     run = KernelRun(kernels=(kernel,), run_ns=(4e6,) * 20)
-    found = add_layer_times(model, measured, run, undisturbed=undisturbed)
+    found = add_layer_times(model, measured, run, None, undisturbed=undisturbed)
     first, *_, last = found.layer_times or ()
     assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
@@ -92,7 +92,7 @@ def test_kernels_of_a_device_are_said_to_have_the_time_of_their_start(
     def notes_of(provider: str) -> tuple[str, ...]:
         kernel = Kernel(name="k", op_type="Conv", self_ns=(3e6,) * 20, provider=provider)
         run = KernelRun(kernels=(kernel,), run_ns=(4e6,) * 20)
-        return add_layer_times(model, make_measurement(8.0), run).notes
+        return add_layer_times(model, make_measurement(8.0), run, None).notes
 
     assert notes_of("CPUExecutionProvider") == ()
     (note,) = notes_of("CUDAExecutionProvider")

@@ -12,22 +12,20 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
-from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.plans.parts import Part
 from pytest_modelperf.graph.plans.plan import find_plan_difference
 from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
-    add_layer_times,
+    Timed,
     adding_notes,
     alone_at,
     check_cores,
     make_workload,
-    name_nodes,
-    see_shapes,
     see_shapes_if_told,
     start_on,
+    time_layers,
     unchanged,
 )
 from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
@@ -44,14 +42,7 @@ from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import (
-    Profiled,
-    Rig,
-    read_kernels,
-    run_kernels,
-    set_up,
-    sum_up,
-)
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, read_kernels, set_up, sum_up
 from pytest_modelperf.stats.quantiles import load_quantiles
 
 
@@ -374,35 +365,17 @@ def _tell(
     reads_outputs: bool,
 ) -> list[RanSide]:
     """The results of the sides of one worker: latency, layers and, if they are read, outputs."""
-    rigs = [rig for _, rig in sides]
-    models = [model for model, _ in sides]
-    outputs = [read_outputs(rig) if reads_outputs else None for rig in rigs]
-    measured = [_sum_up(rig, rounds) for rig in rigs]
+    outputs = [read_outputs(rig) if reads_outputs else None for _, rig in sides]
+    measured = [(Timed(model, _sum_up(rig, rounds)), rig) for model, rig in sides]
     place.tell("timing layers")
-    runs: Sequence[KernelRun | None] = [None] * len(sides)
-    note = ""
-    try:
-        named = [name_nodes(model, rig) for model, rig in sides]
-        models = [
-            see_shapes(model, rig, copy)
-            for model, rig, copy in zip(models, rigs, named, strict=True)
-        ]
-        profiled = [
-            Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
-            for model, rig, copy in zip(models, rigs, named, strict=True)
-        ]
-        runs = run_kernels(profiled) or runs
-    except MeasureError as error:
-        # The latency that was measured before stays valid.
-        note = f"no layer times: {error.worded(sides[0][1].setup.wording)}"
-    told = []
-    for model, figures, run, seen in zip(models, measured, runs, outputs, strict=True):
-        known = replace(figures, notes=(*figures.notes, note)) if note else figures
-        if run is not None:
-            known = add_layer_times(model, known, run, undisturbed=wanted.undisturbed)
-        plan = None if run is None or run.plan is None else read_plan(run.plan)
-        told.append(RanSide(model, CaseProfile(place.case, model.static, known), plan, seen))
-    return told
+    return [
+        RanSide(
+            side.model, CaseProfile(place.case, side.model.static, side.measured), side.plan, seen
+        )
+        for side, seen in zip(
+            time_layers(measured, undisturbed=wanted.undisturbed), outputs, strict=True
+        )
+    ]
 
 
 def _tell_latency(
