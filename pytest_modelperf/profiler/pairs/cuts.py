@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.plans.matching import match_plans
-from pytest_modelperf.graph.plans.parts import make_side, write_numbered, write_watched
+from pytest_modelperf.graph.plans.parts import make_side, write_numbered
 from pytest_modelperf.graph.plans.units import Unit, find_units, kernels_of
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -33,6 +33,7 @@ from pytest_modelperf.profiler.model_in_worker import (
 )
 from pytest_modelperf.profiler.pairs.plans import (
     SavedPlan,
+    read_edges,
     run_once,
     save_plan,
     send_beside,
@@ -177,26 +178,14 @@ def _shorter(profiles: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 def _cut(side: SavedPlan, kernels: Sequence[int], name: str) -> Cut:
     """Some kernels of a plan as a file beside it, with the inputs that one run of it had there."""
-    rig, plan = side.rig, side.plan
-    part = make_side(plan, kernels, kernels)
-    told = rig.worker.ask(
-        "tensors",
-        "as the tensors of its parts were read",
-        model=send_beside(side, "watched", partial(write_watched, plan, part.inputs)),
-        threads=rig.cores,
-        options=dict(rig.setup.options),
-        feed=rig.still_feed,
-        names=[name for name in part.inputs if name in plan.producers],
-        kept={},
-        sent=list(part.inputs),
-    )
-    types = {each: (str(dtype), tuple(shape)) for each, (dtype, shape) in told["types"].items()}
-    path = send_part(side, name, part, types)
-    feeds = {
-        each: Feed(types[each][0], np.frombuffer(bits, stored).reshape(types[each][1]))
-        for each, (stored, bits) in told["sent"].items()
-    }
-    return Cut(Path(path), feeds, rig.setup, rig.facts.options)
+    part = make_side(side.plan, kernels, kernels)
+    edges = read_edges(side, part.inputs, sent=part.inputs)
+    path = send_part(side, name, part, edges.types)
+    feeds = {}
+    for each, (stored, bits) in edges.sent.items():
+        dtype, shape = edges.types[each]
+        feeds[each] = Feed(dtype, np.frombuffer(bits, stored).reshape(shape))
+    return Cut(Path(path), feeds, side.rig.setup, side.rig.facts.options)
 
 
 def run_cuts(pair: CutPair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:

@@ -79,13 +79,11 @@ def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
     """The plan of a rig; None where the engine tells none or the model is too large to save."""
     if weight_bytes > MAX_WEIGHT_BYTES:
         return None
-    answer = rig.worker.ask(
+    answer = rig.ask(
         "plan",
         "as its plan was saved",
         model=str(rig.workload.model),
         folder=rig.workload.folder,
-        threads=rig.cores,
-        options=dict(rig.setup.options),
         name=_folder_of(rig),
     )
     if answer is None:
@@ -221,6 +219,38 @@ def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> st
     return worker.send_file(local, f"{folder}/{local.name}")
 
 
+class Edges(Struct, frozen=True):
+    """The type and shape of each tensor that parts begin with, and the bits of those sent."""
+
+    types: Mapping[str, tuple[str, tuple[int, ...]]]
+    sent: Mapping[str, tuple[str, bytes]]
+
+
+def read_edges(
+    side: SavedPlan,
+    edges: Sequence[str],
+    *,
+    kept: Mapping[str, Sequence[str]] | None = None,
+    sent: Sequence[str] = (),
+) -> Edges:
+    """Run a plan once for tensors inside of it.
+
+    The worker keeps some of them as the inputs that `kept` names, and sends others here.
+    """
+    plan = side.plan
+    told = side.rig.ask(
+        "tensors",
+        "as the tensors of its parts were read",
+        model=send_beside(side, "watched", partial(write_watched, plan, edges)),
+        feed=side.rig.still_feed,
+        names=[name for name in edges if name in plan.producers],
+        kept=kept or {},
+        sent=list(sent),
+    )
+    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
+    return Edges(types, told["sent"])
+
+
 def send_part(
     side: SavedPlan,
     name: str,
@@ -312,21 +342,11 @@ def _place(
     side: SavedPlan, parts: Sequence[PartSide], shares: Sequence[float], *, wakes_threads: bool
 ) -> tuple[PlacedPart, ...]:
     """Each part as a file beside its plan, with its inputs in the worker."""
-    rig, plan = side.rig, side.plan
+    rig = side.rig
     names = [f"{rig.side} part {number}" for number in range(len(parts))]
     edges = list(dict.fromkeys(name for part in parts for name in part.inputs))
-    watched = send_beside(side, "watched", partial(write_watched, plan, edges))
-    told = rig.worker.ask(
-        "tensors",
-        "as the tensors of its parts were read",
-        model=watched,
-        threads=rig.cores,
-        options=dict(rig.setup.options),
-        feed=rig.still_feed,
-        names=[name for name in edges if name in plan.producers],
-        kept={name: list(part.inputs) for name, part in zip(names, parts, strict=True)},
-    )
-    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
+    kept = {name: list(part.inputs) for name, part in zip(names, parts, strict=True)}
+    types = read_edges(side, edges, kept=kept).types
     placed = []
     for number, (name, part, share) in enumerate(zip(names, parts, shares, strict=True)):
         path = send_part(side, f"part{number}", part, types, wakes_threads=wakes_threads)

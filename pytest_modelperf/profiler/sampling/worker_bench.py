@@ -186,16 +186,20 @@ class Rig(Struct):
 
     def open_part(self, part: PlacedPart) -> None:
         """Load a part of the plan, as it is."""
-        self.worker.ask(
+        self.ask(
             "open",
             "as a part of the model was loaded",
             side=part.name,
             model=part.path,
             folder=None,
-            threads=self.cores,
-            options=dict(self.setup.options),
             feed=part.name,
             is_part=True,
+        )
+
+    def ask(self, command: str, step: str, **arguments: Any) -> Any:  # noqa: ANN401  # as of `Worker`
+        """The answer about sessions on the cores and with the options of this rig."""
+        return self.worker.ask(
+            command, step, threads=self.cores, options=dict(self.setup.options), **arguments
         )
 
     def go_to_step(self, step: int) -> None:
@@ -204,14 +208,12 @@ class Rig(Struct):
             self.next_step = step % self.workload.steps.count
 
     def open_as(self, name: str, feed: str) -> Load:
-        answer = self.worker.ask(
+        answer = self.ask(
             "open",
             "as the model was loaded",
             side=name,
             model=self.workload.model,
             folder=self.workload.folder,
-            threads=self.cores,
-            options=dict(self.setup.options),
             feed=feed,
             streams=self.streams,
             is_part=self.workload.is_plan,
@@ -491,7 +493,7 @@ def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[K
 
     `plans` has the paths of their files in the worker, by the inputs that they run on.
     """
-    answers = rig.worker.ask(
+    answers = rig.ask(
         "layers",
         "in a profiled session of its plan",
         limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
@@ -499,8 +501,6 @@ def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[K
             {"model": path, "folder": None, "feed": feed, "beside": None}
             for feed, path in plans.items()
         ],
-        threads=rig.cores,
-        options=dict(rig.setup.options),
         warmup_ns=_PLAN_PROFILE_NS,
         limits=[
             (rig.setup.policy.min_slow_layer_runs, None),
@@ -527,13 +527,11 @@ def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
     for model in models:
         if model.rig.side in beside:
             model.rig.open_as(beside[model.rig.side], model.rig.still_feed)
-    answers = rig.worker.ask(
+    answers = rig.ask(
         "layers",
         "in its profiled session",
         limit_s=rig.setup.limit_s + policy.max_seconds,
         models=[_profiled(model, beside.get(model.rig.side)) for model in models],
-        threads=rig.cores,
-        options=dict(rig.setup.options),
         warmup_ns=short_ns,
         limits=[
             (policy.min_slow_layer_runs, None),
@@ -560,13 +558,11 @@ def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
 
 def read_kernels(rig: Rig) -> KernelRun | None:
     """The kernels of an engine that saves no plan, by one inference; None where it tells none."""
-    answer = rig.worker.ask(
+    answer = rig.ask(
         "kernels",
         "as its kernels were read",
         model=str(rig.workload.model),
         folder=rig.workload.folder,
-        threads=rig.cores,
-        options=dict(rig.setup.options),
         feed=rig.still_feed,
     )
     if answer is None:
