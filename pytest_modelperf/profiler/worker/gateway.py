@@ -13,10 +13,9 @@ import shlex
 import shutil
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import execnet
@@ -180,12 +179,7 @@ class ProcessWorker:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.end()
 
     @property
@@ -301,19 +295,9 @@ class ProcessWorker:
                 self._channel.receive(GRACE_S)
             raise
 
-    @contextmanager
-    def _watched(self, command: str, limit_s: float) -> Iterator[None]:
+    def _watched(self, command: str, limit_s: float) -> AbstractContextManager[None]:
         """Give up a worker that does not read a large request: writing to a full pipe blocks."""
-        if command not in _LARGE:
-            yield
-            return
-        watchdog = threading.Timer(limit_s, self._give_up)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            yield
-        finally:
-            watchdog.cancel()
+        return _watchdog(limit_s, self._give_up) if command in _LARGE else nullcontext()
 
     def _give_up(self) -> None:
         """Send no more requests; kill a local worker, and cut the connection to another."""
@@ -367,13 +351,16 @@ class ProcessWorker:
         # Names in brackets mark lines of our code in a traceback.
         sources = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
         parts = [(name, text, file, self._compiled(text, file)) for name, text, file in sources]
-        with warnings.catch_warnings():
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            """End an interpreter that hangs as it starts."""
+            is_late.set()
+            self._processes.kill()
+
+        with warnings.catch_warnings(), _watchdog(self._start_limit_s, give_up):
             # If a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
-            is_late = threading.Event()
-            watchdog = threading.Timer(self._start_limit_s, self._give_up_start, [is_late])
-            watchdog.daemon = True
-            watchdog.start()
             try:
                 with _safe_path():
                     gateway = self._group.makegateway(self._request.spec)
@@ -390,15 +377,8 @@ class ProcessWorker:
                 raise
             else:
                 return channel
-            finally:
-                watchdog.cancel()
             gc.collect()
         raise problem
-
-    def _give_up_start(self, is_late: threading.Event) -> None:
-        """End an interpreter that hangs as it starts."""
-        is_late.set()
-        self._processes.kill()
 
     def _compiled(self, text: str, file: str) -> bytes | None:
         """The code that the worker need not compile itself; None if its Python may be another."""
@@ -450,6 +430,18 @@ class ProcessWorker:
         if tail:
             parts.append(f"The last it wrote:\n{tail}")
         return " ".join(parts)
+
+
+@contextmanager
+def _watchdog(limit_s: float, give_up: Callable[[], None]) -> Iterator[None]:
+    """Calls `give_up` if the context takes longer."""
+    timer = threading.Timer(limit_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def is_local(spec: str) -> bool:
