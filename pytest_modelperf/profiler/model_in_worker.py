@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.kernels import read_plan
@@ -88,17 +88,7 @@ class CasePlace(Struct, frozen=True):
         self.watch(Progress(**self._place(), step=step))
 
     def tell_round(self, at: SamplingProgress) -> None:
-        self.watch(
-            Progress(
-                **self._place(),
-                step=at.step,
-                round=at.round,
-                estimate_ns=at.estimate_ns,
-                half_width=at.half_width,
-                seconds_left=at.seconds_left,
-                least_seconds=at.least_seconds,
-            )
-        )
+        self.watch(Progress(**self._place(), **asdict(at)))
 
     def _place(self) -> dict[str, Any]:
         return {"case_id": self.case.id, "case_number": self.number, "cases": self.cases}
