@@ -72,13 +72,12 @@ def attend(
 ) -> Cost:
     """`before`, and the attention of the inputs at `operands`: query, key and value."""
     query, key, value = operands
-    return Cost(
+    return before + Cost(
         (
-            *before.contractions,
             Contraction(scores.count * scores.head_size, (query, key)),
             Contraction(scores.count * scores.value_head_size, (None, value)),
         ),
-        before.elementwise_ops + scores.count * (MUL + ops_per_score + SOFTMAX),
+        scores.count * (MUL + ops_per_score + SOFTMAX),
     )
 
 
@@ -400,11 +399,7 @@ def count_longformer_attention(
     batch, tokens, hidden = (_dim(x, axis) for axis in range(3))
     local = _projection(node, weight=weight, bias=bias)
     globally = _projection(node, weight=global_weight, bias=bias)
-    projected = batch * tokens * 2 * 3 * hidden
-    before = Cost(
-        local.contractions + globally.contractions,
-        local.elementwise_ops + globally.elementwise_ops + projected * rescale,
-    )
+    before = (local + globally).plus(batch * tokens * 2 * 3 * hidden * rescale)
     keys = min(2 * node.attr_int("window", 0) + 1, tokens)
     size = hidden // heads
     return attend(Scores(batch, heads, tokens, keys, size, size), INTERNAL, ADD, before)

@@ -95,25 +95,19 @@ def count_svm_classifier(node: Node) -> Cost:
     votes = _length(node, "rho") * (ADD + CMP + ADD)
     probabilities = _length(node, "prob_a") * (MUL + ADD + SIGMOID)
     classes = max(_length(node, "classlabels_ints"), _length(node, "classlabels_strings"))
-    kernel = _kernel(node, rows, features)
-    return Cost(
-        (*kernel.contractions, Contraction(rows * coefficients, (0, None))),
-        kernel.elementwise_ops
-        + rows * (votes + probabilities + classes * (_post_transform(node) + CMP)),
+    return _kernel(node, rows, features) + Cost(
+        (Contraction(rows * coefficients, (0, None)),),
+        rows * (votes + probabilities + classes * (_post_transform(node) + CMP)),
     )
 
 
 def count_svm_regressor(node: Node) -> Cost:
     """The kernel of each row with each support vector, weighted and summed."""
     rows, features = _rows_and_features(node)
-    kernel = _kernel(node, rows, features)
     one_class = CMP if node.attr_int("one_class", 0) else 0
-    return Cost(
-        (
-            *kernel.contractions,
-            Contraction(rows * _length(node, "coefficients"), (0, None)),
-        ),
-        kernel.elementwise_ops + rows * (ADD + one_class + _post_transform(node)),
+    return _kernel(node, rows, features) + Cost(
+        (Contraction(rows * _length(node, "coefficients"), (0, None)),),
+        rows * (ADD + one_class + _post_transform(node)),
     )
 
 

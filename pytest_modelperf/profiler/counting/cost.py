@@ -53,9 +53,15 @@ class Cost(Struct, frozen=True):
         counts = (self.elementwise_ops, *(each.macs for each in self.contractions))
         return min(counts) < 0
 
+    def __add__(self, other: Cost) -> Cost:
+        """The cost of both, the contractions in this order."""
+        return Cost(
+            self.contractions + other.contractions, self.elementwise_ops + other.elementwise_ops
+        )
+
     def plus(self, elementwise_ops: int) -> Cost:
         """The cost with so many more elementwise operations."""
-        return Cost(self.contractions, self.elementwise_ops + elementwise_ops)
+        return self + Cost(elementwise_ops=elementwise_ops)
 
 
 FREE = Cost()

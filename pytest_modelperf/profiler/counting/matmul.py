@@ -163,10 +163,7 @@ def count_matmul_nbits_qlora(node: Node) -> Cost:
     if 0 not in down.dims:
         adapter.insert(0, Contraction(rows * inner * rank, (0, 3)))
         decoded += inner * rank
-    return Cost(
-        (*base.contractions, *adapter),
-        base.elementwise_ops + decoded * DEQUANTIZE_WEIGHT + rows * columns * ADD,
-    )
+    return base + Cost(tuple(adapter), decoded * DEQUANTIZE_WEIGHT + rows * columns * ADD)
 
 
 def count_matmul_packed(node: Node) -> Cost:

@@ -92,10 +92,7 @@ def count_attn_lstm(node: Node) -> Cost:
     ]
     if node.optional_input(13) is not None:
         contractions.append(Contraction(steps * node.input(13).size, (None, 13)))
-    return Cost(
-        lstm.contractions + tuple(contractions),
-        lstm.elementwise_ops + looks * (width * (ADD + TANH) + SOFTMAX),
-    )
+    return lstm + Cost(tuple(contractions), looks * (width * (ADD + TANH) + SOFTMAX))
 
 
 def _layer(

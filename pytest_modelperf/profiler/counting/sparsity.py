@@ -79,7 +79,9 @@ def measure_sparsity(
     if zeros == mask.size:
         return Sparsity(zeros, mask.size, "all", 1.0, None)
     mask = _without_leading_ones(mask)
-    blocks = _find_lines(_view(mask), zeros) or _find_blocks(mask, zeros)
+    blocks = _find_lines(_view(mask), zeros) or max(
+        _all_blocks(mask, zeros), key=lambda found: found.elements, default=None
+    )
     return Sparsity(
         zeros,
         mask.size,
@@ -202,12 +204,8 @@ def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
     return None
 
 
-def _find_blocks(mask: Mask, zeros: int) -> _Blocks | None:
-    """The largest block that the zeros come in, 1xN before others of the same size."""
-    return max(_all_blocks(mask, zeros), key=lambda found: found.elements, default=None)
-
-
 def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
+    """The blocks that the zeros come in; of those of the same size, 1xN is the first."""
     views = [_view(mask)]
     inner = prod(mask.shape[2:])
     if mask.ndim > 2 and inner > 1:
