@@ -27,7 +27,6 @@ from pytest_modelperf.profiler.counting.cost import (
     CMP,
     DIV,
     EXP,
-    FREE,
     LOG,
     MOV,
     MUL,
@@ -64,15 +63,10 @@ class Scores(Struct, frozen=True):
         return self.batch * self.heads * self.queries * self.keys
 
 
-def attend(
-    scores: Scores,
-    operands: tuple[Operand, Operand, Operand],
-    ops_per_score: int,
-    before: Cost = FREE,
-) -> Cost:
-    """`before`, and the attention of the inputs at `operands`: query, key and value."""
+def attend(scores: Scores, operands: tuple[Operand, Operand, Operand], ops_per_score: int) -> Cost:
+    """The attention of the inputs at `operands`: query, key and value."""
     query, key, value = operands
-    return before + Cost(
+    return Cost(
         (
             Contraction(scores.count * scores.head_size, (query, key)),
             Contraction(scores.count * scores.value_head_size, (None, value)),
@@ -141,12 +135,8 @@ def count_linear_attention(node: Node) -> Cost:
 def count_self_attention(node: Node) -> Cost:
     """Attention of com.microsoft: one product makes query, key and value of all heads."""
     scores = _projected_scores(node, past=4, shared=has_input(node, 6))
-    return attend(
-        scores,
-        INTERNAL,
-        _score_ops(node, (3, 5), causal="unidirectional"),
-        _projection(node, weight=1, bias=2).plus(_rotary_ops(node, scores)),
-    )
+    before = _projection(node, weight=1, bias=2).plus(_rotary_ops(node, scores))
+    return before + attend(scores, INTERNAL, _score_ops(node, (3, 5), causal="unidirectional"))
 
 
 def count_quantized_self_attention(node: Node) -> Cost:
@@ -155,12 +145,8 @@ def count_quantized_self_attention(node: Node) -> Cost:
     quantized = zero_point_ops(node, 0, 6) + zero_point_ops(node, 1, 7)
     rescaled = _tokens(node.input(0)) * _dim(node.input(1), 1) * MUL
     scores = _projected_scores(node, past=8, shared=False)
-    return attend(
-        scores,
-        INTERNAL,
-        _score_ops(node, (5,), causal="unidirectional"),
-        projection.plus(quantized + rescaled + _rotary_ops(node, scores)),
-    )
+    before = projection.plus(quantized + rescaled + _rotary_ops(node, scores))
+    return before + attend(scores, INTERNAL, _score_ops(node, (5,), causal="unidirectional"))
 
 
 def count_qordered_attention(node: Node) -> Cost:
@@ -181,7 +167,7 @@ def count_qordered_attention(node: Node) -> Cost:
         batch * tokens * sum(columns) * (ADD + rescale) + batch * tokens * columns[2] * rescale,
     )
     masks = _score_ops(node, (17, 19), causal="unidirectional")
-    return attend(scores, INTERNAL, masks + 2 * rescale, before)
+    return before + attend(scores, INTERNAL, masks + 2 * rescale)
 
 
 def count_multi_head_attention(node: Node) -> Cost:
@@ -217,12 +203,8 @@ def count_decoder_attention(node: Node) -> Cost:
         contractions.append(Contraction(new_keys * batch * hidden * columns, (source, 3)))
     biases = batch * (queries * hidden + new_keys * columns) * ADD
     size = hidden // heads
-    return attend(
-        Scores(batch, heads, queries, past + new_keys, size, size),
-        INTERNAL,
-        _score_ops(node, (5,)),
-        Cost(tuple(contractions), biases),
-    )
+    scores = Scores(batch, heads, queries, past + new_keys, size, size)
+    return Cost(tuple(contractions), biases) + attend(scores, INTERNAL, _score_ops(node, (5,)))
 
 
 def count_group_query_attention(node: Node) -> Cost:
@@ -252,7 +234,7 @@ def count_group_query_attention(node: Node) -> Cost:
     if has_input(node, 11) or node.attr_int("smooth_softmax", 0):
         before += batch * heads * queries * (EXP + ADD)
     ops = _score_ops(node, (10,)) + (CMP if node.attr_int("causal", 1) else 0)
-    return attend(scores, (0, 0, 0) if key is None else (0, 1, 2), ops, Cost((), before))
+    return attend(scores, (0, 0, 0) if key is None else (0, 1, 2), ops).plus(before)
 
 
 def count_paged_attention(node: Node) -> Cost:
@@ -276,7 +258,7 @@ def count_paged_attention(node: Node) -> Cost:
         before += tokens * heads * (EXP + ADD)
     ops = _score_ops(node, ()) + (CMP if node.attr_int("is_causal", 1) else 0)
     value = 2 if has_input(node, 2) else 1  # a latent cache holds the value inside the key
-    return attend(scores, (0, 0, 0) if key is None else (0, 1, value), ops, Cost((), before))
+    return attend(scores, (0, 0, 0) if key is None else (0, 1, value), ops).plus(before)
 
 
 def count_packed_attention(node: Node) -> Cost:
@@ -290,7 +272,7 @@ def count_packed_attention(node: Node) -> Cost:
     query, value = _projected_sizes(node)
     heads = node.attr_int("num_heads", 1)
     scores = Scores(batch, heads, tokens, tokens, query // heads, value // heads)
-    return attend(scores, INTERNAL, _score_ops(node, (5,)), before)
+    return before + attend(scores, INTERNAL, _score_ops(node, (5,)))
 
 
 def count_packed_multi_head_attention(node: Node) -> Cost:
@@ -303,7 +285,7 @@ def count_packed_multi_head_attention(node: Node) -> Cost:
     scores = Scores(batch, heads, tokens, tokens, size, value_size)
     biases = bias_ops(node, 3, _dim(query, 0) * heads * (2 * size + value_size))
     operands = (0, 0, 0) if packed else (0, 1, 2)
-    return attend(scores, operands, _score_ops(node, (6,)), Cost((), biases))
+    return attend(scores, operands, _score_ops(node, (6,))).plus(biases)
 
 
 def count_sparse_attention(node: Node) -> Cost:
@@ -320,7 +302,7 @@ def count_sparse_attention(node: Node) -> Cost:
     scores = Scores(batch, heads, queries, min(met, _dim(node.input(3), 2)), size, size)
     before = batch * queries * (heads + kv_heads) * _cached_rotary_ops(node, 9, size)
     operands = (0, 0, 0) if key is None else (0, 1, 2)
-    return attend(scores, operands, CMP, Cost((), before))
+    return attend(scores, operands, CMP).plus(before)
 
 
 def count_dynamic_sparse_attention(node: Node) -> Cost:
@@ -352,7 +334,7 @@ def count_dynamic_sparse_attention(node: Node) -> Cost:
     if has_input(node, 16) or node.attr_int("smooth_softmax", 0):
         before += batch * heads * queries * (EXP + ADD)
     operands = (0, 0, 0) if key is None else (0, 1, 2)
-    return attend(scores, operands, CMP, Cost((), before))
+    return attend(scores, operands, CMP).plus(before)
 
 
 def count_sparse_paged_attention(node: Node) -> Cost:
@@ -376,7 +358,7 @@ def count_sparse_paged_attention(node: Node) -> Cost:
         before += tokens * heads * (EXP + ADD)
     operands = (0, 0, 0) if key is None else (0, 1, 2)
     ops = _score_ops(node, ()) + (CMP if node.attr_int("is_causal", 1) else 0)
-    return attend(scores, operands, ops, Cost((), before))
+    return attend(scores, operands, ops).plus(before)
 
 
 def _window_keys(node: Node, cached: int) -> int:
@@ -402,7 +384,7 @@ def count_longformer_attention(
     before = (local + globally).plus(batch * tokens * 2 * 3 * hidden * rescale)
     keys = min(2 * node.attr_int("window", 0) + 1, tokens)
     size = hidden // heads
-    return attend(Scores(batch, heads, tokens, keys, size, size), INTERNAL, ADD, before)
+    return before + attend(Scores(batch, heads, tokens, keys, size, size), INTERNAL, ADD)
 
 
 def count_gated_relative_position_bias(node: Node) -> Cost:
@@ -466,12 +448,9 @@ def _heads_attention(
         projected += new_keys * (size + value_size)
     shared = shared or node.attr_int("past_present_share_buffer", 0) != 0
     keys = _all_keys(node, past, 2, new_keys, shared=shared)
-    return attend(
-        Scores(batch, heads, queries, keys, size, value_size),
-        operands,
-        _score_ops(node, masks, causal="unidirectional"),
-        Cost((), bias_ops(node, bias, batch * heads * projected)),
-    )
+    scores = Scores(batch, heads, queries, keys, size, value_size)
+    attention = attend(scores, operands, _score_ops(node, masks, causal="unidirectional"))
+    return attention.plus(bias_ops(node, bias, batch * heads * projected))
 
 
 def _projection(node: Node, *, weight: int, bias: int) -> Cost:
