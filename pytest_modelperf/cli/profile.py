@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.records import Profile
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiler.sampling.setup import Setup
-    from pytest_modelperf.profiler.shown.tables.layer_columns import LayerColumn
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.roofline.records import Roofline
 
@@ -67,19 +66,18 @@ class LayerOptions(Struct, frozen=True):
         order = self.sort or (("macs" if static else "ms") if self.top else None)
         return LayerView(self._column_names(static=static), order, self.top or None)
 
-    def read_columns(self, *, static: bool) -> Sequence[LayerColumn]:
+    def read_columns(self, *, static: bool) -> Sequence[str]:
         """Returns the columns to show and to sort by; UsageError if one needs what is not there."""
-        from pytest_modelperf.profiler.shown.tables.layer_columns import find_columns
+        from pytest_modelperf.profiler.shown.tables.layer_columns import TIME_COLUMNS, find_columns
 
-        names = self._column_names(static=static)
-        # In two calls: an unknown name in --columns is reported before one in --sort.
-        found = find_columns(names) + find_columns([self.sort] if self.sort else [])
-        timed = [name for name, column in found if column.needs_times]
+        names = [*self._column_names(static=static), *([self.sort] if self.sort else [])]
+        find_columns(names)
+        timed = [name for name in names if name in TIME_COLUMNS]
         if static and timed:
             raise UsageError(
                 f"the column {timed[0]!r} needs a run of the model: leave --static out."
             )
-        return [column for _, column in found]
+        return names
 
     def _column_names(self, *, static: bool) -> tuple[str, ...]:
         from pytest_modelperf.profiler.shown.tables.layer_columns import (
@@ -219,6 +217,8 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.profiler.shown.tables.layer_columns import SPARSITY_COLUMNS
+
     is_shown = outputs.check(model, input_file=cases.input_file)
     if static_only:
         _check_static(outputs, cases, rooflines)
@@ -230,7 +230,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     extensions = load_extensions(plugins)
     request = replace(
         request_of(cases),
-        sparsity=layers.sparsity or any(column.needs_weights for column in columns),
+        sparsity=layers.sparsity or any(name in SPARSITY_COLUMNS for name in columns),
     )
     if static_only:
         from pytest_modelperf.profiler.request import profile_model

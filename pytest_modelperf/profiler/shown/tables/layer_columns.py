@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
-from pytest_modelperf.profiler.measurements import provider_name
+from pytest_modelperf.profiler.measurements import LayerTime, provider_name
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
@@ -74,8 +75,6 @@ class LayerColumn(Struct, frozen=True):
     total: Total | None = None
     is_text: bool = False
     is_name: bool = False
-    needs_weights: bool = False
-    needs_times: bool = False
     describe: Callable[[LayerRow, LayerContext], str] | None = None
 
     def cell(self, row: LayerRow, context: LayerContext) -> str:
@@ -214,20 +213,15 @@ LAYER_COLUMNS: Mapping[str, LayerColumn] = {
         "output", _of(lambda x: format_shape(x.output_shape)), _text, is_text=True
     ),
     "repeats": LayerColumn("repeats", _of(lambda x: x.repeats), _count),
-    "sparsity": LayerColumn("sparsity", _of_sparsity("ratio"), _ratio, needs_weights=True),
-    "pattern": LayerColumn(
-        "pattern", _of_sparsity("pattern"), _text, is_text=True, needs_weights=True
-    ),
-    "block-sparsity": LayerColumn(
-        "block sparsity", _of_sparsity("block_ratio"), _ratio, needs_weights=True
-    ),
-    "n:m": LayerColumn("N:M", _of_sparsity("n_of_m"), _text, is_text=True, needs_weights=True),
+    "sparsity": LayerColumn("sparsity", _of_sparsity("ratio"), _ratio),
+    "pattern": LayerColumn("pattern", _of_sparsity("pattern"), _text, is_text=True),
+    "block-sparsity": LayerColumn("block sparsity", _of_sparsity("block_ratio"), _ratio),
+    "n:m": LayerColumn("N:M", _of_sparsity("n_of_m"), _text, is_text=True),
     "effective-macs": LayerColumn(
         "effective MACs",
         _of(lambda x: x.effective_macs),
         _optional_count,
         _all(lambda p: p.effective_macs),
-        needs_weights=True,
     ),
 }
 
@@ -241,6 +235,10 @@ def _ms(value: Cell, context: LayerContext) -> str:
 
 def _share_of_latency(value: Cell, context: LayerContext) -> str:
     return "" if value is None else format_share(float(value), context.total_ns)
+
+
+def _of_time(read: Callable[[LayerTime], Cell]) -> Reader:
+    return lambda row: None if row.time is None else read(row.time)
 
 
 def _half_width_ms(row: LayerRow) -> Cell:
@@ -275,9 +273,7 @@ def _fused(row: LayerRow, context: LayerContext) -> str:
     """The operators that share the layer's kernel, or whose kernel it shares."""
     if row.runs_in is not None and row.time is None:
         return f"in {_name_of(row.runs_in, context)}"
-    counts: dict[str, int] = {}
-    for layer in row.fused:
-        counts[layer.qualified_op] = counts.get(layer.qualified_op, 0) + 1
+    counts = Counter(layer.qualified_op for layer in row.fused)
     parts = [op if count == 1 else f"{count} {op}" for op, count in counts.items()]
     more = len(parts) - _MAX_LISTED
     shown = [*parts[:_MAX_LISTED], *([f"{more} more"] if more > 0 else [])]
@@ -295,30 +291,15 @@ def _name_of(layer_id: str, context: LayerContext) -> str:
 
 # Columns that need layer times.
 TIME_COLUMNS: Mapping[str, LayerColumn] = {
-    "ms": LayerColumn("ms", lambda row: row.ms, _ms, _total_ms, needs_times=True),
-    "half-width": LayerColumn(
-        "±", _half_width_ms, _ms, needs_times=True, describe=_relative_half_width
-    ),
-    "ms%": LayerColumn(
-        "share", lambda row: row.ns, _share_of_latency, layer_total_ns, needs_times=True
-    ),
-    "gmacs": LayerColumn(
-        "GMAC/s", lambda row: row.gmacs_per_second, _rate, _total_rate, needs_times=True
-    ),
+    "ms": LayerColumn("ms", lambda row: row.ms, _ms, _total_ms),
+    "half-width": LayerColumn("±", _half_width_ms, _ms, describe=_relative_half_width),
+    "ms%": LayerColumn("share", lambda row: row.ns, _share_of_latency, layer_total_ns),
+    "gmacs": LayerColumn("GMAC/s", lambda row: row.gmacs_per_second, _rate, _total_rate),
     "provider": LayerColumn(
-        "provider",
-        lambda row: None if row.time is None else row.time.provider,
-        _provider,
-        is_text=True,
-        needs_times=True,
+        "provider", _of_time(lambda time: time.provider), _provider, is_text=True
     ),
     "kernel": LayerColumn(
-        "kernel",
-        lambda row: None if row.time is None else row.time.kernel,
-        _text,
-        is_text=True,
-        is_name=True,
-        needs_times=True,
+        "kernel", _of_time(lambda time: time.kernel), _text, is_text=True, is_name=True
     ),
     # Names of tensors may hold anything, even spaces and control characters.
     "fused": LayerColumn(
@@ -327,17 +308,10 @@ TIME_COLUMNS: Mapping[str, LayerColumn] = {
         _text,
         is_text=True,
         is_name=True,
-        needs_times=True,
         describe=_fused,
     ),
     "runs-in": LayerColumn(
-        "runs in",
-        lambda row: row.runs_in,
-        _text,
-        is_text=True,
-        is_name=True,
-        needs_times=True,
-        describe=_runs_in,
+        "runs in", lambda row: row.runs_in, _text, is_text=True, is_name=True, describe=_runs_in
     ),
 }
 ALL_COLUMNS: Mapping[str, LayerColumn] = {**LAYER_COLUMNS, **TIME_COLUMNS}

@@ -11,6 +11,7 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
     DEFAULT_COLUMNS,
     MEASURED_COLUMNS,
+    TIME_COLUMNS,
     LayerColumn,
     LayerContext,
     find_columns,
@@ -75,8 +76,7 @@ def _order(sort: str | None, *, has_times: bool) -> str | None:
     """The column to sort by: MACs in place of times if there are none."""
     if sort is None:
         return None
-    ((_, column),) = find_columns([sort])
-    return "macs" if column.needs_times and not has_times else sort
+    return "macs" if sort in TIME_COLUMNS and not has_times else sort
 
 
 def _column_names(case: CaseProfile, view: LayerView, *, has_times: bool) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def _column_names(case: CaseProfile, view: LayerView, *, has_times: bool) -> tup
     """
     names = tuple(view.columns)
     if not has_times:
-        kept = tuple(name for name, column in find_columns(names) if not column.needs_times)
+        kept = tuple(name for name in names if name not in TIME_COLUMNS)
         return kept if kept and names != MEASURED_COLUMNS else DEFAULT_COLUMNS
     if names != MEASURED_COLUMNS:
         return names
