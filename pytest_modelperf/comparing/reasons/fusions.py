@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
-from pytest_modelperf.comparing.reasons.reason import LayerPair, Reason, layer_name
+from pytest_modelperf.comparing.reasons.reason import Reason, layer_name
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
@@ -37,28 +37,24 @@ def fusion_reasons(
     """One reason for each pattern of operators that is fused on one side only."""
     if not (_knows_fusions(found.before, before_plan) and _knows_fusions(found.after, after_plan)):
         return ()
-    old_of = {new: old for old, new in found.pairs.items()}
-    lost = _split_kernels(found.before, found.after, found.pairs)
-    won = _split_kernels(found.after, found.before, old_of)
-    reasons = []
-    for pattern, kernels in lost.items():
-        text = _describe(pattern, kernels, found.before, "lost")
-        pairs = ((old, found.pairs[old]) for kernel in kernels for old in kernel.members)
-        heads = _heads(kernels), _other_heads(kernels)
-        reasons.append(_reason(found, text, *heads, frozenset(pairs)))
-    for pattern, kernels in won.items():
-        text = _describe(pattern, kernels, found.after, "won")
-        pairs = ((old_of[new], new) for kernel in kernels for new in kernel.members)
-        heads = _other_heads(kernels), _heads(kernels)
-        reasons.append(_reason(found, text, *heads, frozenset(pairs)))
-    return tuple(reasons)
+    return (*_reasons(found, is_lost=True), *_reasons(found, is_lost=False))
 
 
-def _reason(
-    found: Differences, text: str, before: set[int], after: set[int], pairs: frozenset[LayerPair]
-) -> Reason:
-    time, parts = found.time_of_layers(before, after), found.parts_of_layers(before, after)
-    return Reason(text, time, pairs=pairs, parts=parts)
+def _reasons(found: Differences, *, is_lost: bool) -> Iterator[Reason]:
+    """The fusions of the side before that were lost, or those of the side now that were won."""
+    one, other = (found.before, found.after) if is_lost else (found.after, found.before)
+    index = found.pairs if is_lost else {new: old for old, new in found.pairs.items()}
+    for pattern, kernels in _split_kernels(one, other, index).items():
+        members = [member for kernel in kernels for member in kernel.members]
+        heads = {kernel.head for kernel in kernels}
+        other_heads = {head for kernel in kernels for head in kernel.other_heads}
+        before, after = (heads, other_heads) if is_lost else (other_heads, heads)
+        yield Reason(
+            _describe(pattern, kernels, one, "lost" if is_lost else "won"),
+            found.time_of_layers(before, after),
+            pairs=frozenset((m, index[m]) if is_lost else (index[m], m) for m in members),
+            parts=found.parts_of_layers(before, after),
+        )
 
 
 def _knows_fusions(side: CaseLayers, plan: PlanGraph | None) -> bool:
@@ -104,11 +100,3 @@ def _describe(pattern: str, kernels: list[_SplitKernel], side: CaseLayers, word:
         return f"{count} of shapes, run each time before, computed once now (first: {first})"
     first = layer_name(side.layers[kernels[0].head])
     return f"{count_of(len(kernels), f'{pattern} fusion')} {word} (first: {first})"
-
-
-def _heads(kernels: list[_SplitKernel]) -> set[int]:
-    return {kernel.head for kernel in kernels}
-
-
-def _other_heads(kernels: list[_SplitKernel]) -> set[int]:
-    return {head for kernel in kernels for head in kernel.other_heads}
