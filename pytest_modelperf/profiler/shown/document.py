@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import (
@@ -65,11 +65,11 @@ class OutcomeJson(Enum):
 class StartsJson(Struct, frozen=True, kw_only=True):
     """The start times of the parts of a round, by the clock of the worker."""
 
-    load: Moment
-    first: Moment
-    warmup: Moment | None = None
-    warmup_end: Moment | None = None
-    block: Moment
+    load_ns: Moment = field(name="load")
+    first_ns: Moment = field(name="first")
+    warmup_ns: Moment | None = field(name="warmup", default=None)
+    warmup_end_ns: Moment | None = field(name="warmup_end", default=None)
+    block_ns: Moment = field(name="block")
 
 
 class RoundJson(Struct, frozen=True, kw_only=True):
@@ -264,10 +264,4 @@ def _begun(made: Round) -> StartsJson | None:
     starts = made.starts
     if starts is None or made.block.start_ns is None:
         return None
-    return StartsJson(
-        load=starts.load_ns,
-        first=starts.first_ns,
-        warmup=starts.warmup_ns,
-        warmup_end=starts.warmup_end_ns,
-        block=made.block.start_ns,
-    )
+    return copy_fields(StartsJson, starts, block_ns=made.block.start_ns)

@@ -39,7 +39,6 @@ from pytest_modelperf.profiler.shown.document import (
     OutcomeJson,
     ProfileJson,
     RoundJson,
-    StartsJson,
     StaticJson,
 )
 from pytest_modelperf.profiler.shown.facts_document import (
@@ -244,7 +243,7 @@ def _round(made: RoundJson) -> Round:
     begun = made.begun_ns
     if begun is not None:
         # Only the first of a block is kept; each of the others followed at once.
-        starts_ns = tuple(accumulate(made.times_ns, initial=begun.block))[:-1]
+        starts_ns = tuple(accumulate(made.times_ns, initial=begun.block_ns))[:-1]
         block = replace(block, starts_ns=starts_ns)
     return Round(
         load_ns=round(_ns(made.load_ms)),
@@ -252,16 +251,7 @@ def _round(made: RoundJson) -> Round:
         warmup_runs=made.warmup_runs,
         is_steady=made.is_steady,
         block=block,
-        starts=None if begun is None else _starts(begun),
-    )
-
-
-def _starts(begun: StartsJson) -> RoundStarts:
-    return RoundStarts(
-        load_ns=begun.load,
-        first_ns=begun.first,
-        warmup_ns=begun.warmup,
-        warmup_end_ns=begun.warmup_end,
+        starts=None if begun is None else copy_fields(RoundStarts, begun),
     )
 
 
