@@ -10,7 +10,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.reasons.engines import engine_reasons
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
 from pytest_modelperf.comparing.reasons.graphs import form_reasons, operator_reasons, size_reasons
 from pytest_modelperf.comparing.reasons.inserted_kernels import inserted_kernel_reasons
@@ -21,7 +20,11 @@ from pytest_modelperf.comparing.reasons.parts import (
     find_parts_of,
     part_reasons,
 )
-from pytest_modelperf.comparing.reasons.placement import precision_reasons, provider_reasons
+from pytest_modelperf.comparing.reasons.placement import (
+    engine_reasons,
+    precision_reasons,
+    provider_reasons,
+)
 from pytest_modelperf.comparing.reasons.reason import LEAST_SHOWN, Reason
 from pytest_modelperf.comparing.reasons.unexplained import proportional_reason, slower_reasons
 from pytest_modelperf.graph.structure import Graph, PlanGraph
