@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.report.picture.folding import fold
+from pytest_modelperf.report.picture.folding import items_of
 from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
@@ -29,17 +29,13 @@ def seen_boxes(picture: Picture) -> tuple[SeenBox, ...]:
     boxes = picture.boxes
     if not boxes:
         return ()
-    layout = lay_out([box.inputs for box in boxes])
-    fold_of = {row: rows for rows in fold(picture, layout) for row in rows}
-    groups: dict[object, list[int]] = {}
-    for at, row in enumerate(layout.rows):
-        groups.setdefault(fold_of.get(row, at), []).append(at)
-    ordered = sorted(groups.items(), key=lambda group: layout.rows[group[1][0]])
-    place = {at: index for index, (_, own) in enumerate(ordered) for at in own}
+    items = dict.fromkeys(items_of(picture, lay_out([box.inputs for box in boxes])))
+    ordered = sorted(items, key=lambda item: item.line)
+    place = {at: index for index, item in enumerate(ordered) for at in item.boxes}
     found = []
-    for index, (_, own) in enumerate(ordered):
-        feeders = {place[feeder] for at in own for feeder in boxes[at].inputs}
-        found.append(_seen([boxes[at] for at in own], feeders - {index}))
+    for index, item in enumerate(ordered):
+        feeders = {place[feeder] for at in item.boxes for feeder in boxes[at].inputs}
+        found.append(_seen([boxes[at] for at in item.boxes], feeders - {index}))
     return tuple(found)
 
 

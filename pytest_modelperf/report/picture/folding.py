@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from pytest_modelperf.report.picture.layout import Layout
 from pytest_modelperf.report.picture.records import Picture
 
@@ -14,6 +16,33 @@ _FEW = 150
 _KEPT = 60
 # Fewer kernels than these are not worth a fold.
 _LEAST = 3
+
+
+# By identity: a fold can have thousands of boxes, and to compare them takes long.
+class Item(Struct, frozen=True, eq=False):
+    """One box that is seen: a kernel, or the kernels of a fold."""
+
+    lane: int
+    line: int
+    boxes: tuple[int, ...]
+    is_fold: bool
+
+
+def items_of(picture: Picture, layout: Layout) -> list[Item]:
+    """The item that shows each box of the picture."""
+    fold_of = {row: rows for rows in fold(picture, layout) for row in rows}
+    tops = [fold_of[row].start if row in fold_of else row for row in layout.rows]
+    lines = {top: line for line, top in enumerate(sorted(set(tops)))}
+    shown_together: dict[object, list[int]] = defaultdict(list)
+    for box, row in enumerate(layout.rows):
+        shown_together[fold_of.get(row, box)].append(box)
+    items: dict[int, Item] = {}
+    for boxes in shown_together.values():
+        first = boxes[0]
+        is_fold = layout.rows[first] in fold_of
+        item = Item(layout.lanes[first], lines[tops[first]], tuple(boxes), is_fold)
+        items.update(dict.fromkeys(boxes, item))
+    return [items[box] for box in range(len(tops))]
 
 
 def fold(picture: Picture, layout: Layout) -> tuple[range, ...]:

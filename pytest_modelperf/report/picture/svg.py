@@ -12,8 +12,8 @@ from math import sqrt
 
 from msgspec import Struct
 
-from pytest_modelperf.report.picture.folding import fold
-from pytest_modelperf.report.picture.layout import Layout, lay_out
+from pytest_modelperf.report.picture.folding import Item, items_of
+from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, ms_decimals
@@ -58,15 +58,6 @@ _STATES: Mapping[BoxState, str] = {
 }
 
 
-class _Item(Struct, frozen=True):
-    """One box of the drawing: a kernel, or the kernels of a fold."""
-
-    lane: int
-    line: int
-    boxes: tuple[int, ...]
-    is_fold: bool
-
-
 def render_svg(picture: Picture, title: str, subtitle: str = "") -> str:
     """The picture with its stretches folded; without boxes, the reason in their place."""
     if picture.boxes:
@@ -96,7 +87,7 @@ def _whole(title: str, subtitle: str, width: int, height: int, parts: Sequence[s
 
 
 # A line from an item to another, by which way, and the side that alone has it.
-_Edge = tuple[_Item, _Item, int | None, str]
+_Edge = tuple[Item, Item, int | None, str]
 
 
 class _Drawing:
@@ -105,8 +96,8 @@ class _Drawing:
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         self._layout = lay_out([box.inputs for box in picture.boxes])
-        self._shown = _items(self._layout, fold(picture, self._layout))
-        self._items = list({id(item): item for item in self._shown}.values())
+        self._shown = items_of(picture, self._layout)
+        self._items = list(dict.fromkeys(self._shown))
         figures = [abs(_figure(box) or 0.0) for box in picture.boxes]
         # Folded boxes leave lanes empty, so the used lanes move together.
         ways = {edge[2] for edge in self._edges() if edge[2] is not None}
@@ -159,7 +150,7 @@ class _Drawing:
 
     # -- boxes
 
-    def _box(self, item: _Item) -> str:
+    def _box(self, item: Item) -> str:
         if item.is_fold:
             return self._fold(item)
         box = self._picture.boxes[item.boxes[0]]
@@ -185,7 +176,7 @@ class _Drawing:
             f"{_words('name', 9, 35, name)}</g>"
         )
 
-    def _fold(self, item: _Item) -> str:
+    def _fold(self, item: Item) -> str:
         values = [self._picture.boxes[box].values[-1] or 0.0 for box in item.boxes]
         total = self._value(sum(values))
         kind = "unchanged" if self._picture.is_pair else "taking little"
@@ -205,16 +196,15 @@ class _Drawing:
     # -- lines and frames
 
     def _edges(self) -> list[_Edge]:
-        found: dict[object, _Edge] = {}
+        found: dict[_Edge, None] = {}
         for at, box in enumerate(self._picture.boxes):
             for feeder in box.inputs:
                 start, end = self._shown[feeder], self._shown[at]
                 way = self._layout.ways[feeder]
                 is_long = end.line - start.line > 1 and way is not None
-                edge = start, end, way if is_long else None, self._side_of(feeder, at)
                 if start is not end:
-                    found.setdefault((id(start), id(end), *edge[2:]), edge)
-        return list(found.values())
+                    found[start, end, way if is_long else None, self._side_of(feeder, at)] = None
+        return list(found)
 
     def _side_of(self, feeder: int, at: int) -> str:
         """The side that alone has a line; empty if both have it."""
@@ -224,7 +214,7 @@ class _Drawing:
             return "a"
         return "b" if BoxState.NEW in states or feeder in box.only_after else ""
 
-    def _line(self, start: _Item, end: _Item, way: int | None, side: str) -> str:
+    def _line(self, start: Item, end: Item, way: int | None, side: str) -> str:
         half = _WIDTH / 2
         x0, y0 = self._x[start.lane] + half, start.line * _ROW + _HEIGHT
         x1, y1 = self._x[end.lane] + half, end.line * _ROW
@@ -259,32 +249,6 @@ class _Drawing:
             return text
         low, high = (self._change(bound).removesuffix(" ms") for bound in part.interval_ms)
         return f"{text} ({low} … {high})"
-
-
-def _items(layout: Layout, folds: Sequence[range]) -> list[_Item]:
-    """The item that shows each box."""
-    fold_of = {row: rows for rows in folds for row in rows}
-    lines: dict[int, int] = {}
-    for row in range(max(layout.rows) + 1):
-        above = lines.get(row - 1, -1)
-        is_inside = row in fold_of and row > fold_of[row].start
-        lines[row] = above if is_inside else above + 1
-    hidden: dict[int, list[int]] = {}
-    for box, row in enumerate(layout.rows):
-        if row in fold_of:
-            hidden.setdefault(lines[row], []).append(box)
-    made: dict[int, _Item] = {}
-    found = []
-    for box, row in enumerate(layout.rows):
-        line = lines[row]
-        if line in made:
-            found.append(made[line])
-            continue
-        boxes = tuple(hidden.get(line, (box,)))
-        found.append(_Item(layout.lanes[box], line, boxes, is_fold=line in hidden))
-        if line in hidden:
-            made[line] = found[-1]
-    return found
 
 
 def _figure(box: Box) -> float | None:
