@@ -161,14 +161,11 @@ def interval_lines(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
 
 
 def _speed_row(case: WhatIfCase, level: Level) -> tuple[str, ...]:
-    if level.ms is None:
-        return (printable(level.title), *(_NOTHING,) * 3, "", verdict_of(level))
-    has_speedup = level.variant is not None
+    speedup = "" if level.variant is None else format_speedup(level.speedup)
     return (
         printable(level.title),
-        format_ms(level.ms * _NS_PER_MS),
-        format_rate(case.items_per_second(level)),
-        format_speedup(level.speedup) if has_speedup else "",
+        *_speed_cells(case, level),
+        _NOTHING if level.ms is None else speedup,
         speedup_interval(level),
         verdict_of(level),
     )
@@ -224,12 +221,13 @@ def verdict_of(level: Level) -> str:
 class _Row(Struct, frozen=True):
     """One row of times: the cells before them, and the time at each level, None for no time.
 
+    `outside` has the places of the levels at which it ran outside of the accelerated engine.
     `half_widths` is how sure the times are, relative to them, where that is known.
     """
 
     head: tuple[str, ...]
     times: tuple[float | None, ...]
-    outside: tuple[bool, ...]
+    outside: frozenset[int] = frozenset()
     half_widths: tuple[float | None, ...] = ()
 
     def doubt_at(self, places: Iterable[int]) -> str:
@@ -259,19 +257,6 @@ class _Grid(Struct, frozen=True):
     beside: tuple[_Row, ...]
     caption: str
 
-    def without_last_head(self) -> _Grid:
-        """The same with one column fewer before the times."""
-
-        def less(row: _Row) -> _Row:
-            return replace(row, head=row.head[:-1])
-
-        return replace(
-            self,
-            head=self.head[:-1],
-            rows=tuple(map(less, self.rows)),
-            beside=tuple(map(less, self.beside)),
-        )
-
     def table(self, chosen: Sequence[int], view: View) -> Table:
         """The table of the unchanged model and the levels at these places."""
         places = (0, *chosen)
@@ -288,13 +273,11 @@ class _Grid(Struct, frozen=True):
 
         rows = [cells(row) for row in (*shown, *self.beside)]
         blank = ("",) * (len(self.head) - 1)
-        total = _Row(
-            ("total", *blank), tuple(level.ms for level in self.levels), (False,) * len(self.levels)
-        )
+        total = _Row(("total", *blank), tuple(level.ms for level in self.levels))
         notes = [self.caption]
         if any(self.levels[at].is_estimate for at in places):
             notes.append(f"{_ESTIMATE}: an estimate, between two levels that were measured")
-        if any(row.outside[at] for row in shown for at in places):
+        if any(at in row.outside for row in shown for at in places):
             notes.append(f"{_OUTSIDE}: it ran outside of the accelerated engine: no speedup")
         if is_sure:
             notes.append("±: how sure the least sure time of a row is")
@@ -320,20 +303,20 @@ _Show: TypeAlias = Callable[[_Row, int, "float | None", int], str]
 def _show_ms(row: _Row, at: int, _: float | None, decimals: int) -> str:
     time = row.times[at]
     text = _NOTHING if time is None else format_ms(time * _NS_PER_MS, decimals)
-    return f"{text}{_OUTSIDE}" if row.outside[at] else text
+    return f"{text}{_OUTSIDE}" if at in row.outside else text
 
 
 def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
     time = row.times[at]
     text = _NOTHING if time is None else format_share(time, whole)
-    return f"{text}{_OUTSIDE}" if row.outside[at] else text
+    return f"{text}{_OUTSIDE}" if at in row.outside else text
 
 
 def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
     """Unchanged model: time; other levels: speedup."""
     if at == 0:
         return _show_ms(row, at, whole, decimals)
-    if row.outside[0] or row.outside[at]:
+    if 0 in row.outside or at in row.outside:
         return _OUTSIDE
     faster = times_as_fast(row.base, row.times[at])
     return _NOTHING if faster is None else f"x{faster:.2f}"
@@ -358,7 +341,7 @@ def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Ta
         is_layer = op in counted and counted[op].count > 0
         count = str(counted[op].count) if is_layer else ""
         times = tuple(level.layer_types.get(op) for level in levels)
-        rows.append(_Row((printable(op), count), times, (False,) * len(levels)))
+        rows.append(_Row((printable(op), count), times))
     rows.sort(key=lambda row: (-(row.base or 0.0), -max(time or 0.0 for time in row.times)))
     head = (Column("layer type", is_text=True, is_name=True, least=_LEAST_NAME), Column("count"))
     return _parted(_Grid("by layer type", head, levels, tuple(rows), (), ""), view, width)
@@ -388,9 +371,17 @@ def layer_level_tables(
         Column("type", is_text=True, is_name=True),
         Column("weight", is_text=True, is_name=True, least=_LEAST_NAME),
     )
-    whole = _Grid("by layer, what gains most first", head, levels, tuple(shown), beside, more)
-    usual = _parted(whole.without_last_head(), view, width)
-    named = _parted(whole, view, width)
+
+    def cut(rows: Sequence[_Row], count: int) -> tuple[_Row, ...]:
+        return tuple(replace(row, head=row.head[:count]) for row in rows)
+
+    def parted(count: int) -> list[Table]:
+        """The tables with so many columns before the times."""
+        rows = cut(shown, count), cut(beside, count)
+        grid = _Grid("by layer, what gains most first", head[:count], levels, *rows, more)
+        return _parted(grid, view, width)
+
+    usual, named = parted(len(head) - 1), parted(len(head))
     has_weights = any(row.head[-1] for row in shown)
     return named if has_weights and _are_parted_alike(named, usual, width) else usual
 
@@ -403,7 +394,7 @@ def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
             printable(layer.weight or ""),
         ),
         tuple(level.layers.get(layer.id) for level in levels),
-        tuple(layer.id in level.outside for level in levels),
+        frozenset(at for at, level in enumerate(levels) if layer.id in level.outside),
         tuple(level.relative_half_width(layer.id) for level in levels),
     )
 
@@ -418,11 +409,10 @@ def _beside(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:
     for at, level in enumerate(levels):
         spent = sum(row.times[at] or 0.0 for row in shown) + (waited[at] or 0.0)
         times.append(None if level.ms is None else max(0.0, level.ms - spent))
-    outside = (False,) * len(levels)
-    rest = _Row(("(all else)", "", ""), tuple(times), outside)
+    rest = _Row(("(all else)", "", ""), tuple(times))
     if all(ms is None for ms in waited):
         return (rest,)
-    return rest, _Row((f"({WAITING})", "", ""), waited, outside)
+    return rest, _Row((f"({WAITING})", "", ""), waited)
 
 
 def _with_times(
