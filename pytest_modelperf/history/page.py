@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.page_data import history_data
-from pytest_modelperf.history.records import CaseHistory, History, Step
+from pytest_modelperf.history.records import History, Step
 from pytest_modelperf.history.run_page import is_web_address
 from pytest_modelperf.history.text import (
     describe_step,
@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.shown.page_facts import run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Link, Overview
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.words import count_of
 
 _FOLDER = Path(__file__).with_name("html")
@@ -125,29 +125,20 @@ def _run_link(step: Step) -> Link | None:
 
 def _cases_table(history: History) -> Table:
     since_tag = "" if history.tag is None else f"since {history.tag.name}"
-    columns = (
-        Column("model", is_text=True, is_name=True),
-        Column("case", is_text=True),
-        Column("engine", is_text=True),
-        Column("machine", is_text=True),
-        Column("points"),
-        Column("since", is_text=True),
-        Column("change"),
-        Column(since_tag),
-        Column("steps"),
+    table = table_of(
+        "",
+        history.cases,
+        (Column("model", is_text=True, is_name=True), lambda case: model_name(case.model)),
+        (Column("case", is_text=True), lambda case: case.case),
+        (Column("engine", is_text=True), lambda case: case.engine or ""),
+        (Column("machine", is_text=True), lambda case: case.machine),
+        (Column("points"), lambda case: f"{case.count:,}"),
+        (Column("since", is_text=True), lambda case: f"{case.first.date.date()}"),
+        (Column("change"), lambda case: format_shift(case.since_first)),
+        (
+            Column(since_tag),
+            lambda case: "" if case.since_tag is None else format_shift(case.since_tag),
+        ),
+        (Column("steps"), lambda case: f"{len(case.steps)}"),
     )
-    return drop_blank_columns(Table("", columns, tuple(map(_case_cells, history.cases))))
-
-
-def _case_cells(case: CaseHistory) -> tuple[str, ...]:
-    return (
-        model_name(case.model),
-        case.case,
-        case.engine or "",
-        case.machine,
-        f"{case.count:,}",
-        f"{case.first.date.date()}",
-        format_shift(case.since_first),
-        "" if case.since_tag is None else format_shift(case.since_tag),
-        f"{len(case.steps)}",
-    )
+    return drop_blank_columns(table)

@@ -7,15 +7,21 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import CaseComparison, LayerChange
-from pytest_modelperf.comparing.tables import INTERVAL, layer_type_time_tables, without_column
-from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.tables import (
+    INTERVAL,
+    format_layer_ms,
+    layer_change_name,
+    layer_change_type,
+    layer_type_time_tables,
+    without_column,
+)
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiles.records import FLOPS, CasePair, NamedProfile, ProfileList, SideBySide
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,
@@ -145,34 +151,27 @@ def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
 
 def case_pair_table(found: SideBySide) -> Table:
     """A row for each case that both have."""
-    columns = (
-        Column("case", is_text=True, is_name=True, least=24),
-        Column("ms before"),
-        Column("ms now"),
-        Column("ratio"),
-        Column("items/s before"),
-        Column("items/s now"),
-        Column("rounds differ by"),
-    )
-    return Table(
+    return table_of(
         "ms per batch",
-        columns,
-        tuple(_pair_row(pair) for pair in found.pairs),
-        None,
-        "rounds differ by: the slowest from the fastest, in their medians, before and now",
+        found.pairs,
+        (Column("case", is_text=True, is_name=True, least=24), lambda pair: printable(pair.id)),
+        (Column("ms before"), lambda pair: _median_ms(pair.before)),
+        (Column("ms now"), lambda pair: _median_ms(pair.after)),
+        (Column("ratio"), lambda pair: UNKNOWN if pair.ratio is None else f"{pair.ratio:.3f}"),
+        (Column("items/s before"), lambda pair: format_rate(pair.before.latency.items_per_second)),
+        (Column("items/s now"), lambda pair: format_rate(pair.after.latency.items_per_second)),
+        (
+            Column("rounds differ by"),
+            lambda pair: (
+                f"{_round_spread(pair.before.measured)}, {_round_spread(pair.after.measured)}"
+            ),
+        ),
+        caption="rounds differ by: the slowest from the fastest, in their medians, before and now",
     )
 
 
-def _pair_row(pair: CasePair) -> tuple[str, ...]:
-    sides = (pair.before, pair.after)
-    latencies = [side.latency for side in sides]
-    return (
-        printable(pair.id),
-        *(format_ms(latency.percentile(50.0).value_ns) for latency in latencies),
-        UNKNOWN if pair.ratio is None else f"{pair.ratio:.3f}",
-        *(format_rate(latency.items_per_second) for latency in latencies),
-        ", ".join(_round_spread(side.measured) for side in sides),
-    )
+def _median_ms(case: CaseProfile) -> str:
+    return format_ms(case.latency.percentile(50.0).value_ns)
 
 
 def _round_spread(run: Measurement | None) -> str:
@@ -196,35 +195,18 @@ def layer_pair_table(pair: CasePair, top: int | None) -> Table:
     decimals = max(_LEAST_DECIMALS, *(ms_decimals(total) for total in totals))
     shown = pair.layers[:top]
     more = len(pair.layers) - len(shown)
-    columns = (
-        Column("layer", is_text=True, is_name=True, least=16),
-        Column("type", is_text=True, is_name=True),
-        Column("before"),
-        Column("now"),
-        Column("difference"),
-    )
-    return Table(
+    return table_of(
         "layers that differ most, in ms",
-        columns,
-        tuple(_layer_row(change, decimals) for change in shown),
-        None,
-        f"{count_of(more, 'more row')}: --top 0 shows all" if more else "",
-    )
-
-
-def _layer_row(change: LayerChange, decimals: int) -> tuple[str, ...]:
-    known = change.after or change.before
-    layer = None if known is None else known.static
-    kernel = "" if known is None or known.time is None else known.time.kernel
-    name = kernel or "(no kernel)" if layer is None else layer.name or layer.id
-    return (
-        printable(name),
-        "" if known is None else printable(known.qualified_op),
-        *(
-            "-" if row is None or row.ns is None else format_ms(row.ns, decimals)
-            for row in (change.before, change.after)
+        shown,
+        (Column("layer", is_text=True, is_name=True, least=16), layer_change_name),
+        (Column("type", is_text=True, is_name=True), layer_change_type),
+        (Column("before"), lambda change: format_layer_ms(change.before, decimals)),
+        (Column("now"), lambda change: format_layer_ms(change.after, decimals)),
+        (
+            Column("difference"),
+            lambda change: "" if change.time is None else f"{change.time.ns / 1e6:+.{decimals}f}",
         ),
-        "" if change.time is None else f"{change.time.ns / 1e6:+.{decimals}f}",
+        caption=f"{count_of(more, 'more row')}: --top 0 shows all" if more else "",
     )
 
 
@@ -239,27 +221,6 @@ def work_and_time_table(case: CaseProfile) -> Table:
     kinds = sorted(
         case.layer_types.values(), key=lambda kind: (-(kind.ns or 0.0), kind.qualified_op)
     )
-    columns = (
-        Column("layer type", is_text=True, is_name=True),
-        Column("count"),
-        Column("MACs"),
-        Column("share of MACs"),
-        Column("ms"),
-        Column("share of time"),
-    )
-
-    def row(kind: LayerType) -> tuple[str, ...]:
-        # A time that belongs to no layer has no counts.
-        is_layer = kind.count > 0
-        return (
-            printable(kind.qualified_op),
-            str(kind.count) if is_layer else "",
-            format_count(kind.macs) if is_layer else "",
-            format_share(kind.macs, macs) if is_layer else "",
-            "" if kind.ns is None else format_ms(kind.ns, decimals),
-            "" if kind.ns is None else format_share(kind.ns, total_ns),
-        )
-
     total = (
         "total",
         str(len(case.static.layers)),
@@ -268,12 +229,24 @@ def work_and_time_table(case: CaseProfile) -> Table:
         format_ms(total_ns, decimals),
         "",
     )
-    return Table(
+    # A time that belongs to no layer has no counts.
+    return table_of(
         f"{FLOPS} and time by layer type",
-        columns,
-        tuple(map(row, kinds)),
-        total,
-        "no ms: it runs in the kernels of other layers, or not at all"
+        kinds,
+        (
+            Column("layer type", is_text=True, is_name=True),
+            lambda kind: printable(kind.qualified_op),
+        ),
+        (Column("count"), lambda kind: str(kind.count) if kind.count else ""),
+        (Column("MACs"), lambda kind: format_count(kind.macs) if kind.count else ""),
+        (Column("share of MACs"), lambda kind: format_share(kind.macs, macs) if kind.count else ""),
+        (Column("ms"), lambda kind: "" if kind.ns is None else format_ms(kind.ns, decimals)),
+        (
+            Column("share of time"),
+            lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns),
+        ),
+        total=total,
+        caption="no ms: it runs in the kernels of other layers, or not at all"
         if any(kind.ns is None for kind in kinds)
         else "",
     )

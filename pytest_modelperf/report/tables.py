@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.text.cutting import cut_end, cut_names
 from pytest_modelperf.text.words import count_of, display_width
 
+T = TypeVar("T")
 Cell: TypeAlias = "str | int | float | None"
 
 # The least width of a text and of a name that is cut, unless its column sets another.
@@ -49,6 +50,23 @@ class Table(Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...] | None = None
     caption: str = ""
+
+
+def table_of(
+    title: str,
+    records: Iterable[T],
+    *columns: tuple[Column, Callable[[T], str]],
+    total: tuple[str, ...] | None = None,
+    caption: str = "",
+) -> Table:
+    """A row for each record; each column comes with the function that makes its cells."""
+    return Table(
+        title,
+        tuple(column for column, _ in columns),
+        tuple(tuple(show(record) for _, show in columns) for record in records),
+        total,
+        caption,
+    )
 
 
 # Blanks between two columns.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -50,20 +50,7 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     """A row per layer, the largest gain first; if nothing ran, the longest time first."""
     if all(roof.ns is None for roof in roofline.layers):
         return _least_table(roofline, top)
-    columns = (
-        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
-        Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
-        Column("ms"),
-        Column("to gain"),
-        Column("share"),
-        Column("bound", is_text=True),
-        Column("GMAC/s"),
-        Column("roof"),
-        Column("MAC/B"),
-        Column("GB/s", is_spare=True),
-        Column("MACs", is_spare=True),
-    )
-    shown = roofline.layers if top is None else roofline.layers[:top]
+    shown = roofline.layers[:top]
     spent = sum(roof.ns or 0.0 for roof in roofline.layers)
     gain = roofline.gain_ns or 0.0
     decimals = _decimals(spent)
@@ -76,38 +63,43 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
         *("",) * 5,
         format_count(sum(roof.work.macs for roof in roofline.layers)),
     )
-    return Table(
+    return table_of(
         "by layer, what there is to gain below the roof",
-        columns,
-        tuple(_row(roof, decimals) for roof in shown),
-        total,
-        "\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
+        shown,
+        *_LAYER_COLUMNS,
+        (Column("ms"), lambda roof: _ms(roof.ns, decimals)),
+        (Column("to gain"), lambda roof: _ms(roof.gain_ns, decimals)),
+        (Column("share"), _share),
+        _BOUND,
+        (Column("GMAC/s"), lambda roof: _giga(roof.achieved_per_second) if roof.work.macs else ""),
+        _ROOF,
+        _INTENSITY,
+        (Column("GB/s", is_spare=True), lambda roof: _giga(roof.achieved_bytes_per_second)),
+        (Column("MACs", is_spare=True), _macs),
+        total=total,
+        caption="\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
     )
 
 
 def _least_table(roofline: Roofline, top: int | None) -> Table:
-    columns = (
-        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
-        Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
-        Column("least ms"),
-        Column("share"),
-        Column("bound", is_text=True),
-        Column("MAC/B"),
-        Column("roof"),
-        Column("MACs"),
-    )
-    decimals = _decimals(roofline.least_ns)
+    least_ns, decimals = roofline.least_ns, _decimals(roofline.least_ns)
     ordered = sorted(roofline.layers, key=lambda roof: -roof.least_ns)
     shown = ordered[:top]
     macs = format_count(sum(roof.work.macs for roof in ordered))
     lines = [_WORDS[0], "an engine that fuses layers moves less, and can be faster"]
     lines += _left_out(roofline, len(ordered) - len(shown))
-    return Table(
+    return table_of(
         "by layer, the least time that these peaks allow",
-        columns,
-        tuple(_least_row(roof, roofline.least_ns, decimals) for roof in shown),
-        ("total", "", format_ms(roofline.least_ns, decimals), *("",) * 4, macs),
-        "\n".join(lines),
+        shown,
+        *_LAYER_COLUMNS,
+        (Column("least ms"), lambda roof: format_ms(roof.least_ns, decimals)),
+        (Column("share"), lambda roof: format_share(roof.least_ns, least_ns)),
+        _BOUND,
+        _INTENSITY,
+        _ROOF,
+        (Column("MACs"), _macs),
+        total=("total", "", format_ms(least_ns, decimals), *("",) * 4, macs),
+        caption="\n".join(lines),
     )
 
 
@@ -116,35 +108,8 @@ def _decimals(total_ns: float) -> int:
     return max(_LEAST_DECIMALS, ms_decimals(total_ns))
 
 
-def _least_row(roof: LayerRoof, total_ns: float, decimals: int) -> tuple[str, ...]:
-    has_macs = roof.work.macs > 0
-    return (
-        printable(roof.name or roof.id),
-        printable(roof.op_type),
-        format_ms(roof.least_ns, decimals),
-        format_share(roof.least_ns, total_ns),
-        roof.bound.value,
-        _intensity(roof) if has_macs else "",
-        _giga(roof.attainable_per_second) if has_macs else "",
-        format_count(roof.work.macs) if has_macs else "",
-    )
-
-
-def _row(roof: LayerRoof, decimals: int) -> tuple[str, ...]:
-    has_macs = roof.work.macs > 0
-    return (
-        printable(roof.name or roof.id),
-        printable(roof.op_type),
-        "" if roof.ns is None else format_ms(roof.ns, decimals),
-        "" if roof.gain_ns is None else format_ms(roof.gain_ns, decimals),
-        _share(roof),
-        roof.bound.value,
-        _giga(roof.achieved_per_second) if has_macs else "",
-        _giga(roof.attainable_per_second) if has_macs else "",
-        _intensity(roof) if has_macs else "",
-        _giga(roof.achieved_bytes_per_second),
-        format_count(roof.work.macs) if has_macs else "",
-    )
+def _ms(ns: float | None, decimals: int) -> str:
+    return "" if ns is None else format_ms(ns, decimals)
 
 
 def _share(roof: LayerRoof) -> str:
@@ -155,7 +120,11 @@ def _share(roof: LayerRoof) -> str:
 
 
 def _intensity(roof: LayerRoof) -> str:
-    return "" if roof.intensity is None else format_rate(roof.intensity)
+    return "" if roof.intensity is None or not roof.work.macs else format_rate(roof.intensity)
+
+
+def _macs(roof: LayerRoof) -> str:
+    return format_count(roof.work.macs) if roof.work.macs else ""
 
 
 def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
@@ -189,6 +158,22 @@ def _best_of(beyond: Sequence[LayerRoof]) -> str:
 
 def _giga(rate: float | None) -> str:
     return "" if rate is None else format_rate(rate / _GIGA)
+
+
+# The columns that both tables have.
+_LAYER_COLUMNS: tuple[tuple[Column, Callable[[LayerRoof], str]], ...] = (
+    (
+        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
+        lambda roof: printable(roof.name or roof.id),
+    ),
+    (
+        Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
+        lambda roof: printable(roof.op_type),
+    ),
+)
+_BOUND = Column("bound", is_text=True), lambda roof: roof.bound.value
+_INTENSITY = Column("MAC/B"), _intensity
+_ROOF = Column("roof"), lambda roof: _giga(roof.attainable_per_second) if roof.work.macs else ""
 
 
 def _size(nbytes: int) -> str:

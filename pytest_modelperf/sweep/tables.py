@@ -8,7 +8,7 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.tables.measured import format_percentile
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (
     Configuration,
@@ -282,32 +282,36 @@ def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> T
     groups: dict[tuple[str, float], list[Scaling]] = {}
     for scaling in side.scaling:
         groups.setdefault((scaling.of, scaling.factor), []).append(scaling)
-    rows = [
-        _scaling_row(scaling, groups[scaling.of, scaling.factor])
+    shown = [
+        scaling
         for scaling in side.scaling
         if where[scaling.base].all_else(scaling.of) == anchor.all_else(scaling.of)
     ]
-    if not rows:
+    if not shown:
         return None
-    columns = (
-        Column("more of", is_text=True),
-        Column("from", is_text=True, is_name=True),
-        Column("to", is_text=True, is_name=True),
-        Column("items/s"),
-        Column("efficiency"),
-        Column("everywhere"),
-    )
+
+    def everywhere(scaling: Scaling) -> str:
+        gains = [each.gain.value for each in groups[scaling.of, scaling.factor]]
+        return f"x{min(gains):.2f} … {max(gains):.2f}" if len(gains) > 1 else ""
+
     what = "the best" if side.spot.best is not None else "the first"
     caption = (
         "efficiency: the share of what there would be if all of the cores paid off\n"
         "everywhere: the least and the most, whatever all else is"
     )
-    table = Table(
+    table = table_of(
         f"scaling{f' of {label}' if label else ''}, all else as in {what}, {printable(anchor.id)}",
-        columns,
-        tuple(rows),
-        None,
-        caption if has_caption else "",
+        shown,
+        (Column("more of", is_text=True), lambda each: f"{printable(each.of)} x{each.factor:g}"),
+        (Column("from", is_text=True, is_name=True), lambda each: printable(each.base)),
+        (Column("to", is_text=True, is_name=True), lambda each: printable(each.id)),
+        (Column("items/s"), lambda each: f"x{each.gain.value:.2f} ± {_half_width(each.gain)}"),
+        (
+            Column("efficiency"),
+            lambda each: "" if each.efficiency is None else f"{100 * each.efficiency:.0f} %",
+        ),
+        (Column("everywhere"), everywhere),
+        caption=caption if has_caption else "",
     )
     return drop_blank_columns(table)
 
@@ -317,16 +321,3 @@ def _anchor(side: SweepSide) -> Configuration | None:
         return side.point(side.spot.best).configuration
     first = next((p for p in ordered_points(side.points) if p.latency is not None), None)
     return None if first is None else first.configuration
-
-
-def _scaling_row(scaling: Scaling, group: Sequence[Scaling]) -> tuple[str, ...]:
-    gains = [each.gain.value for each in group]
-    efficiency = scaling.efficiency
-    return (
-        f"{printable(scaling.of)} x{scaling.factor:g}",
-        printable(scaling.base),
-        printable(scaling.id),
-        f"x{scaling.gain.value:.2f} ± {_half_width(scaling.gain)}",
-        "" if efficiency is None else f"{100 * efficiency:.0f} %",
-        f"x{min(gains):.2f} … {max(gains):.2f}" if len(group) > 1 else "",
-    )

@@ -15,7 +15,8 @@ from pytest_modelperf.profiler.shown.page_facts import (
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.units import format_bytes, format_confidence
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tuning.page_data import tuning_data
@@ -24,7 +25,7 @@ from pytest_modelperf.tuning.tables import (
     cost_table,
     format_interval,
     format_ms_of,
-    format_times,
+    format_speedup,
     tried_table,
 )
 from pytest_modelperf.tuning.text import (
@@ -90,33 +91,32 @@ def _tone(case: TunedCase) -> Tone:
 
 
 def _cases_table(tuning: Tuning) -> Table:
-    columns = (
-        Column("case", is_text=True),
-        Column("better", is_text=True, is_name=True),
-        Column("speedup"),
-        Column("interval"),
-        Column("p50 ms now"),
-        Column("p50 ms best"),
-        Column("tried"),
-        Column("rounds"),
+    table = table_of(
+        "",
+        tuning.cases,
+        (Column("case", is_text=True), lambda case: case.id),
+        (Column("better", is_text=True, is_name=True), _answer),
+        (Column("speedup"), lambda case: format_speedup(_speedup(case))),
+        (Column("interval"), lambda case: format_interval(_speedup(case))),
+        (Column("p50 ms now"), lambda case: format_ms_of(case.baseline.p50_ms)),
+        (
+            Column("p50 ms best"),
+            lambda case: format_ms_of((case.winner_costs or SideCosts()).p50_ms),
+        ),
+        (Column("tried"), lambda case: str(len(case.tried))),
+        (Column("rounds"), lambda case: str(case.rounds)),
     )
-    return drop_blank_columns(Table("", columns, tuple(map(_case_cells, tuning.cases))))
+    return drop_blank_columns(table)
 
 
-def _case_cells(case: TunedCase) -> tuple[str, ...]:
-    speedup = None if case.confirmed is None else case.confirmed.speedup
-    best = case.winner_costs or SideCosts()
-    answer = "nothing is shown to help" if case.winner is None else case.winner.name
-    return (
-        case.id,
-        answer if case.failure is None else "failed",
-        "" if speedup is None else format_times(speedup.value),
-        format_interval(speedup),
-        format_ms_of(case.baseline.p50_ms),
-        format_ms_of(best.p50_ms),
-        str(len(case.tried)),
-        str(case.rounds),
-    )
+def _answer(case: TunedCase) -> str:
+    if case.failure is not None:
+        return "failed"
+    return "nothing is shown to help" if case.winner is None else case.winner.name
+
+
+def _speedup(case: TunedCase) -> Ratio | None:
+    return None if case.confirmed is None else case.confirmed.speedup
 
 
 def _section(tuning: Tuning, case: TunedCase) -> CaseSection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
@@ -15,9 +15,11 @@ _LEAST_NAME = 24
 _NS_PER_MS = 1e6
 
 
-def format_times(value: float) -> str:
-    """`x1.31`."""
-    return f"x{value:.2f}" if value < 99.5 else f"x{value:.0f}"
+def format_speedup(ratio: Ratio | None) -> str:
+    """`x1.31`; empty without one."""
+    if ratio is None:
+        return ""
+    return f"x{ratio.value:.2f}" if ratio.value < 99.5 else f"x{ratio.value:.0f}"
 
 
 def format_interval(ratio: Ratio | None) -> str:
@@ -39,20 +41,25 @@ def word_of(tried: Tried) -> str:
 
 def tried_table(case: TunedCase, least_gain: float) -> Table:
     """A row for each set of options, the fastest first; those that did not run are last."""
-    columns = (
-        Column("options", is_text=True, is_name=True, least=_LEAST_NAME),
-        Column("speedup"),
-        Column("interval"),
-        Column("rounds", is_spare=True),
-        Column("", is_text=True),
-    )
-    rows = tuple(_tried_cells(each) for each in ordered(case))
     gain = f"{100 * least_gain:g} %"
     caption = (
         f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
         "open: neither is shown"
     )
-    return drop_blank_columns(Table("options tried", columns, rows, None, caption))
+    table = table_of(
+        "options tried",
+        ordered(case),
+        (
+            Column("options", is_text=True, is_name=True, least=_LEAST_NAME),
+            lambda tried: printable(tried.name),
+        ),
+        (Column("speedup"), lambda tried: format_speedup(tried.speedup)),
+        (Column("interval"), lambda tried: format_interval(tried.speedup)),
+        (Column("rounds", is_spare=True), lambda tried: str(tried.rounds or "")),
+        (Column("", is_text=True), word_of),
+        caption=caption,
+    )
+    return drop_blank_columns(table)
 
 
 def ordered(case: TunedCase) -> list[Tried]:
@@ -74,16 +81,6 @@ def tried_styles(case: TunedCase) -> list[str]:
         "bold green" if each.name == winner else styles.get(word_of(each), "")
         for each in ordered(case)
     ]
-
-
-def _tried_cells(tried: Tried) -> tuple[str, ...]:
-    return (
-        printable(tried.name),
-        "" if tried.speedup is None else format_times(tried.speedup.value),
-        format_interval(tried.speedup),
-        str(tried.rounds) if tried.rounds else "",
-        word_of(tried),
-    )
 
 
 def cost_table(case: TunedCase) -> Table | None:

@@ -17,7 +17,7 @@ from pytest_modelperf.tuning.records import Confirmation, TunedCase, Tuning, Tun
 from pytest_modelperf.tuning.tables import (
     cost_table,
     format_interval,
-    format_times,
+    format_speedup,
     tried_styles,
     tried_table,
 )
@@ -129,7 +129,7 @@ def _describe_speedup(each: Confirmation) -> str:
     if each.speedup is None:
         return "no speedup is known"
     interval = format_interval(each.speedup)
-    return f"{format_times(each.speedup.value)}{f' ({interval})' if interval else ''}"
+    return f"{format_speedup(each.speedup)}{f' ({interval})' if interval else ''}"
 
 
 def _describe_doubt(each: Confirmation) -> str:

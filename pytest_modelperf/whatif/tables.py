@@ -9,6 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.tables import OUTPUT_COLUMNS
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
 from pytest_modelperf.stats.records import Ratio
@@ -172,18 +173,12 @@ def _speed_row(case: WhatIfCase, level: Level) -> tuple[str, ...]:
 
 
 def _size_table(case: WhatIfCase) -> Table:
-    columns = (
-        Column("", is_text=True, least=24),
-        Column("MACs"),
-        Column("params"),
-        Column("size"),
-        Column("zeros"),
-    )
+    titles = ("MACs", "params", "size", "zeros")
     rows = (
         (printable(level.title), *(cell or _NOTHING for cell in size_cells(level)))
         for level in case.levels
     )
-    return Table("", columns, tuple(rows))
+    return Table("", (Column("", is_text=True, least=24), *map(Column, titles)), tuple(rows))
 
 
 def size_cells(level: Level) -> tuple[str, ...]:
@@ -450,31 +445,11 @@ def _are_parted_alike(wider: Sequence[Table], usual: Sequence[Table], width: int
 
 def output_change_table(case: WhatIfCase) -> Table | None:
     """How far outputs differ from the unchanged model's; None if none were compared."""
-    rows = [
-        (
-            printable(level.title),
-            printable(output.name),
-            _small(output.max_absolute),
-            _small(output.max_relative),
-            "" if output.cosine is None else f"{output.cosine:.6f}",
-        )
+    rows = tuple(
+        (printable(level.title), *(show(output) for _, show in OUTPUT_COLUMNS))
         for level in case.levels
         for output in level.outputs
         if output.difference is None
-    ]
-    columns = (
-        Column("", is_text=True),
-        Column("output on the same inputs", is_text=True, is_name=True),
-        Column("largest difference"),
-        Column("relative"),
-        Column("cosine"),
     )
-    return (
-        Table("outputs against those of the unchanged model", columns, tuple(rows))
-        if rows
-        else None
-    )
-
-
-def _small(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    columns = (Column("", is_text=True), *(column for column, _ in OUTPUT_COLUMNS))
+    return Table("outputs against those of the unchanged model", columns, rows) if rows else None

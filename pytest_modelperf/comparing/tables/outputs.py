@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pytest_modelperf.comparing.difference_text import is_equal
 from pytest_modelperf.comparing.records import CaseComparison, OutputChange
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.text.escaping import printable
 
 
@@ -15,26 +17,28 @@ def has_output_figures(case: CaseComparison) -> bool:
 
 def output_table(case: CaseComparison) -> Table:
     """A row for each output that can be compared."""
-    columns = (
-        Column("output on the same inputs", is_text=True, is_name=True),
-        Column("largest difference"),
-        Column("relative"),
-        Column("cosine"),
-        Column("", is_text=True),
-    )
-    rows = tuple(_output_row(o) for o in case.outputs if o.difference is None)
-    return Table("", columns, rows)
-
-
-def _output_row(output: OutputChange) -> tuple[str, ...]:
-    return (
-        printable(output.name),
-        _small(output.max_absolute),
-        _small(output.max_relative),
-        "" if output.cosine is None else f"{output.cosine:.6f}",
-        "equal" if is_equal(output) else "",
+    return table_of(
+        "",
+        (output for output in case.outputs if output.difference is None),
+        *OUTPUT_COLUMNS,
+        (Column("", is_text=True), lambda output: "equal" if is_equal(output) else ""),
     )
 
 
 def _small(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
+
+
+# How far an output is from that of the other model.
+OUTPUT_COLUMNS: tuple[tuple[Column, Callable[[OutputChange], str]], ...] = (
+    (
+        Column("output on the same inputs", is_text=True, is_name=True),
+        lambda output: printable(output.name),
+    ),
+    (Column("largest difference"), lambda output: _small(output.max_absolute)),
+    (Column("relative"), lambda output: _small(output.max_relative)),
+    (
+        Column("cosine"),
+        lambda output: "" if output.cosine is None else f"{output.cosine:.6f}",
+    ),
+)

@@ -147,8 +147,8 @@ def _layer_times(case: CaseComparison, wording: Wording) -> Table:
     shown = [change for change in case.layers if _is_cause(change.time, _SHOWN)]
     rows = tuple(
         (
-            _layer_name(change),
-            printable(_known(change).qualified_op),
+            layer_change_name(change),
+            layer_change_type(change),
             *_time_cells(change, decimals),
             _share(change.time),
             _mark(change),
@@ -177,7 +177,11 @@ def _known(change: LayerChange) -> LayerRow:
     return row
 
 
-def _layer_name(change: LayerChange) -> str:
+def layer_change_type(change: LayerChange) -> str:
+    return printable(_known(change).qualified_op)
+
+
+def layer_change_name(change: LayerChange) -> str:
     row = _known(change)
     if row.static is not None:
         return printable(row.static.name or row.static.id)
@@ -204,14 +208,14 @@ def _time_columns(*, shows_share: bool) -> tuple[Column, ...]:
 def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[str, ...]:
     """Before, now, change, interval."""
     return (
-        _ms(change.before, decimals),
-        _ms(change.after, decimals),
+        format_layer_ms(change.before, decimals),
+        format_layer_ms(change.after, decimals),
         "" if change.time is None else format_signed_ms(change.time.ns, decimals),
         _interval(change.time, decimals),
     )
 
 
-def _ms(side: LayerType | LayerRow | None, decimals: int) -> str:
+def format_layer_ms(side: LayerType | LayerRow | None, decimals: int) -> str:
     return "-" if side is None or side.ns is None else format_ms(side.ns, decimals)
 
 

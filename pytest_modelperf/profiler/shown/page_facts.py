@@ -6,11 +6,12 @@ import datetime as dt
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.shown.conditions import describe_machine_line
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.version import __version__
 
 _SHORT_HASH = 12
@@ -26,31 +27,28 @@ class ModelRow(Struct, frozen=True):
 
 def models_table(rows: Iterable[ModelRow]) -> Table:
     """A row for each model, once; columns that have nothing to show are left out."""
-    columns = (
-        Column("", is_text=True),
-        Column("model", is_text=True, is_name=True),
-        Column("path", is_text=True, is_name=True),
-        Column("size"),
-        Column("sha256", is_text=True, is_name=True),
-        Column("operator sets", is_text=True),
-        Column("producer", is_text=True),
-        Column("engine", is_text=True),
-    )
-    cells = dict.fromkeys((row.role, *_model_cells(row.model), row.engine) for row in rows)
-    return drop_blank_columns(Table("", columns, tuple(cells)))
-
-
-def _model_cells(model: ModelFacts) -> tuple[str, ...]:
-    return (
-        model.name,
-        model.path or "",
-        model.described_size,
-        (model.sha256 or "")[:_SHORT_HASH],
-        ", ".join(
-            f"{'opset' if domain in {'', 'ai.onnx'} else domain} {number}"
-            for domain, number in model.opsets.items()
+    table = table_of(
+        "",
+        rows,
+        (Column("", is_text=True), lambda row: row.role),
+        (Column("model", is_text=True, is_name=True), lambda row: row.model.name),
+        (Column("path", is_text=True, is_name=True), lambda row: row.model.path or ""),
+        (Column("size"), lambda row: row.model.described_size),
+        (
+            Column("sha256", is_text=True, is_name=True),
+            lambda row: (row.model.sha256 or "")[:_SHORT_HASH],
         ),
-        model.producer,
+        (Column("operator sets", is_text=True), lambda row: _describe_opsets(row.model)),
+        (Column("producer", is_text=True), lambda row: row.model.producer),
+        (Column("engine", is_text=True), lambda row: row.engine),
+    )
+    return drop_blank_columns(replace(table, rows=tuple(dict.fromkeys(table.rows))))
+
+
+def _describe_opsets(model: ModelFacts) -> str:
+    return ", ".join(
+        f"{'opset' if domain in {'', 'ai.onnx'} else domain} {number}"
+        for domain, number in model.opsets.items()
     )
 
 

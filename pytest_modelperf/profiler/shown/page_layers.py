@@ -16,7 +16,6 @@ from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.text.units import format_shape
 
-_NS_PER_MS = 1e6
 # An attribute can have thousands of values: the first ones are enough.
 _MAX_ATTRIBUTE = 200
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, table_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_shape
-
-_COLUMNS = (
-    Column("tensor", is_text=True, is_name=True),
-    Column("what", is_text=True),
-    Column("type", is_text=True),
-    Column("shape", is_text=True),
-)
 
 
 def render_shapes(bound: BoundModel, style: TextStyle) -> str:
@@ -30,14 +23,17 @@ def render_shapes(bound: BoundModel, style: TextStyle) -> str:
     page.item(headline, style="bold")
     for note in bound.notes:
         page.item(f"note: {note}")
-    rows = tuple(
-        (
-            printable(tensor.name),
-            roles.get(tensor.name, "hidden"),
-            UNKNOWN if tensor.dtype is None else printable(tensor.dtype),
-            format_shape(tensor.shape),
+    page.table(
+        table_of(
+            "",
+            tensors,
+            (Column("tensor", is_text=True, is_name=True), lambda tensor: printable(tensor.name)),
+            (Column("what", is_text=True), lambda tensor: roles.get(tensor.name, "hidden")),
+            (
+                Column("type", is_text=True),
+                lambda tensor: UNKNOWN if tensor.dtype is None else printable(tensor.dtype),
+            ),
+            (Column("shape", is_text=True), lambda tensor: format_shape(tensor.shape)),
         )
-        for tensor in tensors
     )
-    page.table(Table("", _COLUMNS, rows))
     return page.text()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.profiler.shown.tables.layer_columns import LayerContext
 from pytest_modelperf.profiler.shown.tables.static import shared_params_line
-from pytest_modelperf.report.tables import Column, Table, transpose_table
+from pytest_modelperf.report.tables import Column, Table, table_of, transpose_table
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -30,37 +29,24 @@ _NS_PER_MS = 1e6
 
 def performance_table(cases: Sequence[CaseProfile]) -> Table:
     """A row for each measured case: the median with its interval, throughput, start, memory."""
-    columns = (
-        CASE_COLUMN,
-        Column("batch"),
-        Column("cores"),
-        Column("ms per batch"),
-        Column("items/s"),
-        Column("load ms"),
-        Column("first ms"),
-        Column("peak memory"),
-    )
     measured = [case for case in cases if case.measured is not None]
     caption = "load, first: a session's creation and first inference, medians over rounds"
     confidence = _confidence(measured)
     if confidence is not None:
         caption = f"ms per batch: the median ± its {confidence} interval\n{caption}"
     show = format_percentile if confidence is None else _with_interval
-    rows = tuple(_performance_row(case, show) for case in measured)
-    return Table("performance", columns, rows, None, caption)
-
-
-def _performance_row(case: CaseProfile, show: Callable[[Percentile], str]) -> tuple[str, ...]:
-    latency = case.latency
-    return (
-        printable(case.case.id),
-        str(case.case.batch_size),
-        str(case.case.cores),
-        show(latency.percentile(50.0)),
-        format_rate(latency.items_per_second),
-        format_ms(case.load_ms * _NS_PER_MS),
-        format_ms(case.first_inference_ms * _NS_PER_MS),
-        format_bytes(case.peak_rss_bytes),
+    return table_of(
+        "performance",
+        measured,
+        (CASE_COLUMN, lambda case: printable(case.case.id)),
+        (Column("batch"), lambda case: str(case.case.batch_size)),
+        (Column("cores"), lambda case: str(case.case.cores)),
+        (Column("ms per batch"), lambda case: show(case.latency.percentile(50.0))),
+        (Column("items/s"), lambda case: format_rate(case.latency.items_per_second)),
+        (Column("load ms"), lambda case: format_ms(case.load_ms * _NS_PER_MS)),
+        (Column("first ms"), lambda case: format_ms(case.first_inference_ms * _NS_PER_MS)),
+        (Column("peak memory"), lambda case: format_bytes(case.peak_rss_bytes)),
+        caption=caption,
     )
 
 
@@ -143,21 +129,12 @@ def layer_type_time_table(case: CaseProfile) -> Table:
         key=lambda kind: (kind.ns is None, -(kind.ns or 0.0), kind.qualified_op),
     )
     rates = _rates(case.layers)
-    columns = (
-        Column("layer type", is_text=True, is_name=True),
-        Column("count"),
-        Column("ms"),
-        Column("share"),
-        Column("MACs"),
-        Column("GMAC/s"),
-        Column("params"),
-    )
     counted = case.counted
-    total_ns = context.total_ns
+    total_ns, decimals = context.total_ns, context.decimals
     total = (
         "total",
         "" if counted is None else str(len(counted.layers)),
-        format_ms(total_ns, context.decimals),
+        format_ms(total_ns, decimals),
         "",
         "" if counted is None else format_count(counted.macs),
         _rate(counted.macs / total_ns if counted and counted.macs and total_ns else None),
@@ -166,26 +143,22 @@ def layer_type_time_table(case: CaseProfile) -> Table:
     notes = ["" if counted is None else shared_params_line(counted)]
     if any(kind.ns is None for kind in kinds):
         notes.append("no ms: it runs in the kernels of other layers, or not at all")
-    return Table(
-        "by layer type",
-        columns,
-        tuple(_layer_type_row(kind, context, rates.get(kind.qualified_op)) for kind in kinds),
-        total,
-        "\n".join(filter(None, notes)),
-    )
-
-
-def _layer_type_row(kind: LayerType, context: LayerContext, rate: float | None) -> tuple[str, ...]:
     # Rows without a layer have no figures of the graph, and zeros would be noise.
-    is_layer = kind.count > 0
-    return (
-        printable(kind.qualified_op),
-        str(kind.count) if is_layer else "",
-        "" if kind.ns is None else format_ms(kind.ns, context.decimals),
-        "" if kind.ns is None else format_share(kind.ns, context.total_ns),
-        format_count(kind.macs) if is_layer else "",
-        _rate(rate),
-        format_count(kind.params) if is_layer else "",
+    return table_of(
+        "by layer type",
+        kinds,
+        (
+            Column("layer type", is_text=True, is_name=True),
+            lambda kind: printable(kind.qualified_op),
+        ),
+        (Column("count"), lambda kind: str(kind.count) if kind.count else ""),
+        (Column("ms"), lambda kind: "" if kind.ns is None else format_ms(kind.ns, decimals)),
+        (Column("share"), lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns)),
+        (Column("MACs"), lambda kind: format_count(kind.macs) if kind.count else ""),
+        (Column("GMAC/s"), lambda kind: _rate(rates.get(kind.qualified_op))),
+        (Column("params"), lambda kind: format_count(kind.params) if kind.count else ""),
+        total=total,
+        caption="\n".join(filter(None, notes)),
     )
 
 

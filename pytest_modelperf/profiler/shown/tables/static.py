@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_share
 
@@ -66,17 +66,6 @@ def layer_type_table(static: StaticProfile) -> Table:
         static.layer_types.values(),
         key=lambda t: (-(t.flops or 0), t.qualified_op),
     )
-    columns = (
-        Column("layer type", is_text=True, is_name=True),
-        Column("count"),
-        Column("MACs"),
-        # It follows from the columns beside it.
-        Column("elementwise", is_spare=True),
-        Column("FLOPs"),
-        Column("FLOPs %"),
-        Column("params"),
-        Column("outputs"),
-    )
     total = (
         "total",
         str(len(static.layers)),
@@ -87,8 +76,24 @@ def layer_type_table(static: StaticProfile) -> Table:
         format_count(static.params),
         format_bytes(static.activation_bytes),
     )
-    rows = tuple(_layer_type_row(kind, static) for kind in types)
-    return Table("by layer type", columns, rows, total, shared_params_line(static))
+    return table_of(
+        "by layer type",
+        types,
+        (
+            Column("layer type", is_text=True, is_name=True),
+            lambda kind: printable(kind.qualified_op),
+        ),
+        (Column("count"), lambda kind: str(kind.count)),
+        (Column("MACs"), lambda kind: format_count(kind.macs)),
+        # It follows from the columns beside it.
+        (Column("elementwise", is_spare=True), lambda kind: format_count(kind.elementwise_ops)),
+        (Column("FLOPs"), lambda kind: format_count(kind.flops)),
+        (Column("FLOPs %"), lambda kind: format_share(kind.flops, static.flops)),
+        (Column("params"), lambda kind: format_count(kind.params)),
+        (Column("outputs"), lambda kind: format_bytes(kind.output_bytes)),
+        total=total,
+        caption=shared_params_line(static),
+    )
 
 
 def shared_params_line(static: StaticProfile) -> str:
@@ -101,36 +106,15 @@ def shared_params_line(static: StaticProfile) -> str:
     )
 
 
-def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
-    return (
-        printable(kind.qualified_op),
-        str(kind.count),
-        format_count(kind.macs),
-        format_count(kind.elementwise_ops),
-        format_count(kind.flops),
-        format_share(kind.flops, static.flops),
-        format_count(kind.params),
-        format_bytes(kind.output_bytes),
-    )
-
-
 def uncounted_table(static: StaticProfile) -> Table | None:
     """The layers that sums leave out, and why; None if there are none."""
     if not static.uncounted:
         return None
-    columns = (
-        Column("not counted", is_text=True, is_name=True),
-        Column("count"),
-        Column("share of layers"),
-        Column("because", is_text=True),
+    return table_of(
+        "",
+        sorted(static.uncounted, key=lambda u: (-u.count, u.qualified_op)),
+        (Column("not counted", is_text=True, is_name=True), lambda u: printable(u.qualified_op)),
+        (Column("count"), lambda u: str(u.count)),
+        (Column("share of layers"), lambda u: format_share(u.count, len(static.layers))),
+        (Column("because", is_text=True), lambda u: u.reason),
     )
-    rows = tuple(
-        (
-            printable(u.qualified_op),
-            str(u.count),
-            format_share(u.count, len(static.layers)),
-            u.reason,
-        )
-        for u in sorted(static.uncounted, key=lambda u: (-u.count, u.qualified_op))
-    )
-    return Table("", columns, rows)
