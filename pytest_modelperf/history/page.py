@@ -128,7 +128,7 @@ def _cases_table(history: History) -> Table:
     table = table_of(
         "",
         history.cases,
-        (Column("model", is_text=True, is_name=True), lambda case: model_name(case.model)),
+        (Column("model", is_name=True), lambda case: model_name(case.model)),
         (Column("case", is_text=True), lambda case: case.case),
         (Column("engine", is_text=True), lambda case: case.engine or ""),
         (Column("machine", is_text=True), lambda case: case.machine),

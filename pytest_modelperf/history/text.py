@@ -94,8 +94,8 @@ def sparkline(levels: Sequence[float]) -> str:
 
 def _table(history: History) -> Table:
     columns = [
-        Column("model", is_text=True, is_name=True, least=MIN_TEXT),
-        Column("case", is_text=True, is_name=True, least=MIN_TEXT),
+        Column("model", is_name=True, least=MIN_TEXT),
+        Column("case", is_name=True, least=MIN_TEXT),
         Column("history", is_text=True, least=LISTED_POINTS),
         Column("points"),
         Column("since", is_text=True, least=_DAY_LENGTH),
@@ -104,7 +104,7 @@ def _table(history: History) -> Table:
     ]
     if history.tag is not None:
         columns.append(Column(f"since {printable(history.tag.name)}"))
-    columns.append(Column("machine", is_text=True, is_name=True))
+    columns.append(Column("machine", is_name=True))
     rows = tuple(_row(case, has_tag=history.tag is not None) for case in history.cases)
     return Table("", tuple(columns), rows)
 

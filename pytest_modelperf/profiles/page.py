@@ -99,7 +99,7 @@ def _cases_table(pairs: Sequence[SideBySide]) -> Table:
     return replace(
         tables[0],
         title="",
-        columns=(Column("profiles", is_text=True, is_name=True), *tables[0].columns),
+        columns=(Column("profiles", is_name=True), *tables[0].columns),
         rows=tuple(
             (_names(pair), *row)
             for pair, table in zip(pairs, tables, strict=True)

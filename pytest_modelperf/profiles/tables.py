@@ -56,12 +56,12 @@ def profile_list_tables(found: ProfileList) -> tuple[Table, ...]:
 
 def _profile_list_table(found: ProfileList, date: str, *, has_conditions: bool) -> Table:
     columns = (
-        Column("profile", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("profile", is_name=True, least=_LEAST_NAME),
         Column("date", is_text=True, least=len("2026-01-31 12:00")),
         Column("batch"),
         Column("cores"),
         Column("dims", is_text=True),
-        Column("phase", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("phase", is_name=True, least=_LEAST_NAME),
         Column("ms per batch"),
         Column("items/s"),
         Column("MACs"),
@@ -154,7 +154,7 @@ def case_pair_table(found: SideBySide) -> Table:
     return table_of(
         "ms per batch",
         found.pairs,
-        (Column("case", is_text=True, is_name=True, least=24), lambda pair: printable(pair.id)),
+        (Column("case", is_name=True, least=24), lambda pair: printable(pair.id)),
         (Column("ms before"), lambda pair: _median_ms(pair.before)),
         (Column("ms now"), lambda pair: _median_ms(pair.after)),
         (Column("ratio"), lambda pair: UNKNOWN if pair.ratio is None else f"{pair.ratio:.3f}"),
@@ -198,8 +198,8 @@ def layer_pair_table(pair: CasePair, top: int | None) -> Table:
     return table_of(
         "layers that differ most, in ms",
         shown,
-        (Column("layer", is_text=True, is_name=True, least=16), layer_change_name),
-        (Column("type", is_text=True, is_name=True), layer_change_type),
+        (Column("layer", is_name=True, least=16), layer_change_name),
+        (Column("type", is_name=True), layer_change_type),
         (Column("before"), lambda change: format_layer_ms(change.before, decimals)),
         (Column("now"), lambda change: format_layer_ms(change.after, decimals)),
         (
@@ -233,10 +233,7 @@ def work_and_time_table(case: CaseProfile) -> Table:
     return table_of(
         f"{FLOPS} and time by layer type",
         kinds,
-        (
-            Column("layer type", is_text=True, is_name=True),
-            lambda kind: printable(kind.qualified_op),
-        ),
+        (Column("layer type", is_name=True), lambda kind: printable(kind.qualified_op)),
         (Column("count"), lambda kind: str(kind.count) if kind.count else ""),
         (Column("MACs"), lambda kind: format_count(kind.macs) if kind.count else ""),
         (Column("share of MACs"), lambda kind: format_share(kind.macs, macs) if kind.count else ""),

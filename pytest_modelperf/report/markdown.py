@@ -40,7 +40,7 @@ def markdown_table(table: Table) -> str:
         return caption
     lines = [
         _row([escape_markdown(column.title) for column in table.columns]),
-        _row(["---" if column.is_text else "---:" for column in table.columns]),
+        _row(["---" if column.holds_text else "---:" for column in table.columns]),
     ]
     lines += [_row(list(map(_cell, table.columns, row))) for row in table.rows]
     if table.total is not None:

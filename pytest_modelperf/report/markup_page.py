@@ -81,7 +81,7 @@ def _row(table: Table, cells: Sequence[str], tag: str, style: str) -> str:
 
 
 def _cell(column: Column, text: str, tag: str) -> str:
-    side = _LEFT if column.is_text else _RIGHT
+    side = _LEFT if column.holds_text else _RIGHT
     return f'<{tag} style="{side}">{escape(text.replace(NO_BREAK, " "))}</{tag}>'
 
 

@@ -165,7 +165,7 @@ def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
     parts = []
     for column, cell, width in zip(table.columns, cells, widths, strict=True):
         blanks = " " * (width - display_width(cell))
-        parts.append(cell + blanks if column.is_text else blanks + cell)
+        parts.append(cell + blanks if column.holds_text else blanks + cell)
     return (" " * GAP).join(parts)
 
 

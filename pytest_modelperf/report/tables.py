@@ -22,9 +22,9 @@ MIN_NAME = 14
 class Column(Struct, frozen=True):
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
-    Names keep what tells them apart when they are cut; other text is cut at its end. No text is cut
-    below `least`. Spare columns are dropped silently, before any text is cut. A page shows
-    verdicts as pills.
+    Names are text, too: they keep what tells them apart when they are cut, and other text is cut at
+    its end. No text is cut below `least`. Spare columns are dropped silently, before any text is
+    cut. A page shows verdicts as pills.
     """
 
     title: str
@@ -33,6 +33,10 @@ class Column(Struct, frozen=True):
     least: int | None = None
     is_spare: bool = False
     is_verdict: bool = False
+
+    @property
+    def holds_text(self) -> bool:
+        return self.is_text or self.is_name
 
     @property
     def narrowest(self) -> int:
@@ -91,7 +95,7 @@ def least_width(table: Table) -> int:
     """The width of the table with every text cut as far as possible."""
     widths = column_widths(table)
     least = [
-        min(width, column.narrowest) if column.is_text else width
+        min(width, column.narrowest) if column.holds_text else width
         for width, column in zip(widths, table.columns, strict=True)
     ]
     return sum(least) + GAP * (len(least) - 1)
@@ -179,7 +183,7 @@ def _without_spare(table: Table, width: int) -> Table:
 def _shrunk(table: Table, width: int) -> list[int]:
     """The widths of the columns, with the widest texts narrowed as far as needed."""
     widths = list(column_widths(table))
-    texts = [index for index, column in enumerate(table.columns) if column.is_text]
+    texts = [index for index, column in enumerate(table.columns) if column.holds_text]
     while sum(widths) + GAP * (len(widths) - 1) > width:
         long = [index for index in texts if widths[index] > table.columns[index].narrowest]
         if not long:

@@ -163,11 +163,11 @@ def _giga(rate: float | None) -> str:
 # The columns that both tables have.
 _LAYER_COLUMNS: tuple[tuple[Column, Callable[[LayerRoof], str]], ...] = (
     (
-        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("layer", is_name=True, least=_LEAST_NAME),
         lambda roof: printable(roof.name or roof.id),
     ),
     (
-        Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
+        Column("type", is_name=True, least=_LEAST_TYPE),
         lambda roof: printable(roof.op_type),
     ),
 )

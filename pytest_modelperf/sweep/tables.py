@@ -148,7 +148,7 @@ def _has_dims(shown: Sequence[Configuration]) -> bool:
 
 
 def _head_columns(*, has_dims: bool) -> tuple[Column, ...]:
-    dims = (Column("dims", is_text=True, is_name=True, least=_LEAST_DIMS),) if has_dims else ()
+    dims = (Column("dims", is_name=True, least=_LEAST_DIMS),) if has_dims else ()
     return (Column("batch"), Column("cores"), Column("streams"), *dims)
 
 
@@ -303,8 +303,8 @@ def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> T
         f"scaling{f' of {label}' if label else ''}, all else as in {what}, {printable(anchor.id)}",
         shown,
         (Column("more of", is_text=True), lambda each: f"{printable(each.of)} x{each.factor:g}"),
-        (Column("from", is_text=True, is_name=True), lambda each: printable(each.base)),
-        (Column("to", is_text=True, is_name=True), lambda each: printable(each.id)),
+        (Column("from", is_name=True), lambda each: printable(each.base)),
+        (Column("to", is_name=True), lambda each: printable(each.id)),
         (Column("items/s"), lambda each: f"x{each.gain.value:.2f} ± {_half_width(each.gain)}"),
         (
             Column("efficiency"),

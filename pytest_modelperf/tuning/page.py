@@ -95,7 +95,7 @@ def _cases_table(tuning: Tuning) -> Table:
         "",
         tuning.cases,
         (Column("case", is_text=True), lambda case: case.id),
-        (Column("better", is_text=True, is_name=True), _answer),
+        (Column("better", is_name=True), _answer),
         (Column("speedup"), lambda case: format_speedup(_speedup(case))),
         (Column("interval"), lambda case: format_interval(_speedup(case))),
         (Column("p50 ms now"), lambda case: format_ms_of(case.baseline.p50_ms)),

@@ -49,10 +49,7 @@ def tried_table(case: TunedCase, least_gain: float) -> Table:
     table = table_of(
         "options tried",
         ordered(case),
-        (
-            Column("options", is_text=True, is_name=True, least=_LEAST_NAME),
-            lambda tried: printable(tried.name),
-        ),
+        (Column("options", is_name=True, least=_LEAST_NAME), lambda tried: printable(tried.name)),
         (Column("speedup"), lambda tried: format_speedup(tried.speedup)),
         (Column("interval"), lambda tried: format_interval(tried.speedup)),
         (Column("rounds", is_spare=True), lambda tried: str(tried.rounds or "")),

@@ -77,7 +77,7 @@ def summary_table(cases: Sequence[WhatIfCase]) -> Table:
     about = (
         (Column("batch"), Column("cores"))
         if is_single
-        else (Column("case", is_text=True, is_name=True, least=_LEAST_NAME),)
+        else (Column("case", is_name=True, least=_LEAST_NAME),)
     )
     columns = (
         *about,
@@ -338,7 +338,7 @@ def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Ta
         times = tuple(level.layer_types.get(op) for level in levels)
         rows.append(_Row((printable(op), count), times))
     rows.sort(key=lambda row: (-(row.base or 0.0), -max(time or 0.0 for time in row.times)))
-    head = (Column("layer type", is_text=True, is_name=True, least=_LEAST_NAME), Column("count"))
+    head = (Column("layer type", is_name=True, least=_LEAST_NAME), Column("count"))
     return _parted(_Grid("by layer type", head, levels, tuple(rows), (), ""), view, width)
 
 
@@ -362,9 +362,9 @@ def layer_level_tables(
     beside = _beside(shown, levels)
     more = f"{count_of(hidden, 'more layer')}: {for_all}" if hidden else ""
     head = (
-        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
-        Column("type", is_text=True, is_name=True),
-        Column("weight", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("layer", is_name=True, least=_LEAST_NAME),
+        Column("type", is_name=True),
+        Column("weight", is_name=True, least=_LEAST_NAME),
     )
 
     def cut(rows: Sequence[_Row], count: int) -> tuple[_Row, ...]:

@@ -36,7 +36,7 @@ _NOT_SHOWN = "not shown"
 def case_table(comparison: Comparison) -> Table:
     """A row for each case: its verdict and its median latency, or its MACs where nothing ran."""
     columns = (
-        Column("case", is_text=True, is_name=True, least=24),
+        Column("case", is_name=True, least=24),
         Column("verdict", is_text=True, least=_LEAST_VERDICT),
         Column(""),
         Column("before"),

@@ -27,7 +27,7 @@ def layer_type_change_table(case: CaseComparison) -> Table:
     return table_of(
         "by layer type",
         changed,
-        (Column("layer type", is_text=True, is_name=True), lambda each: printable(each.op)),
+        (Column("layer type", is_name=True), lambda each: printable(each.op)),
         (Column("count"), layer_counts),
         (Column("MACs before"), lambda each: _macs(each.before)),
         (Column("MACs now"), lambda each: _macs(each.after)),

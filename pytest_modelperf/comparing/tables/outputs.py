@@ -31,14 +31,8 @@ def _small(value: float | None) -> str:
 
 # How far an output is from that of the other model.
 OUTPUT_COLUMNS: tuple[tuple[Column, Callable[[OutputChange], str]], ...] = (
-    (
-        Column("output on the same inputs", is_text=True, is_name=True),
-        lambda output: printable(output.name),
-    ),
+    (Column("output on the same inputs", is_name=True), lambda output: printable(output.name)),
     (Column("largest difference"), lambda output: _small(output.max_absolute)),
     (Column("relative"), lambda output: _small(output.max_relative)),
-    (
-        Column("cosine"),
-        lambda output: "" if output.cosine is None else f"{output.cosine:.6f}",
-    ),
+    (Column("cosine"), lambda output: "" if output.cosine is None else f"{output.cosine:.6f}"),
 )

@@ -81,7 +81,7 @@ def _layer_type_times(case: CaseComparison) -> Table:
     return Table(
         "time by layer type, in ms",
         (
-            Column("layer type", is_text=True, is_name=True),
+            Column("layer type", is_name=True),
             Column("count"),
             *_time_columns(shows_share=shows_share),
         ),
@@ -160,8 +160,8 @@ def _layer_times(case: CaseComparison, wording: Wording) -> Table:
     return Table(
         "layers that explain most, in ms",
         (
-            Column("layer", is_text=True, is_name=True, least=16),
-            Column("type", is_text=True, is_name=True),
+            Column("layer", is_name=True, least=16),
+            Column("type", is_name=True),
             *_time_columns(shows_share=True),
         ),
         rows,

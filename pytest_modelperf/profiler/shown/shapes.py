@@ -27,7 +27,7 @@ def render_shapes(bound: BoundModel, style: TextStyle) -> str:
         table_of(
             "",
             tensors,
-            (Column("tensor", is_text=True, is_name=True), lambda tensor: printable(tensor.name)),
+            (Column("tensor", is_name=True), lambda tensor: printable(tensor.name)),
             (Column("what", is_text=True), lambda tensor: roles.get(tensor.name, "hidden")),
             (
                 Column("type", is_text=True),

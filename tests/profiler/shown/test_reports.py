@@ -485,7 +485,7 @@ def test_sorting_puts_the_largest_first_and_the_unknown_last(sparse: Profile, na
     assert sorted(map(layers.index, ordered)) == list(range(len(layers)))
     column = LAYER_COLUMNS[name]
     values = [column.read(layer) for layer in ordered]
-    if column.is_text:
+    if column.holds_text:
         texts = [str(value or "") for value in values]
         assert texts == sorted(texts)
     else:

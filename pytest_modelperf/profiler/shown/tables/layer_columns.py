@@ -77,6 +77,10 @@ class LayerColumn(Struct, frozen=True):
     is_name: bool = False
     describe: Callable[[LayerRow, LayerContext], str] | None = None
 
+    @property
+    def holds_text(self) -> bool:
+        return self.is_text or self.is_name
+
     def cell(self, row: LayerRow, context: LayerContext) -> str:
         """The text of this column for a row; blank if the row has no value."""
         if self.describe is not None:
@@ -99,7 +103,7 @@ def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
 def sort_layers(layers: Sequence[LayerRow], name: str) -> tuple[LayerRow, ...]:
     """The layers by one column: text ascending, numbers from the largest, unknown ones last."""
     column = dict(find_columns([name]))[name]
-    if column.is_text:
+    if column.holds_text:
         return tuple(sorted(layers, key=lambda layer: str(column.read(layer) or "")))
     return tuple(sorted(layers, key=lambda layer: _descending(column.read(layer))))
 
@@ -181,10 +185,10 @@ _memory = _all(lambda p: p.weight_bytes + p.activation_bytes)
 
 # Columns from the graph alone.
 LAYER_COLUMNS: Mapping[str, LayerColumn] = {
-    "name": LayerColumn("name", _name, _text, is_text=True, is_name=True),
-    "id": LayerColumn("layer id", _of(lambda x: x.id), _text, is_text=True, is_name=True),
-    "type": LayerColumn("type", lambda row: row.qualified_op, _text, is_text=True, is_name=True),
-    "weight": LayerColumn("weight", _of(lambda x: x.weight), _text, is_text=True, is_name=True),
+    "name": LayerColumn("name", _name, _text, is_name=True),
+    "id": LayerColumn("layer id", _of(lambda x: x.id), _text, is_name=True),
+    "type": LayerColumn("type", lambda row: row.qualified_op, _text, is_name=True),
+    "weight": LayerColumn("weight", _of(lambda x: x.weight), _text, is_name=True),
     "precision": LayerColumn("precision", lambda row: row.precision, _text, is_text=True),
     "macs": LayerColumn("MACs", _of(lambda x: x.macs), _count, _macs),
     "macs%": LayerColumn("MACs %", _of(lambda x: x.macs), _share_of(_macs), _macs),
@@ -298,20 +302,17 @@ TIME_COLUMNS: Mapping[str, LayerColumn] = {
     "provider": LayerColumn(
         "provider", _of_time(lambda time: time.provider), _provider, is_text=True
     ),
-    "kernel": LayerColumn(
-        "kernel", _of_time(lambda time: time.kernel), _text, is_text=True, is_name=True
-    ),
+    "kernel": LayerColumn("kernel", _of_time(lambda time: time.kernel), _text, is_name=True),
     # Names of tensors may hold anything, even spaces and control characters.
     "fused": LayerColumn(
         "fused",
         lambda row: " ".join(layer.id for layer in row.fused) or None,
         _text,
-        is_text=True,
         is_name=True,
         describe=_fused,
     ),
     "runs-in": LayerColumn(
-        "runs in", lambda row: row.runs_in, _text, is_text=True, is_name=True, describe=_runs_in
+        "runs in", lambda row: row.runs_in, _text, is_name=True, describe=_runs_in
     ),
 }
 ALL_COLUMNS: Mapping[str, LayerColumn] = {**LAYER_COLUMNS, **TIME_COLUMNS}

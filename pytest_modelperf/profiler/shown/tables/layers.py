@@ -109,6 +109,6 @@ def _total(columns: Sequence[LayerColumn], context: LayerContext) -> tuple[str, 
         "" if column.total is None else column.show(column.total(context.case), context)
         for column in columns
     ]
-    if columns and columns[0].is_text:
+    if columns and columns[0].holds_text:
         cells[0] = "total"
     return tuple(cells)

@@ -23,7 +23,7 @@ from pytest_modelperf.text.units import (
 )
 
 # The end of an id has the dimensions of the case, so little of it may be cut.
-CASE_COLUMN = Column("case", is_text=True, is_name=True, least=24)
+CASE_COLUMN = Column("case", is_name=True, least=24)
 _NS_PER_MS = 1e6
 
 
@@ -147,10 +147,7 @@ def layer_type_time_table(case: CaseProfile) -> Table:
     return table_of(
         "by layer type",
         kinds,
-        (
-            Column("layer type", is_text=True, is_name=True),
-            lambda kind: printable(kind.qualified_op),
-        ),
+        (Column("layer type", is_name=True), lambda kind: printable(kind.qualified_op)),
         (Column("count"), lambda kind: str(kind.count) if kind.count else ""),
         (Column("ms"), lambda kind: "" if kind.ns is None else format_ms(kind.ns, decimals)),
         (Column("share"), lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns)),

@@ -79,10 +79,7 @@ def layer_type_table(static: StaticProfile) -> Table:
     return table_of(
         "by layer type",
         types,
-        (
-            Column("layer type", is_text=True, is_name=True),
-            lambda kind: printable(kind.qualified_op),
-        ),
+        (Column("layer type", is_name=True), lambda kind: printable(kind.qualified_op)),
         (Column("count"), lambda kind: str(kind.count)),
         (Column("MACs"), lambda kind: format_count(kind.macs)),
         # It follows from the columns beside it.
@@ -113,7 +110,7 @@ def uncounted_table(static: StaticProfile) -> Table | None:
     return table_of(
         "",
         sorted(static.uncounted, key=lambda u: (-u.count, u.qualified_op)),
-        (Column("not counted", is_text=True, is_name=True), lambda u: printable(u.qualified_op)),
+        (Column("not counted", is_name=True), lambda u: printable(u.qualified_op)),
         (Column("count"), lambda u: str(u.count)),
         (Column("share of layers"), lambda u: format_share(u.count, len(static.layers))),
         (Column("because", is_text=True), lambda u: u.reason),
