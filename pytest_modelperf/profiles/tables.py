@@ -29,8 +29,8 @@ from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
     format_share,
-    ms_decimals,
     percent,
+    table_decimals,
 )
 from pytest_modelperf.text.words import count_of
 
@@ -39,7 +39,6 @@ _MINUTES = "%Y-%m-%d %H:%M"
 _DAY = "%Y-%m-%d"
 _ENGINE, _SETS = "engine", "instruction sets"
 _LEAST_NAME = 16
-_LEAST_DECIMALS = 3
 
 
 # -- the list
@@ -191,8 +190,7 @@ def type_pair_table(pair: CasePair) -> Table:
 
 def layer_pair_table(pair: CasePair, top: int | None) -> Table:
     """The layers whose times differ most, either way."""
-    totals = (layer_total_ns(case) or 0.0 for case in (pair.before, pair.after))
-    decimals = max(_LEAST_DECIMALS, *(ms_decimals(total) for total in totals))
+    decimals = max(table_decimals(layer_total_ns(case)) for case in (pair.before, pair.after))
     shown = pair.layers[:top]
     more = len(pair.layers) - len(shown)
     return table_of(
@@ -217,7 +215,7 @@ def work_and_time_table(case: CaseProfile) -> Table:
     """A row per operator: its share of the MACs and of the time, the longest first."""
     total_ns = layer_total_ns(case)
     macs = case.static.macs
-    decimals = max(_LEAST_DECIMALS, ms_decimals(total_ns or 0.0))
+    decimals = table_decimals(total_ns)
     kinds = sorted(
         case.layer_types.values(), key=lambda kind: (-(kind.ns or 0.0), kind.qualified_op)
     )

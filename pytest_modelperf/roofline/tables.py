@@ -13,13 +13,11 @@ from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
     format_share,
-    ms_decimals,
+    table_decimals,
 )
 from pytest_modelperf.text.words import count_of
 
 _GIGA = 1e9
-# In ms, as in the table of layers beside it.
-_LEAST_DECIMALS = 3
 _WORDS = (
     "roof: the GMAC/s that its MACs and bytes allow at these peaks",
     "share: of the roof, or, without MACs, of the bandwidth",
@@ -53,7 +51,7 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     shown = roofline.layers[:top]
     spent = sum(roof.ns or 0.0 for roof in roofline.layers)
     gain = roofline.gain_ns or 0.0
-    decimals = _decimals(spent)
+    decimals = table_decimals(spent)
     total = (
         "total",
         "",
@@ -82,7 +80,7 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
 
 
 def _least_table(roofline: Roofline, top: int | None) -> Table:
-    least_ns, decimals = roofline.least_ns, _decimals(roofline.least_ns)
+    least_ns, decimals = roofline.least_ns, table_decimals(roofline.least_ns)
     ordered = sorted(roofline.layers, key=lambda roof: -roof.least_ns)
     shown = ordered[:top]
     macs = format_count(sum(roof.work.macs for roof in ordered))
@@ -101,11 +99,6 @@ def _least_table(roofline: Roofline, top: int | None) -> Table:
         total=("total", "", format_ms(least_ns, decimals), *("",) * 4, macs),
         caption="\n".join(lines),
     )
-
-
-def _decimals(total_ns: float) -> int:
-    """The decimals of all times in a table, so that they compare by eye."""
-    return max(_LEAST_DECIMALS, ms_decimals(total_ns))
 
 
 def _ms(ns: float | None, decimals: int) -> str:

@@ -123,6 +123,14 @@ def change_decimals(ns: float) -> int:
     return 3 if ms >= _SMALL_CHANGE_MS or not ms else min(6, 1 - math.floor(math.log10(ms)))
 
 
+def table_decimals(total_ns: float | None) -> int:
+    """The decimals of all times in ms of a table with this total, so that they compare by eye.
+
+    There are at least three, because no kernel's clock counts less than a microsecond.
+    """
+    return max(3, ms_decimals(total_ns or 0.0))
+
+
 def format_rate(value: float | None) -> str:
     """A number per second, or billions of it: `1.204 k`, `61.31`, `0.073`."""
     if value is None:

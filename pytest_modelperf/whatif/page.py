@@ -20,7 +20,7 @@ from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, se
 from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
-    ms_decimals,
+    table_decimals,
 )
 from pytest_modelperf.text.words import count_of, shorten_list
 from pytest_modelperf.whatif.outputs import judged_lines
@@ -190,7 +190,7 @@ def _types_table(case: WhatIfCase) -> Table | None:
         return None
     counted = case.baseline.layer_types
     totals = [sum(level.layer_types.values()) for level in levels]
-    decimals = max(3, ms_decimals(max(totals) * _NS_PER_MS))
+    decimals = table_decimals(max(totals) * _NS_PER_MS)
 
     def cells(times: list[float | None]) -> tuple[str, ...]:
         return tuple("" if ms is None else f"{ms:.{decimals}f}" for ms in times)

@@ -21,8 +21,8 @@ from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
     format_share,
-    ms_decimals,
     percent,
+    table_decimals,
 )
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.records import WAITING, Level, WhatIfCase, times_as_fast
@@ -34,8 +34,6 @@ _ESTIMATE = "~"
 _NEITHER = "neither"
 _LEAST_NAME = 16
 _WIDEST = 100.0
-# A microsecond, below which no kernel's clock sees anything.
-_LEAST_DECIMALS = 3
 
 
 class View(enum.Enum):
@@ -256,7 +254,7 @@ class _Grid(Struct, frozen=True):
         """The table of the unchanged model and the levels at these places."""
         places = (0, *chosen)
         whole = self.levels[0].ms
-        decimals = max(_LEAST_DECIMALS, ms_decimals((whole or 0.0) * _NS_PER_MS))
+        decimals = table_decimals((whole or 0.0) * _NS_PER_MS)
         show = _SHOW[view]
 
         shown = [row for row in self.rows if any(row.times[at] is not None for at in places)]

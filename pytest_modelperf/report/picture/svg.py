@@ -16,7 +16,7 @@ from pytest_modelperf.report.picture.folding import Item, items_of
 from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_count, ms_decimals
+from pytest_modelperf.text.units import format_count, table_decimals
 
 _WIDTH, _HEIGHT = 200, 46
 _LANE, _ROW = 228, 78
@@ -25,7 +25,6 @@ _HEAD = 58
 _FOOT = 34
 _LEAST_WIDTH = 460
 _TITLE, _NAME = 25, 29
-_LEAST_DECIMALS = 3
 _NO_KERNELS = "The kernels of this case were not timed."
 # Colours are mixed in so many steps.
 _STEPS = 9
@@ -109,7 +108,7 @@ class _Drawing:
             for side in range(len(picture.sides))
         )
         self._total = total or 1.0
-        self._decimals = max(_LEAST_DECIMALS, ms_decimals(1e6 * total))
+        self._decimals = table_decimals(1e6 * total)
 
     @property
     def width(self) -> int:

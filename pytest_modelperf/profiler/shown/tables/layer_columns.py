@@ -21,13 +21,11 @@ from pytest_modelperf.text.units import (
     format_rate,
     format_shape,
     format_share,
-    ms_decimals,
     percent,
+    table_decimals,
 )
 from pytest_modelperf.text.words import suggestion
 
-# In ms: no kernel's clock counts less than a microsecond.
-_LEAST_DECIMALS = 3
 # The most names that a cell lists of layers in one kernel; the others are counted.
 _MAX_LISTED = 3
 
@@ -45,11 +43,6 @@ class LayerContext(Struct, frozen=True):
     def of(cls, case: CaseProfile) -> LayerContext:
         layers = () if case.counted is None else case.counted.layers
         return cls(case, layer_total_ns(case), {layer.id: layer for layer in layers})
-
-    @property
-    def decimals(self) -> int:
-        """The decimals of all times in the table, so that they compare by eye."""
-        return max(_LEAST_DECIMALS, ms_decimals(self.total_ns or 0))
 
     def total(self, of: Total) -> Cell:
         """The figure of the whole case in this column."""
@@ -234,7 +227,7 @@ LAYER_COLUMNS: Mapping[str, LayerColumn] = {
 
 
 def _ms(value: Cell, context: LayerContext) -> str:
-    return "" if value is None else format_ms(1e6 * float(value), context.decimals)
+    return "" if value is None else format_ms(1e6 * float(value), table_decimals(context.total_ns))
 
 
 def _share_of_latency(value: Cell, context: LayerContext) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
-from pytest_modelperf.profiler.shown.tables.layer_columns import LayerContext
+from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiler.shown.tables.static import shared_params_line
 from pytest_modelperf.report.tables import Column, Table, table_of, transpose_table
 from pytest_modelperf.stats.records import Percentile
@@ -20,6 +20,7 @@ from pytest_modelperf.text.units import (
     format_rate,
     format_share,
     percent,
+    table_decimals,
 )
 
 # The end of an id has the dimensions of the case, so little of it may be cut.
@@ -123,14 +124,14 @@ def _confidence(cases: Sequence[CaseProfile]) -> str | None:
 
 def layer_type_time_table(case: CaseProfile) -> Table:
     """A row per operator and per kind of time that belongs to no layer, the longest first."""
-    context = LayerContext.of(case)
     kinds = sorted(
         case.layer_types.values(),
         key=lambda kind: (kind.ns is None, -(kind.ns or 0.0), kind.qualified_op),
     )
     rates = _rates(case.layers)
     counted = case.counted
-    total_ns, decimals = context.total_ns, context.decimals
+    total_ns = layer_total_ns(case)
+    decimals = table_decimals(total_ns)
     total = (
         "total",
         "" if counted is None else str(len(counted.layers)),
