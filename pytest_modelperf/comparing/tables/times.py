@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from pytest_modelperf.comparing.figures import format_signed_ms
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -17,6 +19,7 @@ from pytest_modelperf.comparing.tables.cells import (
     MARK,
     layer_counts,
     narrower_tables,
+    without_column,
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.counting.records import LayerType
@@ -36,6 +39,11 @@ _LEAST_OF_WHOLE = 0.001
 _MAX_TYPES = 12
 _MAX_LAYERS = 6
 _LEAST_DECIMALS = 2
+_EXPLAINS = "explains"
+_TIME_COLUMNS = (
+    *map(Column, ("before", "now", "change", INTERVAL, _EXPLAINS)),
+    Column("", is_text=True),
+)
 
 
 def has_times(case: CaseComparison) -> bool:
@@ -63,32 +71,30 @@ def layer_type_time_tables(case: CaseComparison) -> tuple[Table, ...]:
 def _layer_type_times(case: CaseComparison) -> Table:
     decimals = _decimals(case)
     timed = [change for change in case.layer_types if change.time is not None]
-    shows_share = any(c.time is not None and c.time.share is not None for c in timed)
     large, small = _split_by_weight(timed)
     rows = [
         (
             printable(change.op),
             _layer_count(change),
             *_time_cells(change, decimals),
-            *([_share(change.time)] if shows_share else []),
+            _share(change.time),
             _mark(change),
         )
         for change in large
     ]
     if small:
-        share = [_share_of_all(small)] if shows_share else []
-        rows.append((f"{len(small)} other types", "", *_sum_cells(small, decimals), *share, ""))
-    return Table(
+        cells = _sum_cells(small, decimals)
+        rows.append((f"{len(small)} other types", "", *cells, _share_of_all(small), ""))
+    table = Table(
         "time by layer type, in ms",
-        (
-            Column("layer type", is_name=True),
-            Column("count"),
-            *_time_columns(shows_share=shows_share),
-        ),
+        (Column("layer type", is_name=True), Column("count"), *_TIME_COLUMNS),
         tuple(rows),
-        ("total", "", *_sum_cells(timed, decimals), *([""] if shows_share else []), ""),
-        "" if shows_share else "the difference is within the noise: no row explains it",
+        ("total", "", *_sum_cells(timed, decimals), "", ""),
     )
+    if any(change.time is not None and change.time.share is not None for change in timed):
+        return table
+    note = "the difference is within the noise: no row explains it"
+    return replace(without_column(table, _EXPLAINS), caption=note)
 
 
 def _split_by_weight(
@@ -162,7 +168,7 @@ def _layer_times(case: CaseComparison, wording: Wording) -> Table:
         (
             Column("layer", is_name=True, least=16),
             Column("type", is_name=True),
-            *_time_columns(shows_share=True),
+            *_TIME_COLUMNS,
         ),
         rows,
         None,
@@ -192,17 +198,6 @@ def layer_change_name(change: LayerChange) -> str:
 
 
 # -- cells of both
-
-
-def _time_columns(*, shows_share: bool) -> tuple[Column, ...]:
-    return (
-        Column("before"),
-        Column("now"),
-        Column("change"),
-        Column(INTERVAL),
-        *([Column("explains")] if shows_share else []),
-        Column("", is_text=True),
-    )
 
 
 def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[str, ...]:
