@@ -139,11 +139,12 @@ def _load(asked: Asked) -> BoundModel:
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
     if bound.rebound:
-        # The inputs of bodies have the shapes of the graph around them.
+        # The inputs of bodies have the shapes of the graph around them. Scalars keep theirs: no
+        # batch changes them, and a Loop needs that of its first input.
         _, *bodies = block.walk()
         for body in bodies:
             _forget_shapes(body.proto)
-            _clear_shapes(body.proto.input)
+            _clear_shapes(each for each in body.proto.input if each.type.tensor_type.shape.dim)
     rewritten: tuple[str, ...] = ()
     before = None
     values = _given_values(bound)

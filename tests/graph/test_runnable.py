@@ -164,6 +164,19 @@ def test_another_batch_runs_in_the_copy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, random_floats(3, 4, 6).reshape(3, 24))
 
 
+def test_a_loop_runs_at_another_batch_in_the_copy(tmp_path: Path) -> None:
+    model = parse(
+        """g (float[1, 4] x) => (float[1, 4] y) <int64 n = {3}> {
+            y = Loop(n, , x) <body = b (int64 i, bool go, float[1, 4] s)
+                => (bool more, float[1, 4] t) { more = Identity(go)  t = Add(s, s) }>
+        }"""
+    )
+    write_runnable(_bind(_save(tmp_path, model), 3), tmp_path / "copy.onnx")
+    session = ort.InferenceSession(str(tmp_path / "copy.onnx"), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": random_floats(3, 4)})
+    np.testing.assert_array_equal(y, 8 * random_floats(3, 4))
+
+
 def test_weights_in_external_data_stay_where_they_are(tmp_path: Path) -> None:
     model = parse("g (float[2, 64] x) => (y) { y = MatMul (x, w) }", {"w": random_floats(64, 64)})
     (tmp_path / "in" / "sub").mkdir(parents=True)
