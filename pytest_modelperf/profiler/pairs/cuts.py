@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.plans.matching import match_plans
-from pytest_modelperf.graph.plans.parts import make_side, write_numbered
+from pytest_modelperf.graph.plans.parts import make_side
 from pytest_modelperf.graph.plans.units import Unit, find_units, kernels_of
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -36,19 +35,14 @@ from pytest_modelperf.profiler.pairs.plans import (
     read_edges,
     run_once,
     save_plan,
-    send_beside,
     send_part,
+    time_plans,
 )
 from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import (
-    Rig,
-    Workload,
-    run_plan_kernels,
-    set_up,
-)
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
 from pytest_modelperf.stats.quantiles import load_quantiles
 
 # Each plan is profiled so many times, in turn with the other: the shorter time of a kernel counts.
@@ -160,11 +154,9 @@ def _divide(before: SavedPlan, after: SavedPlan, *, shares_a_setup: bool) -> Ope
 
 def _time_kernels(side: SavedPlan) -> Mapping[int, float]:
     """The typical time of each kernel in a short profile; nothing where the engine tells none."""
-    path = send_beside(side, "numbered", partial(write_numbered, side.plan))
-    runs = run_plan_kernels({side.rig.still_feed: path}, side.rig, len(side.plan.kernels))
     return {
         int(kernel.name): median(kernel.self_ns)
-        for run in runs or ()
+        for run in time_plans(side) or ()
         for kernel in run.kernels
         if kernel.name.isdigit() and kernel.self_ns
     }

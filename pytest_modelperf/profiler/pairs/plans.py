@@ -172,19 +172,14 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
     return replace(placed, partners=matching.partners)
 
 
-def time_plans(before: SavedPlan, after: SavedPlan) -> tuple[KernelRun, KernelRun] | None:
-    """The times of the kernels of both plans, named by their indexes; None if no engine tells."""
-    sides = before, after
+def time_plans(*sides: SavedPlan) -> Sequence[KernelRun] | None:
+    """The times of the kernels of plans, named by their indexes; None if the engine tells none."""
     paths = {
         side.rig.still_feed: send_beside(side, "numbered", partial(write_numbered, side.plan))
         for side in sides
     }
     kernels = sum(len(side.plan.kernels) for side in sides)
-    runs = run_plan_kernels(paths, after.rig, kernels)
-    if runs is None:
-        return None
-    first, second = runs
-    return first, second
+    return run_plan_kernels(paths, sides[-1].rig, kernels)
 
 
 def run_apart(

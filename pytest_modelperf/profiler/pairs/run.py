@@ -143,13 +143,8 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
         reads_outputs = wanted.reads_outputs(has_details=wants_details)
         if wants_details and planned is not None and plans is not None and plans.parts:
             runs = _time_plans(planned, place)
-        if wants_details and runs is None:
-            before, after = _tell(sides, rounds, place, wanted, reads_outputs=reads_outputs)
-        else:
-            before, after = (
-                _tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs)
-                for model, rig in sides
-            )
+        tell = _tell if wants_details and runs is None else _tell_latency
+        before, after = tell(sides, rounds, place, wanted, reads_outputs=reads_outputs)
     changed = _place_kernels(planned, before, after, runs)
     return PairRun(rounds, before, after, time.monotonic() - begun, plans, changed)
 
@@ -191,7 +186,7 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     return _Planned(finding, (before, after), placed.partners)
 
 
-def _time_plans(planned: _Planned, place: CasePlace) -> tuple[KernelRun, KernelRun] | None:
+def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | None:
     """The times of the kernels of both plans; None where a profile cannot tell them.
 
     The usual profile is taken then, and says why there is none.
@@ -209,7 +204,7 @@ def _place_kernels(
     planned: _Planned | None,
     before: RanSide,
     after: RanSide,
-    runs: tuple[KernelRun, KernelRun] | None,
+    runs: Sequence[KernelRun] | None,
 ) -> ChangedPlans | None:
     """The kernels of both plans with the layers that they stand for, once all shapes are known."""
     if planned is None or planned.sides is None or runs is None:
@@ -274,13 +269,11 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
         rounds = take_rounds(duet, pair.after_setup, rule, place, rigs)
     is_detailed = wanted.wants_details(rounds, rigs)
     reads_outputs = wanted.reads_outputs(has_details=is_detailed)
+    tell = _tell if is_detailed else _tell_latency
     told: list[RanSide] = []
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
-            if is_detailed:
-                told += _tell([(model, rig)], rounds, place, wanted, reads_outputs=reads_outputs)
-            else:
-                told.append(_tell_latency(model, rig, rounds, place, reads_outputs=reads_outputs))
+            told += tell([(model, rig)], rounds, place, wanted, reads_outputs=reads_outputs)
     before, after = told
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
@@ -379,17 +372,21 @@ def _tell(
 
 
 def _tell_latency(
-    model: PreparedModel,
-    rig: Rig,
+    sides: Sequence[tuple[PreparedModel, Rig]],
     rounds: Sequence[DuetRound],
     place: CasePlace,
+    _: Wanted,
     *,
     reads_outputs: bool,
-) -> RanSide:
-    outputs = read_outputs(rig) if reads_outputs else None
-    known = see_shapes_if_told(model, rig)
-    profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
-    return RanSide(known, profile, outputs=outputs)
+) -> list[RanSide]:
+    """The same without layers."""
+    told = []
+    for model, rig in sides:
+        outputs = read_outputs(rig) if reads_outputs else None
+        known = see_shapes_if_told(model, rig)
+        profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
+        told.append(RanSide(known, profile, outputs=outputs))
+    return told
 
 
 def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
