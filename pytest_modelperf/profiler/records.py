@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.files.documents import Count, Digest
@@ -242,19 +242,20 @@ class CaseProfile(Struct, frozen=True):
         if phase is None:
             return None
         counts = None if self.counted is None else self.counted.generation
-        cache_bytes = None if counts is None else counts.cache_bytes
+        # Of a prefill the MACs of a first and a last step are None.
+        counted = GenerationFigures() if counts is None else GenerationFigures(**asdict(counts))
         run = self.measured
+        if run is None:
+            return counted
+        p50 = run.latency.percentile(50.0)
         if phase.phase is Phase.PREFILL:
-            ttft = None if run is None else run.latency.percentile(50.0)
-            return GenerationFigures(ttft=ttft, cache_bytes=cache_bytes)
-        return GenerationFigures(
-            token_p50=None if run is None else run.latency.percentile(50.0),
-            token_p95=None if run is None else run.latency.percentile(95.0),
-            growth=None if run is None else _growth(run, phase),
-            tokens_per_second=None if run is None else run.latency.items_per_second,
-            cache_bytes=cache_bytes,
-            first_macs=None if counts is None else counts.first_macs,
-            last_macs=None if counts is None else counts.last_macs,
+            return replace(counted, ttft=p50)
+        return replace(
+            counted,
+            token_p50=p50,
+            token_p95=run.latency.percentile(95.0),
+            growth=_growth(run, phase),
+            tokens_per_second=run.latency.items_per_second,
         )
 
     @property
