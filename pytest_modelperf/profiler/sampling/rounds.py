@@ -219,13 +219,11 @@ def _starts(load: Load, first: Block, windows: Sequence[Block]) -> RoundStarts |
     if load.begun_ns is None or first.starts_ns is None:
         return None
     known = [window for window in windows if window.starts_ns]
-    if not known:
-        return RoundStarts(load_ns=load.begun_ns, first_ns=first.starts_ns[0])
     return RoundStarts(
         load_ns=load.begun_ns,
         first_ns=first.starts_ns[0],
-        warmup_ns=known[0].start_ns,
-        warmup_end_ns=known[-1].end_ns,
+        warmup_ns=known[0].start_ns if known else None,
+        warmup_end_ns=known[-1].end_ns if known else None,
     )
 
 

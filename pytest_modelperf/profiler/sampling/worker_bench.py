@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -283,23 +282,28 @@ class Rig(Struct):
         noise = Noise(**answer["noise"])
         turns = answer["turns"] or {}
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
+
+        def figures(own: Mapping[str, bytes]) -> dict[str, Any]:
+            """The fields of `Turns`."""
+            return {
+                "times_ns": _numbers(own["times"]) or (),
+                "switches": _numbers(own.get("switches", b"")),
+                "running_ns": _numbers(own["running"]) if has_running else None,
+                "unstalled_ns": _numbers(own["unstalled"]) if has_running else None,
+                "tick_ns": self.tick_ns,
+            }
+
         return tuple(
             Block(
-                times_ns=tuple(times_ns.tolist()),
+                **figures({**turns.get(side, {}), "times": answer["times"][side]}),
                 noise=noise,
                 measured_per_second=answer["per_second"],
-                starts_ns=_numbers(turns[side]["starts"])
-                if turns
-                else _starts_ns(answer, times_ns),
-                switches=_numbers(turns[side]["switches"]) if turns else None,
-                running_ns=_numbers(turns[side]["running"]) if has_running else None,
-                unstalled_ns=_numbers(turns[side]["unstalled"]) if has_running else None,
-                tick_ns=self.tick_ns,
+                starts_ns=_numbers(turns[side]["starts"]) if turns else _starts_ns(answer, side),
                 first_step=None if steps is None or self.streams > 1 else first,
                 parts=tuple(
                     PartTurns(
-                        in_place=self._part_turns(part["in_place"], has_running=has_running),
-                        alone=self._part_turns(part["alone"], has_running=has_running),
+                        in_place=Turns(**figures(part["in_place"])),
+                        alone=Turns(**figures(part["alone"])),
                         cold_share=own.cold_share,
                     )
                     for own, part in zip(
@@ -308,16 +312,6 @@ class Rig(Struct):
                 ),
             )
             for side in sides
-            for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
-        )
-
-    def _part_turns(self, turns: Mapping[str, bytes], *, has_running: bool) -> Turns:
-        return Turns(
-            times_ns=_numbers(turns["times"]) or (),
-            switches=_numbers(turns["switches"]),
-            running_ns=_numbers(turns["running"]) if has_running else None,
-            unstalled_ns=_numbers(turns["unstalled"]) if has_running else None,
-            tick_ns=self.tick_ns,
         )
 
 
@@ -326,12 +320,11 @@ def _numbers(data: bytes) -> tuple[int, ...] | None:
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
-def _starts_ns(
-    answer: Mapping[str, Any], times_ns: npt.NDArray[np.int64]
-) -> tuple[int, ...] | None:
+def _starts_ns(answer: Mapping[str, Any], side: str) -> tuple[int, ...] | None:
     """When each inference of the only side began; None where several ran at once."""
     if answer["per_second"] is not None:
         return None
+    times_ns = np.frombuffer(answer["times"][side], np.int64)
     # Inferences run back to back: the loop takes a tenth of a microsecond.
     spent_ns = np.cumsum(times_ns) - times_ns
     return tuple((answer["begun_ns"] + spent_ns).tolist())
