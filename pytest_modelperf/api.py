@@ -49,6 +49,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.readers import (
     is_gateway,
     read_gateway,
+    read_model,
     read_sizes,
     read_text,
 )
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pytest_modelperf.graph.model_file import ModelSource
+    from pytest_modelperf.spec.case_spec import TestedModel
     from pytest_modelperf.spec.case_words import CaseWords
 
 __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
@@ -146,14 +148,16 @@ def profile(  # what a call may say
         known = _extensions(extensions)
         request = replace(spec.request(), sparsity=sparsity)
         if static:
-            return profile_model(_onnx(spec, "static=True"), request, known.operators)
+            return profile_model(_onnx(model, spec, "static=True"), request, known.operators)
         function = _function(spec)
         if function is not None:
             if sparsity:
                 raise UsageError("profile(): a function has no weights: leave sparsity out.")
             setup = _setup(replace(spec, engine=CALLABLE_ENGINE), known)
             return measure_function(function, request, setup, watch)
-        return measure_model(_onnx(spec, "profile"), request, _setup(spec, known), known, watch)
+        return measure_model(
+            _onnx(model, spec, "profile"), request, _setup(spec, known), known, watch
+        )
 
 
 def compare(  # noqa: PLR0913  # what a call may say
@@ -175,10 +179,13 @@ def compare(  # noqa: PLR0913  # what a call may say
         compare("old.onnx", "new.onnx", tolerance=0.02).verdict
     """
     with _in_words():
-        spec = _spec(after, case, compare)
+        spec = _spec(read_model(after, "compare(): after"), case, compare)
         known = _extensions(extensions)
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
-        old, new = _onnx(replace(spec, model=before), "compare"), _onnx(spec, "compare")
+        old, new = (
+            _onnx(read_model(each, f"compare(): {word}"), spec, "compare")
+            for word, each in (("before", before), ("after", after))
+        )
         if static:
             for word, given in (("engine", engine_before), ("gateway", gateway_before)):
                 if given is not None:
@@ -221,8 +228,10 @@ def sweep(  # noqa: PLR0913  # what a call may say
         spec = _spec(model, case, sweep, unused=("tolerance",))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
-        models = (model,) if against is None else (against, model)
-        sources = [SweepSource(_onnx(replace(spec, model=each), "sweep"), setup) for each in models]
+        models: list[TestedModel] = [model]
+        if against is not None:
+            models.insert(0, read_model(against, "sweep(): against"))
+        sources = [SweepSource(_onnx(each, spec, "sweep"), setup) for each in models]
         counts = read_sizes(as_written(streams), "sweep(): streams")
         threshold = _limit(threshold_ms, "sweep(): threshold_ms", "milliseconds")
         return sweep_models(sources, spec.request(), counts, threshold, known, watch)
@@ -256,7 +265,7 @@ def tune(  # noqa: PLR0913  # what a call may say
         memory = None if megabytes is None else round(megabytes * _BYTES_PER_MB)
         allowed = read_share(as_written(outputs), "tune(): outputs")
         asked = TuningRequest(_wanted(values), TuningLimits(latency, memory), allowed)
-        return tune_model(_onnx(spec, "tune"), spec.request(), setup, asked, known, watch)
+        return tune_model(_onnx(model, spec, "tune"), spec.request(), setup, asked, known, watch)
 
 
 def whatif(  # noqa: PLR0913  # what a call may say
@@ -293,7 +302,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
             *_with_forms(VariantKind.PRECISION, precision, "precision"),
         ]
         return ask_what_if(
-            _onnx(spec, "whatif"),
+            _onnx(model, spec, "whatif"),
             spec.request(),
             _setup(spec, known),
             variants,
@@ -436,16 +445,13 @@ def _function(spec: CaseSpec) -> Callable[..., object] | str | None:
     return None
 
 
-def _onnx(spec: CaseSpec, place: str) -> ModelSource:
-    """The model, which is no Python function; UsageError if it is one, or if there is none."""
-    found = spec.model
-    if found is None:
-        raise UsageError(f"{place}(): which model? One of them is None: give its path.")
-    if callable(found) or spec.engine == CALLABLE_ENGINE:
+def _onnx(model: TestedModel, spec: CaseSpec, place: str) -> ModelSource:
+    """The model; UsageError if it is a Python function."""
+    if callable(model) or spec.engine == CALLABLE_ENGINE:
         raise UsageError(
             f"{place} takes only ONNX models: measure a Python function with profile()."
         )
-    return found
+    return model
 
 
 def _setup(spec: CaseSpec, extensions: Extensions, *, is_stretched: bool = False) -> Setup:

@@ -116,13 +116,6 @@ def test_errors_name_the_words_of_the_call(model: Path) -> None:
         api.profile(unbound, static=True)
 
 
-def test_a_model_that_is_none_is_not_compared_as_the_other_one(model: Path) -> None:
-    missing: Any = None
-    for before, after in ((missing, model), (model, missing)):
-        with pytest.raises(UsageError, match=r"compare\(\): which model\?"):
-            api.compare(before, after, static=True, batch_size=1)
-
-
 def test_values_in_errors_are_written_as_arguments() -> None:
     scalar = parse("g (float x) => (float y) { y = Relu(x) }")
     with pytest.raises(BindingError, match=r"Leave batch_size out, or give inputs='name:dtype:sh"):
@@ -217,6 +210,23 @@ def test_a_what_if_refuses_words_that_its_command_does_not_take(word: str) -> No
     words: Any = {word: 4}
     with pytest.raises(UsageError, match=rf"whatif\(\): {word} has no effect here: leave it out"):
         api.whatif(make_decoder(), prune=0.5, **words)
+
+
+def test_a_wrong_model_is_named_by_its_argument(model: Path) -> None:
+    wrong: Any
+    for wrong, told in ((3, "takes a path, .* not int"), (None, "takes"), ("", "is an empty text")):
+        with pytest.raises(UsageError, match=rf"^compare\(\): before {told}"):
+            api.compare(wrong, model, static=True)
+        with pytest.raises(UsageError, match=rf"^compare\(\): after {told}"):
+            api.compare(model, wrong, static=True)
+    with pytest.raises(UsageError, match=r"^sweep\(\): against is an empty text"):
+        api.sweep(model, against="")
+
+
+def test_a_model_that_is_no_model_is_not_printed_whole(model: Path) -> None:
+    wrong: Any = bytearray(model.read_bytes())
+    with pytest.raises(UsageError, match=r"not bytearray\.$"):
+        api.profile(wrong, static=True)
 
 
 @pytest.mark.parametrize("streams", [0, [], [1, 1]])

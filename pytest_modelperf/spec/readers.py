@@ -95,7 +95,8 @@ def read_model(value: object, where: str) -> TestedModel:
     is_model = hasattr(value, "SerializeToString") or callable(value)
     if not is_model and not isinstance(value, str | os.PathLike | bytes):
         raise UsageError(
-            f"{where} takes a path, bytes, an onnx.ModelProto or a function, not {value!r}."
+            f"{where} takes a path, bytes, an onnx.ModelProto or a function, "
+            f"not {type(value).__name__}."
         )
     return cast("TestedModel", value)
 

@@ -98,7 +98,7 @@ def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> No
         ),
         ("modelperf('linear.onnx' * 400)", "there is no file linear.onnxlinear.onnx*"),
         ("modelperf(b'no model')", "the given model is not *"),
-        ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not 42."),
+        ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not int."),
     ],
 )
 def test_an_error_is_one_message_at_the_line_of_the_test(
