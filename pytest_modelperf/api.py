@@ -143,7 +143,7 @@ def profile(  # what a call may say
 
         profile("model.onnx", batch_size=[1, 8], cores=[1, 2]).cases[0].latency.p50_ms
     """
-    with _in_words():
+    with _in_words(watch):
         spec = _spec(model, case, profile, unused=("tolerance",))
         known = _extensions(extensions)
         request = replace(spec.request(), sparsity=sparsity)
@@ -178,7 +178,7 @@ def compare(  # noqa: PLR0913  # what a call may say
 
         compare("old.onnx", "new.onnx", tolerance=0.02).verdict
     """
-    with _in_words():
+    with _in_words(watch):
         spec = _spec(read_model(after, "compare(): after"), case, compare)
         known = _extensions(extensions)
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
@@ -224,7 +224,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
 
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
-    with _in_words():
+    with _in_words(watch):
         spec = _spec(model, case, sweep, unused=("tolerance",))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
@@ -256,7 +256,7 @@ def tune(  # noqa: PLR0913  # what a call may say
 
         tune("model.onnx", cores=2).cases[0].winner
     """
-    with _in_words():
+    with _in_words(watch):
         spec = _spec(model, case, tune, unused=("tolerance",))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or TUNING_SECONDS), known)
@@ -288,7 +288,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
 
         whatif("model.onnx", prune=[0.5, 0.9], quantize="int8-dynamic")
     """
-    with _in_words():
+    with _in_words(watch):
         unused = ("tolerance", "prompt", "generate", "phase", "state")
         spec = _spec(model, case, whatif, unused=unused)
         known = _extensions(extensions)
@@ -340,9 +340,14 @@ def _whatif_as_html(shown: WhatIf) -> str:
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
-    """Errors name the settings as arguments of these functions."""
+def _in_words(watch: object) -> Iterator[None]:
+    """Errors name the settings as arguments of these functions; one of them is a wrong `watch`."""
     try:
+        if not callable(watch):
+            raise UsageError(
+                "watch takes a function that is called with the progress, not "
+                f"{type(watch).__name__}."
+            )
         yield
     except ModelPerfError as error:
         error.message, error.remedy, error.details = error.worded(_WORDING), None, ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,12 @@ def test_a_model_that_is_no_model_is_not_printed_whole(model: Path) -> None:
     wrong: Any = bytearray(model.read_bytes())
     with pytest.raises(UsageError, match=r"not bytearray\.$"):
         api.profile(wrong, static=True)
+
+
+@pytest.mark.parametrize("call", [api.profile, api.sweep, api.tune, api.whatif])
+def test_a_watch_that_cannot_be_called_is_refused(call: Callable[..., object], model: Path) -> None:
+    with pytest.raises(UsageError, match=r"watch takes a function .* not NoneType"):
+        call(model, watch=None, max_seconds=0.2)
 
 
 @pytest.mark.parametrize("streams", [0, [], [1, 1]])
