@@ -236,6 +236,17 @@ def test_a_watch_that_cannot_be_called_is_refused(call: Callable[..., object], m
         call(model, watch=None, max_seconds=0.2)
 
 
+def test_a_python_prompt_shows_why_a_case_failed_and_no_times_of_layers(model: Path) -> None:
+    (failed,) = api.profile(lambda missing: missing, max_seconds=0.2).cases
+    assert repr(failed).startswith("<profile b1-c1: failed, ")
+    assert "missing" in repr(failed)
+    (case,) = api.whatif(model, prune=0.5, batch_size=1, max_seconds=0.2).cases
+    assert [re.sub(r"[\d.e-]+ ms", "T ms", repr(level)) for level in case.levels] == [
+        "<level Baseline: T ms>",
+        "<level Pruned 0.5: T ms>",
+    ]
+
+
 @pytest.mark.parametrize("streams", [0, [], [1, 1]])
 def test_streams_are_numbers_as_on_the_command_line(model: Path, streams: int | list[int]) -> None:
     with pytest.raises(UsageError, match=r"sweep\(\): streams "):

@@ -208,7 +208,10 @@ class CaseProfile(Struct, frozen=True):
         if self.counted is not None:
             parts.append(f"{self.counted.macs} MACs, {self.counted.params} params")
         if self.measured is not None:
-            parts.append(f"p50 {self.measured.latency.p50_ms} ms")
+            p50 = self.measured.latency.p50_ms
+            parts.append("no p50" if p50 is None else f"p50 {p50} ms")
+        elif self.outcome is not Outcome.STATIC:
+            parts.append(f"{self.outcome.value}, {printable(self.reason)}")
         return f"<profile {self.case.id}: {', '.join(parts)}>"
 
     @property

@@ -102,7 +102,8 @@ class Latency(Struct, frozen=True, kw_only=True):
     mean_ns: float
 
     def __repr__(self) -> str:
-        return f"<latency: p50 {self.p50_ms} ms, {self.samples} samples in {self.rounds} rounds>"
+        p50 = "no p50" if self.p50_ms is None else f"p50 {self.p50_ms} ms"
+        return f"<latency: {p50}, samples: {self.samples}, rounds: {self.rounds}>"
 
     def percentile(self, percent: float) -> Percentile:
         """The percentile of this number; ValueError if it is not among `percentiles`."""

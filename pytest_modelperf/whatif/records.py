@@ -18,6 +18,7 @@ from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.escaping import printable
 
 BASELINE = "Baseline"
 # The row of layer types with the time that a disturbed model waited.
@@ -102,6 +103,13 @@ class Level(Struct, frozen=True, kw_only=True):
     rounds: int | None = None
     notes: tuple[str, ...] = ()
     failure: str | None = None
+
+    def __repr__(self) -> str:
+        """A line, for a Python prompt: the times of layers would fill pages."""
+        if self.failure is not None:
+            return f"<level {printable(self.title)}: failed, {printable(self.failure)}>"
+        ms = "no time" if self.ms is None else f"{self.ms:g} ms"
+        return f"<level {printable(self.title)}: {ms}>"
 
     def relative_half_width(self, layer_id: str) -> float | None:
         """How sure the time of a layer is, relative to it; None where that is unknown."""
