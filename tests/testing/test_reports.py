@@ -661,10 +661,11 @@ def test_a_new_case_whose_failure_is_expected_is_to_be_recorded_too() -> None:
 
 
 def test_baselines_without_a_test_are_named_and_so_is_the_way_to_remove_them() -> None:
-    report = run(outcome(SAME), unused=tuple(f"m{n}: b1-c1" for n in range(7)))
-    shown = render_summary(report, TextStyle(160))
+    report = run(outcome(SAME), unused=tuple(f"models--+m{n}: b1-c1" for n in range(7)))
+    shown = render_summary(report, TextStyle(200))
     assert (
-        "unused baselines: m0: b1-c1, m1: b1-c1, m2: b1-c1, m3: b1-c1, m4: b1-c1 and 2 more; "
+        "unused baselines: models/M0.onnx::b1-c1, models/M1.onnx::b1-c1, models/M2.onnx::b1-c1, "
+        "models/M3.onnx::b1-c1, models/M4.onnx::b1-c1 and 2 more; "
         "pytest --modelperf --modelperf-prune removes them\n"
     ) in shown
     assert "unused" not in render_summary(run(outcome(SAME), unused=None), TextStyle(160))

@@ -322,7 +322,7 @@ def test_unused_baselines_are_told_and_stay(recorded: pytest.Pytester) -> None:
     before = (recorded.path / MODEL).read_bytes()
     result = check(recorded)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["unused baselines: dense: b8-c1; pytest *--modelperf-prune *"])
+    result.stdout.fnmatch_lines(["unused baselines: dense.onnx::b8-c1; pytest *"])
     assert (recorded.path / MODEL).read_bytes() == before
 
 
