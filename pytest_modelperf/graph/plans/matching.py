@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ from pytest_modelperf.graph.plans.plan import EnginePlan
 # The types and shapes of the tensors of a plan, by their names.
 TensorTypes = Mapping[str, str]
 # What makes a kernel of one side and a kernel of the other side partners.
-_Key = Callable[["_Side", int], object]
+_Key = Callable[[EnginePlan, int], object]
 
 
 class Matching(Struct, frozen=True):
@@ -28,39 +28,15 @@ class Matching(Struct, frozen=True):
         return bool(self.before or self.after)
 
 
-class _Side:
-    """A plan with the types of its tensors, as far as they are known."""
-
-    def __init__(self, plan: EnginePlan, types: TensorTypes) -> None:
-        self.plan = plan
-        self._types = types
-
-    def name(self, index: int) -> str:
-        return self.plan.kernels[index].name
-
-    def work(self, index: int) -> object:
-        """The work of a kernel: its operator, and the types and shapes of its inputs.
-
-        Two kernels of the same work take the same time, wherever they are. None if a type is not
-        known.
-        """
-        identities = self.plan.weight_identities
-        inputs = [
-            identities.get(name) or self._types.get(name) if name else ""
-            for name in self.plan.kernels[index].inputs
-        ]
-        return None if None in inputs else (self.plan.kinds[index], *inputs)
-
-
 # The surest first: alike from both ends, from the inputs, from the outputs. Of equal ones, those
 # with the same name are partners: query, key and value of a layer differ in nothing else.
 _KEYS: tuple[_Key, ...] = (
-    lambda side, k: (side.plan.forward[k], side.plan.backward[k], side.name(k)),
-    lambda side, k: (side.plan.forward[k], side.plan.backward[k]),
-    lambda side, k: (side.plan.forward[k], side.name(k)),
-    lambda side, k: side.plan.forward[k],
-    lambda side, k: (side.plan.backward[k], side.name(k)),
-    lambda side, k: side.plan.backward[k],
+    lambda plan, k: (plan.forward[k], plan.backward[k], plan.kernels[k].name),
+    lambda plan, k: (plan.forward[k], plan.backward[k]),
+    lambda plan, k: (plan.forward[k], plan.kernels[k].name),
+    lambda plan, k: plan.forward[k],
+    lambda plan, k: (plan.backward[k], plan.kernels[k].name),
+    lambda plan, k: plan.backward[k],
 )
 
 
@@ -75,7 +51,6 @@ def match_plans(
     With the types of tensors, kernels of the same work between two changes are partners as well,
     which neither end of the plan tells.
     """
-    sides = _Side(before, before_types or {}), _Side(after, after_types or {})
     left: tuple[dict[int, None], dict[int, None]] = (
         dict.fromkeys(range(len(before.kernels))),
         dict.fromkeys(range(len(after.kernels))),
@@ -89,25 +64,30 @@ def match_plans(
     for key in _KEYS:
         waiting = defaultdict(list)
         for index in left[0]:
-            waiting[key(sides[0], index)].append(index)
+            waiting[key(before, index)].append(index)
         for index in list(left[1]):
-            candidates = waiting[key(sides[1], index)]
+            candidates = waiting[key(after, index)]
             if candidates:
                 join(candidates.pop(0), index)
     if before_types is not None and after_types is not None:
-        for one, other in _aligned(sides, [list(side) for side in left]):
-            join(one, other)
+        old, new = list(left[0]), list(left[1])
+        # A kernel whose work is not known has no like.
+        here = [_work(before, before_types, index) or object() for index in old]
+        there = [_work(after, after_types, index) or object() for index in new]
+        # Where too much differs, nothing is paired.
+        for one, other in in_common(here, there) or ():
+            join(old[one], new[other])
     return Matching(partners, tuple(left[0]), tuple(left[1]))
 
 
-def _aligned(sides: tuple[_Side, _Side], left: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Pairs of the same work in the same order on both sides.
+def _work(plan: EnginePlan, types: TensorTypes, index: int) -> object:
+    """The work of a kernel: its operator, and the types and shapes of its inputs.
 
-    Kernels whose work is not known have no like. There are no pairs where too much differs.
+    Two kernels of the same work take the same time, wherever they are. None if a type is not known.
     """
-    here, there = (
-        [side.work(index) or object() for index in indexes]
-        for side, indexes in zip(sides, left, strict=True)
-    )
-    equal = in_common(here, there) or ()
-    return [(left[0][one], left[1][other]) for one, other in equal]
+    identities = plan.weight_identities
+    inputs = [
+        identities.get(name) or types.get(name) if name else ""
+        for name in plan.kernels[index].inputs
+    ]
+    return None if None in inputs else (plan.kinds[index], *inputs)
