@@ -86,7 +86,6 @@ class _Both:
     """Both plans as one graph, in which partners are one kernel."""
 
     def __init__(self, before: EnginePlan, after: EnginePlan, matching: Matching) -> None:
-        self._plans = before, after
         self._matching = matching
         self._partners = matching.partners, {b: a for a, b in matching.partners.items()}
         self._neighbours = _neighbours(before), _neighbours(after)
