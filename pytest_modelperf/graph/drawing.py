@@ -47,11 +47,10 @@ _POOL = 1_048_573
 NORMAL_RANGE = 2.0
 
 
-class Drawer:
+class Drawer(Struct, frozen=True):
     """Draws the weights of one model."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    seed: int
 
     def draw_codes(
         self,
