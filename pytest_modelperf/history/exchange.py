@@ -52,14 +52,6 @@ class ActionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: str | None = None
 
 
-class _Value(Struct, frozen=True):
-    """The cost at one point with its interval; the bounds are None for an exact count."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
 def render_otava(history: History) -> str:
     """CSV for `otava analyze`: a row for each point of one series.
 
@@ -91,13 +83,12 @@ def render_bencher(history: History) -> str:
     """The last point of each series in the Bencher Metric Format."""
     metric = history.metric
     measure = metric.value.replace("_", "-") if metric.is_exact else f"latency-{metric.value}-ratio"
-    found = {}
-    for name, case in zip(_names(history), history.cases, strict=True):
-        last = _value(case, case.points[-1], metric)
-        found[name] = {
-            measure: BencherMetric(value=last.value, lower_value=last.low, upper_value=last.high)
+    return dump_bencher(
+        {
+            name: {measure: _value(case, case.points[-1], metric)}
+            for name, case in zip(_names(history), history.cases, strict=True)
         }
-    return dump_bencher(found)
+    )
 
 
 FORMATS: Mapping[str, Callable[[History], str]] = {
@@ -110,20 +101,22 @@ FORMATS: Mapping[str, Callable[[History], str]] = {
 def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
     last = case.points[-1]
     found = _value(case, last, metric)
+    value, low, high = found.value, found.lower_value, found.upper_value
     width = None
-    if found.low is not None and found.high is not None:
-        width = f"± {max(found.high - found.value, found.value - found.low):.4f}"
+    if low is not None and high is not None:
+        width = f"± {max(high - value, value - low):.4f}"
     commit = "" if last.commit is None else f"\ncommit {printable(last.commit)}"
     extra = f"since {case.first.date.date()}\nverdict {printable(last.verdict)}{commit}"
-    return ActionEntry(name=name, unit=_UNITS[metric], value=found.value, range=width, extra=extra)
+    return ActionEntry(name=name, unit=_UNITS[metric], value=value, range=width, extra=extra)
 
 
-def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> _Value:
+def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> BencherMetric:
+    """The cost at one point with its interval, which an exact count lacks."""
     if metric.is_exact:
-        return _Value(round(math.exp(point.level)))
+        return BencherMetric(value=round(math.exp(point.level)))
     shift = shift_since(case.first, point)
     low, high = shift.bounds(INTERVAL_QUANTILE)
-    return _Value(shift.ratio, 1.0 + low, 1.0 + high)
+    return BencherMetric(value=shift.ratio, lower_value=1.0 + low, upper_value=1.0 + high)
 
 
 def _names(history: History) -> list[str]:
