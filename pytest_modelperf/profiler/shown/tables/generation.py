@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pytest_modelperf.profiler.generation import (
     NamedFigures,
@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.generation import (
 )
 from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
 from pytest_modelperf.profiler.shown.tables.measured import CASE_COLUMN, format_percentile
-from pytest_modelperf.report.tables import Column, Table, transpose_table
+from pytest_modelperf.report.tables import Column, Table, table_of, transpose_table
 from pytest_modelperf.stats.records import Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_rate
@@ -42,16 +42,6 @@ def _has_run(made: WholeGeneration) -> bool:
 
 
 def _measured(found: Sequence[WholeGeneration]) -> Table:
-    titles = ("first token ms", "token ms", "p95", "growth ns", "tokens/s", "cache/token")
-    rows = tuple(
-        (
-            printable(made.id),
-            _ABSENT if made.prefill is None else _ms(made.prefill.ttft),
-            *((_ABSENT,) * 4 if made.step is None else _step_cells(made.step)),
-            _cache(made),
-        )
-        for made in found
-    )
     caption = (
         "first token: the median of the prefill; token: the median of the steps\n"
         "growth: how much longer each step takes than the one before it"
@@ -59,30 +49,36 @@ def _measured(found: Sequence[WholeGeneration]) -> Table:
     confidence = [m.step.growth.confidence for m in found if m.step and m.step.growth]
     if confidence:
         caption += f", ± its {100 * confidence[0]:.4g} % interval"
-    return Table(_TITLE, (CASE_COLUMN, *map(Column, titles)), rows, None, caption)
+    return table_of(
+        _TITLE,
+        found,
+        (CASE_COLUMN, lambda made: printable(made.id)),
+        (
+            Column("first token ms"),
+            lambda made: _ABSENT if made.prefill is None else _ms(made.prefill.ttft),
+        ),
+        (Column("token ms"), _of_step(lambda step: _ms(step.token_p50))),
+        (Column("p95"), _of_step(lambda step: _ms(step.token_p95))),
+        (Column("growth ns"), _of_step(lambda step: _growth(step.growth))),
+        (Column("tokens/s"), _of_step(lambda step: format_rate(step.tokens_per_second))),
+        (Column("cache/token"), _cache),
+        caption=caption,
+    )
 
 
 def _counted(found: Sequence[WholeGeneration]) -> Table:
-    titles = ("MACs of the first step", "of the last step", "cache/token")
-    rows = tuple(
-        (
-            printable(made.id),
-            _ABSENT if made.step is None else format_count(made.step.first_macs),
-            _ABSENT if made.step is None else format_count(made.step.last_macs),
-            _cache(made),
-        )
-        for made in found
+    return table_of(
+        _TITLE,
+        found,
+        (CASE_COLUMN, lambda made: printable(made.id)),
+        (Column("MACs of the first step"), _of_step(lambda step: format_count(step.first_macs))),
+        (Column("of the last step"), _of_step(lambda step: format_count(step.last_macs))),
+        (Column("cache/token"), _cache),
     )
-    return Table(_TITLE, (CASE_COLUMN, *map(Column, titles)), rows)
 
 
-def _step_cells(step: GenerationFigures) -> tuple[str, str, str, str]:
-    return (
-        _ms(step.token_p50),
-        _ms(step.token_p95),
-        _growth(step.growth),
-        format_rate(step.tokens_per_second),
-    )
+def _of_step(show: Callable[[GenerationFigures], str]) -> Callable[[WholeGeneration], str]:
+    return lambda made: _ABSENT if made.step is None else show(made.step)
 
 
 def _cache(made: WholeGeneration) -> str:
