@@ -134,8 +134,9 @@ def _bytes(value: Cell, _: LayerContext) -> str:
     return format_bytes(value if isinstance(value, int) else None)
 
 
-def _ratio(value: Cell, _: LayerContext) -> str:
-    return "" if value is None else format_share(float(value), 1.0)
+def _if_known(show: Callable[[float, LayerContext], str]) -> Formatter:
+    """The text of a number; blank where it is unknown."""
+    return lambda value, context: "" if value is None else show(float(value), context)
 
 
 def _optional_count(value: Cell, context: LayerContext) -> str:
@@ -170,6 +171,7 @@ def _name(row: LayerRow) -> Cell:
     return row.time.kernel
 
 
+_ratio = _if_known(lambda share, _: format_share(share, 1.0))
 _macs = _all(lambda p: p.macs)
 _flops = _all(lambda p: p.flops)
 _params = _all(lambda p: p.params)
@@ -226,14 +228,6 @@ LAYER_COLUMNS: Mapping[str, LayerColumn] = {
 # -- of a run
 
 
-def _ms(value: Cell, context: LayerContext) -> str:
-    return "" if value is None else format_ms(1e6 * float(value), table_decimals(context.total_ns))
-
-
-def _share_of_latency(value: Cell, context: LayerContext) -> str:
-    return "" if value is None else format_share(float(value), context.total_ns)
-
-
 def _of_time(read: Callable[[LayerTime], Cell]) -> Reader:
     return lambda row: None if row.time is None else read(row.time)
 
@@ -245,10 +239,6 @@ def _half_width_ms(row: LayerRow) -> Cell:
 
 def _relative_half_width(row: LayerRow, _: LayerContext) -> str:
     return "" if row.half_width is None else percent(row.half_width)
-
-
-def _rate(value: Cell, _: LayerContext) -> str:
-    return "" if value is None else format_rate(float(value))
 
 
 def _total_ms(case: CaseProfile) -> Cell:
@@ -285,6 +275,10 @@ def _name_of(layer_id: str, context: LayerContext) -> str:
     layer = context.layers.get(layer_id)
     return printable(layer_id if layer is None else layer.name or layer_id)
 
+
+_ms = _if_known(lambda ms, case: format_ms(1e6 * ms, table_decimals(case.total_ns)))
+_share_of_latency = _if_known(lambda ns, case: format_share(ns, case.total_ns))
+_rate = _if_known(lambda rate, _: format_rate(rate))
 
 # Columns that need layer times.
 TIME_COLUMNS: Mapping[str, LayerColumn] = {
