@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.tables.static import describe_model
-from pytest_modelperf.profiler.shown.text import render_profile
+from pytest_modelperf.profiler.shown.text import write_profile
 from pytest_modelperf.profiles.advice import describe_doubt, judging_command, roofline_command
 from pytest_modelperf.profiles.records import (
     FLOPS,
@@ -61,35 +61,30 @@ def render_named(
     named: NamedProfile, view: LayerView, style: TextStyle, *, is_older: bool = False
 ) -> str:
     """A profile as `modelperf profile` shows it, its date, and why it has no roofline."""
-    head, end = Page(style), Page(style)
-    head.line(_kept(named), "bold")
+    page = Page(style)
+    page.line(_kept(named), "bold")
     if is_older:
-        head.item("of another model file than the present one", style="yellow")
-    report = head.text() + render_profile(
-        named.profile, view, style, roofline_insets(named.rooflines, view.top)
-    )
+        page.item("of another model file than the present one", style="yellow")
+    write_profile(page, named.profile, view, roofline_insets(named.rooflines, view.top))
     without = [
         case
         for case in named.profile.cases
         if case.measured is not None and case.case.id not in named.rooflines
     ]
-    if not without:
-        return report
-    end.line("")
-    _write_missing_roofline(end, named, without)
-    return report + end.text()
+    if without:
+        page.line("")
+        _write_missing_roofline(page, named, without)
+    return page.text()
 
 
 def render_flops(
     named: NamedProfile, view: LayerView, style: TextStyle, notes: Sequence[str] = ()
 ) -> str:
     """The counts, with the roofline of each case, or a note on why there is none."""
-    report = render_profile(named.profile, view, style, roofline_insets(named.rooflines, view.top))
-    if not notes:
-        return report
     page = Page(style)
+    write_profile(page, named.profile, view, roofline_insets(named.rooflines, view.top))
     write_items(page, [printable(note) for note in notes], "yellow")
-    return report + page.text()
+    return page.text()
 
 
 def _write_missing_roofline(

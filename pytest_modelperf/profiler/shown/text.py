@@ -37,22 +37,30 @@ def render_profile(
     `insets` write additional text about a case, by its id, below its layer types.
     """
     page = style.page()
+    write_profile(page, profile, view, insets or {})
+    return page.text()
+
+
+def write_profile(
+    page: Page, profile: Profile, view: LayerView, insets: Mapping[str, Inset]
+) -> None:
+    """Writes the report where more stands before or after it."""
     page.line(describe_model(profile.model), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)
     generations = generation_tables(profile.cases)
     if generations:
         page.table(*generations)
-    shown = _worth_showing(profile.cases, insets or {})
+    shown = _worth_showing(profile.cases, insets)
     known: set[int] = set()
     for case in shown:
         if len(shown) > 1:
             page.line("")
             page.line(printable(case.case.id), "bold")
-        inset = (insets or {}).get(case.case.id)
-        _write_case(page, case, view, inset, is_counted=id(case.counted) in known)
+        _write_case(
+            page, case, view, insets.get(case.case.id), is_counted=id(case.counted) in known
+        )
         known.add(id(case.counted))
-    return page.text()
 
 
 def _write_performance(page: Page, profile: Profile) -> None:
