@@ -56,10 +56,14 @@ class Table(Struct, frozen=True):
     caption: str = ""
 
 
+# A column with the function that makes its cells of records.
+FilledColumn: TypeAlias = tuple[Column, Callable[[T], str]]
+
+
 def table_of(
     title: str,
     records: Iterable[T],
-    *columns: tuple[Column, Callable[[T], str]],
+    *columns: FilledColumn[T],
     total: tuple[str, ...] | None = None,
     caption: str = "",
 ) -> Table:

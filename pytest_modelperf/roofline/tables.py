@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.report.tables import Column, Table, table_of
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
 from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -22,7 +22,6 @@ _WORDS = (
     "roof: the GMAC/s that its MACs and bytes allow at these peaks",
     "share: of the roof, or, without MACs, of the bandwidth",
 )
-_LEAST_NAME, _LEAST_TYPE = 12, 8
 
 
 def peak_lines(peaks: Peaks) -> tuple[str, str]:
@@ -42,6 +41,22 @@ def peak_lines(peaks: Peaks) -> tuple[str, str]:
         printable(f"peaks on {cores}, {engine}, measured {peaks.measured}: {products}"),
         printable(f"{memory}; balance in MAC/B: {balance}"),
     )
+
+
+# The columns that both tables have.
+_LAYER: FilledColumn[LayerRoof] = (
+    Column("layer", is_name=True, least=12),
+    lambda roof: printable(roof.name or roof.id),
+)
+_TYPE: FilledColumn[LayerRoof] = (
+    Column("type", is_name=True, least=8),
+    lambda roof: printable(roof.op_type),
+)
+_BOUND: FilledColumn[LayerRoof] = (Column("bound", is_text=True), lambda roof: roof.bound.value)
+_ROOF: FilledColumn[LayerRoof] = (
+    Column("roof"),
+    lambda roof: _giga(roof.attainable_per_second) if roof.work.macs else "",
+)
 
 
 def roofline_table(roofline: Roofline, top: int | None) -> Table:
@@ -64,14 +79,15 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     return table_of(
         "by layer, what there is to gain below the roof",
         shown,
-        *_LAYER_COLUMNS,
+        _LAYER,
+        _TYPE,
         (Column("ms"), lambda roof: _ms(roof.ns, decimals)),
         (Column("to gain"), lambda roof: _ms(roof.gain_ns, decimals)),
         (Column("share"), _share),
         _BOUND,
         (Column("GMAC/s"), lambda roof: _giga(roof.achieved_per_second) if roof.work.macs else ""),
         _ROOF,
-        _INTENSITY,
+        (Column("MAC/B"), _intensity),
         (Column("GB/s", is_spare=True), lambda roof: _giga(roof.achieved_bytes_per_second)),
         (Column("MACs", is_spare=True), _macs),
         total=total,
@@ -89,11 +105,12 @@ def _least_table(roofline: Roofline, top: int | None) -> Table:
     return table_of(
         "by layer, the least time that these peaks allow",
         shown,
-        *_LAYER_COLUMNS,
+        _LAYER,
+        _TYPE,
         (Column("least ms"), lambda roof: format_ms(roof.least_ns, decimals)),
         (Column("share"), lambda roof: format_share(roof.least_ns, least_ns)),
         _BOUND,
-        _INTENSITY,
+        (Column("MAC/B"), _intensity),
         _ROOF,
         (Column("MACs"), _macs),
         total=("total", "", format_ms(least_ns, decimals), *("",) * 4, macs),
@@ -151,22 +168,6 @@ def _best_of(beyond: Sequence[LayerRoof]) -> str:
 
 def _giga(rate: float | None) -> str:
     return "" if rate is None else format_rate(rate / _GIGA)
-
-
-# The columns that both tables have.
-_LAYER_COLUMNS: tuple[tuple[Column, Callable[[LayerRoof], str]], ...] = (
-    (
-        Column("layer", is_name=True, least=_LEAST_NAME),
-        lambda roof: printable(roof.name or roof.id),
-    ),
-    (
-        Column("type", is_name=True, least=_LEAST_TYPE),
-        lambda roof: printable(roof.op_type),
-    ),
-)
-_BOUND = Column("bound", is_text=True), lambda roof: roof.bound.value
-_INTENSITY = Column("MAC/B"), _intensity
-_ROOF = Column("roof"), lambda roof: _giga(roof.attainable_per_second) if roof.work.macs else ""
 
 
 def _size(nbytes: int) -> str:
