@@ -214,9 +214,9 @@ def _is_other_file(known: ModelFacts, now: ModelFacts) -> bool:
 
 
 def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:
-    """Whether the counts of the graph alone differ; what one side did not count does not."""
+    """Whether the counts of the graph differ, but for those that one side does not have."""
     known, now = old.static, new.static
-    # Notes are words about the counts.
+    # Notes only explain the counts, in words.
     left_out: dict[str, Any] = {"notes": ()}
     if None in {known.scalar_params, now.scalar_params}:
         left_out["scalar_params"] = None

@@ -204,5 +204,5 @@ def _run_hook_action(action: str) -> str:
 
 
 def _say(text: str) -> None:
-    """Standard output is the program's own."""
+    """Write to standard error, because standard output belongs to the traced program."""
     click.echo(f"modelperf trace: {text}", err=True)

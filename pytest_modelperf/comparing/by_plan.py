@@ -39,9 +39,9 @@ _NS_PER_MS = 1e6
 def settle_by_plan(
     before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
 ) -> JudgedCase | None:
-    """The case passed because the engine makes the recorded plan of the model as it is now.
+    """The case as it passed because the engine still makes the recorded plan of the model.
 
-    None where that is not so, or where the plan is no answer. No twin is rebuilt for it.
+    None if it makes another plan, or if a plan does not settle the case. No twin is rebuilt for it.
     """
     if before.baseline is None or not gate.trusts_plans or before.setup != setup:
         return None

@@ -344,7 +344,7 @@ def block_pairs(rounds: Sequence[DuetRound]) -> list[BlockPair]:
 
 
 def _judge(rounds: Sequence[DuetRound], rule: DuetRule, percent: float) -> Decision:
-    """The decision on a percentile so far: on the median by the parts that changed, if any ran."""
+    """The decision on a percentile so far. If parts that changed ran, they decide on the median."""
     if percent == _MEDIAN and has_parts(rounds):
         return judge_whole_and_parts(part_rounds(rounds), rule).decision
     return judge_duet(block_pairs(rounds), rule, percent)

@@ -177,8 +177,8 @@ def _match_forms(
 ) -> None:
     """Pairs a layer with its quantized form: one of their names begins with the other.
 
-    A quantizer adds to names, as in `conv1.weight_quantized` and `Conv_12_quant`, so that a
-    numbered name tells the layer here.
+    A quantizer only adds to names, as in `conv1.weight_quantized` and `Conv_12_quant`. So a name
+    with a number identifies the layer here.
     """
     old = _of_families(before, read, set(pairs))
     new = _of_families(after, read, set(pairs.values()))

@@ -1,6 +1,6 @@
 """The graph of two sides as one picture, coloured by the measured difference of each kernel.
 
-A page draws it for every case, and an SVG file for the worst that knows it.
+A page shows the picture of each case, and an SVG file that of the worst case that has one.
 """
 
 from __future__ import annotations

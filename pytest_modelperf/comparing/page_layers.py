@@ -98,7 +98,7 @@ def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
 
 
 def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
-    """The index in its graph of each layer that a time is shown at, by its id."""
+    """The index in the graph of each layer that has a time of its own, by the id of the layer."""
     return {
         row.static.id: row.time.layer
         for row in rows

@@ -33,7 +33,7 @@ class PairedCase(Struct, frozen=True):
 
     @property
     def stored(self) -> StoredCase | None:
-        """The case as the baseline stores it, if there is one that does."""
+        """The case as the baseline stores it; None without a baseline that has it."""
         return None if self.before.baseline is None else self.before.baseline.case(self.id)
 
     @property

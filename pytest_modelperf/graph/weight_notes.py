@@ -54,7 +54,8 @@ Pieces: TypeAlias = Callable[[], "Iterator[Codes]"]
 class GroupedZeros(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """At most `n` nonzeros in each aligned group of `m` along `axis`: kernels skip the others.
 
-    `axis` is one of the weight without leading axes of length 1, and with two axes at least.
+    `axis` is counted from the first axis that is longer than 1, or from the last but one if all
+    before it have length 1.
     """
 
     n: Count

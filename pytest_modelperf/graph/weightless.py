@@ -182,7 +182,7 @@ class _Places(Struct):
 
 
 def _shared_note(weight: LeftOutWeight, first: LeftOutWeight) -> Note:
-    """The note without values; one multiple of the note of the first that is drawn alike."""
+    """The note without values. Weights that are drawn alike share one note, each by a factor."""
     note = without_values(first.note, first.number)
     factor = factor_between(weight.note, first.note)
     return note.times(factor) if isinstance(note, Statistics) and factor != 1.0 else note

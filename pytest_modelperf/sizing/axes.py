@@ -300,7 +300,7 @@ class _Walk:
                 self._wish(place, rows, f"{describe_node(node)} takes {rows} features")
 
     def _reshape(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Merged axes have a product to meet; an axis that is cut has tiles to fill."""
+        """Axes that are merged need a certain product; an axis that is cut needs whole tiles."""
         shape, axis = place.shape, place.axis
         target = _target(node, shape)
         if index != 0 or not target or not shape:
@@ -388,7 +388,7 @@ _Rule: TypeAlias = "Callable[[Node, int, _Place], Iterator[_Place]]"
 _WINDOWS = ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv")
 _ENLARGING = ("ConvTranspose", "DepthToSpace", "Resize", "Upsample")
 _RECURRENT = ("GRU", "LSTM", "RNN")
-# Their rules hold also where only the axis is known, and not how many there are.
+# Their rules need to know which axis it is, but not how many axes the tensor has.
 _WITHOUT_RANK = frozenset({*_WINDOWS, *_ENLARGING, *_RECURRENT})
 _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 

@@ -81,7 +81,7 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
 
 
 def _settle_by_plan(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
-    """The case passed by the plan that was recorded of its baseline; None if that is no answer."""
+    """The case as it passed by the plan of its baseline; None if that does not settle it."""
     if bound.context.is_static:
         return None
     case = stored.model.case(bound.case.id)

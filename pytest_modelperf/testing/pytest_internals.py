@@ -44,7 +44,7 @@ def ini_value(config: pytest.Config, key: str) -> object:
 
 
 def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
-    """Writes to the terminal while a test runs: no fixture can, outside of the test."""
+    """A context in which output reaches the terminal although pytest captures that of tests."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is None:
         return nullcontext()

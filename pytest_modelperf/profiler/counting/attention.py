@@ -388,7 +388,7 @@ def count_longformer_attention(
 
 
 def count_gated_relative_position_bias(node: Node) -> Cost:
-    """Two gates a query and head, from one small product, scale a table of positions.
+    """A table of positions is scaled by two gates for each query and head, from one small product.
 
     gate = u * (r * a - 1) + 2, where u and r are sigmoids of sums over half the product.
     """

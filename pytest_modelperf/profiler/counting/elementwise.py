@@ -56,7 +56,7 @@ def count_mean(node: Node) -> Cost:
 
 
 def count_gelu(node: Node) -> Cost:
-    """The exact form by erf, or the approximate one by tanh."""
+    """Each element takes the operations of the exact form, by erf, or of the one by tanh."""
     form = "FastGelu" if node.attr_str("approximate", "none") == "tanh" else "Gelu"
     return elementwise(node.output().size * ACTIVATION_OPS[form])
 

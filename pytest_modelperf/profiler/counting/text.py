@@ -49,7 +49,7 @@ def count_ngram_repeat_block(node: Node) -> Cost:
 
 
 def count_ngram_hash(node: Node, *, head_offsets: int = 4) -> Cost:
-    """Each token and those before it times a constant, mixed by xor; a modulus for each hash."""
+    """Tokens are multiplied by constants and joined by xor; each hash is a modulus of that."""
     orders = node.attr_int("max_ngram_size", 2)
     offset = ADD if node.optional_input(head_offsets) is not None else 0
     mixed = node.input(0).size * (orders * MUL + (orders - 1) * CMP)

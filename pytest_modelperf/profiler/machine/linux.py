@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.machine.virtualization import find_virtualization
 Paragraph: TypeAlias = Mapping[str, str]
 
 _CPU = "sys/devices/system/cpu"
-# On x86 and Arm, POWER, MIPS, old 32-bit Arm, and RISC-V.
+# The field with the name of a processor: on x86 and Arm, POWER, MIPS, old 32-bit Arm, and RISC-V.
 _NAMES = ("model name", "cpu", "cpu model", "Processor", "uarch")
 _FLAGS = ("flags", "Features")
 _NUMBERS = ("processor", "physical id", "core id", "CPU implementer", "CPU part")

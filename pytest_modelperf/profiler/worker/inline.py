@@ -43,7 +43,7 @@ class InlineWorker:
         try:
             described: Mapping[str, Any] = module.describe(dict(options))
         except Exception as error:
-            # It means the same as from a process of its own.
+            # A worker process would report this error in the same words.
             step = f"as the engine {engine.name} was loaded"
             raise failure(describe_error(error), step) from error
         return described

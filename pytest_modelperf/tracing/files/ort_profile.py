@@ -239,7 +239,7 @@ class _Reading:
         self._keep(ended)
 
     def _keep(self, ended: _Ended) -> None:
-        """Keep it with its inference until that ends."""
+        """Keep an event that has ended until its inference ends too."""
         thread = ended.thread
         last = self._last.get(thread)
         start_us = ended.start_us

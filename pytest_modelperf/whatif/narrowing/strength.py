@@ -59,9 +59,10 @@ def _norms(values: Value, axis: int, scale: Value, zero: Value) -> npt.NDArray[n
 def _quantization(
     values: Value, node: Node | None, related: RelatedGraph, bound: BoundModel
 ) -> tuple[Value, Value]:
-    """The scale and the zero point of each value, as views; 1 and 0 of a weight of floats.
+    """The scale and the zero point of each value, as views.
 
-    A scale of each block is none of these: such a weight is not cut.
+    A weight of floats has the scale 1 and the zero point 0. Scales of blocks do not occur here,
+    because a weight that has them is not cut.
     """
     found: list[Value] = []
     for index, usual in ((1, 1.0), (2, 0.0)):
