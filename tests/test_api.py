@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from examples.generating.make_decoder import make_decoder
@@ -222,6 +223,12 @@ def test_a_wrong_model_is_named_by_its_argument(model: Path) -> None:
             api.compare(model, wrong, static=True)
     with pytest.raises(UsageError, match=r"^sweep\(\): against is an empty text"):
         api.sweep(model, against="")
+
+
+def test_a_model_without_content_is_no_text() -> None:
+    for empty in (b"", onnx.ModelProto()):
+        with pytest.raises(ModelError, match="the given model is empty"):
+            api.profile(empty, static=True)
 
 
 def test_a_model_that_is_no_model_is_not_printed_whole(model: Path) -> None:

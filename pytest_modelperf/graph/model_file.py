@@ -254,9 +254,9 @@ def _map(path: Path, name: str) -> tuple[Buffer, SeenFile]:
         require_file(path)
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
-            if found.st_size == 0:
-                raise ModelError(f"{name} is empty. Give the path of an ONNX model.")
-            return mmap(file.fileno(), 0, access=ACCESS_READ), SeenFile.of(path, found)
+            # An empty file cannot be mapped.
+            data = mmap(file.fileno(), 0, access=ACCESS_READ) if found.st_size else b""
+            return data, SeenFile.of(path, found)
     except FileNotFoundError:
         raise ModelError(
             f"there is no file {name}.{_hint(path)} Give the path of an ONNX model."
@@ -283,6 +283,8 @@ def _reason(error: Exception) -> str:
 
 
 def _parse(data: Buffer, name: str, path: Path | None, seen: SeenFile | None = None) -> ModelFile:
+    if not data:
+        raise ModelError(f"{name} is empty. Give the path of an ONNX model.")
     for magic, what in _OTHER_FORMATS.items():
         if data[: len(magic)] == magic:
             raise ModelError(f"{name} is not an ONNX model but {what}.")
