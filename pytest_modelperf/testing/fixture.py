@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.declaring import read_spec
+from pytest_modelperf.spec.readers import read_model
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
@@ -102,7 +103,8 @@ class ModelPerf:
     def _compared(
         self, before: TestedModel, after: TestedModel, words: Mapping[str, object]
     ) -> CaseComparison:
-        cases = [self._case({"model": model, **words}) for model in (before, after)]
+        models = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
+        cases = [self._case({"model": model, **words}) for model in models]
         run = self._run
         old, new = (run.case_check(self._item, case, has_baseline=False) for case in cases)
         if not run.settings.static_only:

@@ -98,6 +98,8 @@ def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> No
         ),
         ("modelperf('linear.onnx' * 400)", "there is no file linear.onnxlinear.onnx*"),
         ("modelperf(b'no model')", "the given model is not *"),
+        ("modelperf.compare(None, 'linear.onnx')", "*modelperf: before takes a path, *NoneType."),
+        ("modelperf.compare('linear.onnx', '')", "*modelperf: after is an empty text: *"),
         ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not int."),
     ],
 )
