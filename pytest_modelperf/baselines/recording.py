@@ -20,6 +20,7 @@ from pytest_modelperf.baselines.records import (
 )
 from pytest_modelperf.baselines.storing import generation_of, store_case, store_latency
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.rebuild import rebuild
@@ -145,8 +146,8 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
                 "nothing is stored of it. Record it once more."
             )
         raise UsageError(
-            f"{one} and {other} are both recorded as the baseline {first.name}: nothing is stored "
-            f"of them. {_OWN_NAME}"
+            f"{one} and {other} are both recorded as the baseline {model_name(first.name)}: "
+            f"nothing is stored of them. {_OWN_NAME}"
         )
     with_twin = next((part for part in parts if part.twin is not None), first)
     machines = [part.machine for part in parts if part.machine is not None]
@@ -168,8 +169,9 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
         has_same_engine = (known.engine, known.options) == (case.engine, case.options)
         if not (has_same_engine and known.runs_on_the_same(case)):
             raise UsageError(
-                f"two checks record the case {printable(case.id)} of the baseline {parts[0].name}, "
-                f"but run it differently: nothing is stored of it. {_OWN_NAME}"
+                f"two checks record the case {printable(case.id)} of the baseline "
+                f"{model_name(parts[0].name)}, but run it differently: nothing is stored of it. "
+                f"{_OWN_NAME}"
             )
         cases[case.id] = case if case.sketch else replace(case, outputs=known.outputs)
     return tuple(cases.values())

@@ -14,6 +14,7 @@ import pytest
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.files.names import model_name
 from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
 from pytest_modelperf.profiler.shown.report_files import check_report_files
 from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, HTML, JSON, MARKDOWN
@@ -92,9 +93,9 @@ class KnownTests(Struct):
         if known != conditions:
             raise pytest.UsageError(
                 f"{printable(first)} and {printable(item.nodeid)} both have the case "
-                f"{printable(key[1])} of the baseline {key[0]}, but are run differently. Name all "
-                'sizes in one place, as in dims={"seq": [64, 128]}, or give one of them a name of '
-                "its own, as in baseline='models/encoder-long.onnx'."
+                f"{printable(key[1])} of the baseline {model_name(key[0])}, but are run "
+                'differently. Name all sizes in one place, as in dims={"seq": [64, 128]}, or give '
+                "one of them a name of its own, as in baseline='models/encoder-long.onnx'."
             )
 
     def as_message(self) -> dict[str, Any]:

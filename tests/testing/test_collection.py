@@ -642,4 +642,4 @@ def test_two_tests_whose_cases_differ_in_more_than_their_ids_are_refused(
     write_marked(models, "models/encoder.onnx", ", inputs='x:f32:1x3'")
     result = models.runpytest_inprocess(*STATIC)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*both have the case b1-c1 of the baseline models--encoder, but*"])
+    result.stderr.fnmatch_lines(["*have the case b1-c1 of the baseline models/encoder.onnx, but*"])

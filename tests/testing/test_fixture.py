@@ -257,7 +257,7 @@ def test_two_checks_of_one_case_that_is_run_differently_are_not_recorded(
     run.makepyfile(source)
     result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
     result.assert_outcomes(failed=2)
-    told = "error: two checks record the case b1-c1 of the baseline linear, but run it differently*"
+    told = "error: two checks record the case b1-c1 of the baseline linear.onnx, but run it *"
     result.stdout.fnmatch_lines(["2 failed.", told])
     assert not (run.path / "baselines/linear").exists()
     run.makepyfile(source.replace("128", "64"))

@@ -284,7 +284,7 @@ def test_models_that_are_recorded_as_one_baseline_are_named(run: pytest.Pytester
         """
     )
     text = " ".join(check(run, UPDATE).stdout.str().split())
-    assert "dense.onnx and wide.onnx are both recorded as the baseline one: nothing is " in text
+    assert "dense.onnx and wide.onnx are both recorded as the baseline one.onnx: " in text
     assert not (run.path / "baselines").exists()
 
 
