@@ -9,7 +9,7 @@ import click
 from pytest_modelperf.cli.history_folder import find_project_root, project_folder
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    json_option,
+    output_options,
     project_folder_option,
     takes_records,
 )
@@ -31,7 +31,7 @@ _INCOMPLETE = 2
     metavar="REF",
     help="Show what changed since this git ref: a line for each new, changed or removed baseline.",
 )
-@json_option
+@output_options()
 @takes_records(outputs=OutputOptions)
 def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) -> None:
     """List the baselines that `pytest --modelperf --modelperf-update-baseline` recorded.

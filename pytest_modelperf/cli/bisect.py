@@ -17,13 +17,12 @@ from msgspec import Struct
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    html_option,
     is_given,
-    json_option,
     load_extensions,
     measuring_options,
     model_setup,
     one_size_options,
+    output_options,
     request_of_one_size,
     slowdown_option,
     takes_records,
@@ -138,8 +137,7 @@ class RuleOptions(Struct, frozen=True):
     has_note=True,
 )
 @cluster_options
-@json_option
-@html_option("Write a page with the steps as a picture")
+@output_options(html="Write a page with the steps as a picture")
 @takes_records(
     searched=RangeOptions,
     judged=RuleOptions,

@@ -16,16 +16,13 @@ from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    csv_option,
     generation_options,
-    html_option,
     is_given,
-    json_option,
     load_extensions,
-    markdown_option,
     measuring_options,
     model_options,
     model_setup,
+    output_options,
     request_of,
     size_options,
     svg_option,
@@ -73,10 +70,11 @@ _BASELINES = "baselines"
 @click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
 @engine_option_b
 @interpreter_options
-@json_option
-@csv_option("Write the figures as CSV")
-@html_option("Write a page for a browser")
-@markdown_option("Write a report in Markdown")
+@output_options(
+    csv="Write the figures as CSV",
+    html="Write a page for a browser",
+    markdown="Write a report in Markdown",
+)
 @svg_option
 @takes_records(
     cases=CaseSpec,

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    html_option,
-    json_option,
     load_extensions,
     measuring_options,
     model_setup,
     one_size_options,
+    output_options,
     request_of_one_size,
     takes_records,
 )
@@ -33,8 +32,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 @one_size_options
 @setting_option(INPUT_FILE)
 @measuring_options()
-@json_option
-@html_option("Write a page with charts of the rounds")
+@output_options(html="Write a page with charts of the rounds")
 @takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
 def doctor(
     *,

@@ -7,7 +7,7 @@ import re
 
 import click
 
-from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
+from pytest_modelperf.cli.options import OutputOptions, output_options, takes_records
 from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
@@ -23,7 +23,7 @@ _HOURS = {"d": 24, "h": 1}
     metavar="AGE|all",
     help="Remove the environments that were not used for this long, as in 30d or 12h, or all.",
 )
-@json_option
+@output_options()
 @takes_records(outputs=OutputOptions)
 def env(*, prune: str | None, outputs: OutputOptions) -> None:
     """List the environments that --requirement and its like made, and remove those of no use.

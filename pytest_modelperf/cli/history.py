@@ -16,9 +16,7 @@ from pytest_modelperf.cli.history_folder import (
 )
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    csv_option,
-    html_option,
-    json_option,
+    output_options,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, terminal_style, write
@@ -88,9 +86,7 @@ class _HistoryCommand(click.Command):
     type=click.Choice(_FORMATS),
     help="Print what another tool reads: one series as CSV for otava, or the last point of each.",
 )
-@json_option
-@csv_option("Write a row for each point as CSV")
-@html_option("Write a page with the curves")
+@output_options(csv="Write a row for each point as CSV", html="Write a page with the curves")
 @click.option(
     "--commit-url",
     metavar="TEMPLATE",

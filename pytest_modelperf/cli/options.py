@@ -247,20 +247,13 @@ def top_option(command: Command) -> Command:
     )(command)
 
 
-def json_option(command: Command) -> Command:
-    return _output_option("json", "Write everything as JSON")(command)
-
-
-def csv_option(of_file: str) -> Option:
-    return _output_option("csv", of_file)
-
-
-def html_option(of_file: str) -> Option:
-    return _output_option("html", of_file)
-
-
-def markdown_option(of_file: str) -> Option:
-    return _output_option("markdown", of_file)
+def output_options(
+    *, csv: str | None = None, html: str | None = None, markdown: str | None = None
+) -> Option:
+    """The files of a command: JSON, and each format for which its help is given."""
+    helps = {"json": "Write everything as JSON", "csv": csv, "html": html, "markdown": markdown}
+    options = [_output_option(kind, told) for kind, told in helps.items() if told is not None]
+    return lambda command: with_options(command, *options)
 
 
 def svg_option(command: Command) -> Command:

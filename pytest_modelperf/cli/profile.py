@@ -14,15 +14,12 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    csv_option,
     generation_options,
-    html_option,
     is_given,
-    json_option,
     load_extensions,
-    markdown_option,
     measuring_options,
     model_options,
+    output_options,
     request_of,
     setup_of,
     size_options,
@@ -145,10 +142,11 @@ class RooflineOptions(Struct, frozen=True):
     "with --top 0]",
 )
 @top_option
-@json_option
-@csv_option("Write the layers as CSV")
-@html_option("Write a page for a browser")
-@markdown_option("Write the report in Markdown")
+@output_options(
+    csv="Write the layers as CSV",
+    html="Write a page for a browser",
+    markdown="Write the report in Markdown",
+)
 @svg_option
 @click.option(
     "--node-data",

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
-    html_option,
-    json_option,
     load_extensions,
     model_options,
+    output_options,
     request_of,
     takes_records,
     top_option,
@@ -101,8 +100,7 @@ class ActionOptions(Struct, frozen=True):
 @model_options
 @generation_options
 @top_option
-@json_option
-@html_option("Write a page for a browser")
+@output_options(html="Write a page for a browser")
 @profile_dir_option
 @takes_records(action=ActionOptions, cases=CaseSpec, outputs=OutputOptions)
 def profiles(  # noqa: PLR0913  # one parameter per group of options

@@ -17,11 +17,11 @@ from pytest_modelperf.cli.options import (
     OutputOptions,
     folder_options,
     is_given,
-    json_option,
     load_extensions,
     measuring_options,
     model_setup,
     one_size_options,
+    output_options,
     request_of_one_size,
     slowdown_option,
     takes_records,
@@ -63,7 +63,7 @@ _UPGRADE_SECONDS = 300.0
     is_here=True,
 )
 @interpreter_options
-@json_option
+@output_options()
 @takes_records(
     folder=FolderOptions,
     cases=CaseSpec,

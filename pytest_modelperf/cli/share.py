@@ -15,11 +15,11 @@ from pytest_modelperf.cli.options import (
     FolderOptions,
     OutputOptions,
     folder_options,
-    json_option,
     load_extensions,
     measuring_options,
     model_setup,
     one_size_options,
+    output_options,
     request_of_one_size,
     takes_records,
 )
@@ -48,7 +48,7 @@ _UNLIKE, _UNDECIDED = 1, 3
 @one_size_options
 @setting_option(INPUT_FILE, more="Their statistics are shared, not their values.")
 @measuring_options(of_seconds="the longest that the rounds of both models may take", is_here=True)
-@json_option
+@output_options()
 @takes_records(
     folder=FolderOptions, cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions
 )

@@ -19,15 +19,12 @@ from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    csv_option,
     generation_options,
-    html_option,
-    json_option,
     load_extensions,
-    markdown_option,
     measuring_options,
     model_options,
     model_setup,
+    output_options,
     request_of,
     size_options,
     takes_records,
@@ -182,10 +179,11 @@ class SweepOptions(Struct, frozen=True):
     of_seconds="the longest that the rounds of a configuration may take",
 )
 @cluster_options
-@json_option
-@csv_option("Write the configurations as CSV")
-@html_option("Write a page with charts")
-@markdown_option("Write the report in Markdown")
+@output_options(
+    csv="Write the configurations as CSV",
+    html="Write a page with charts",
+    markdown="Write the report in Markdown",
+)
 @takes_records(
     before=AgainstOptions,
     engines=EnginesOptions,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pytest_modelperf.cli.options import csv_option, is_given
+from pytest_modelperf.cli.options import is_given
 from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -93,7 +93,7 @@ class _TraceCommand(click.Command):
     help="Write a trace for ui.perfetto.dev or chrome://tracing, with self times; - for stdout.",
 )
 @click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
-@csv_option("Write the operators as CSV")
+@click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
 @click.pass_context
 def trace(  # noqa: PLR0913  # one parameter per option
     context: click.Context,

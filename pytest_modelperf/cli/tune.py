@@ -16,13 +16,11 @@ from msgspec import Struct
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
-    html_option,
-    json_option,
     load_extensions,
-    markdown_option,
     measuring_options,
     model_options,
     model_setup,
+    output_options,
     request_of,
     size_options,
     takes_records,
@@ -103,9 +101,10 @@ class TuningOptions(Struct, frozen=True):
 @measuring_options(
     seconds=120, of_seconds="the longest that all of it may take, but for the first loads"
 )
-@json_option
-@html_option("Write a page with the options and their intervals")
-@markdown_option("Write the report in Markdown")
+@output_options(
+    html="Write a page with the options and their intervals",
+    markdown="Write the report in Markdown",
+)
 @takes_records(
     named=TuningOptions, cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions
 )

@@ -17,14 +17,11 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    csv_option,
-    html_option,
-    json_option,
     load_extensions,
-    markdown_option,
     measuring_options,
     model_options,
     model_setup,
+    output_options,
     request_of,
     size_options,
     takes_records,
@@ -147,10 +144,11 @@ class ViewOptions(Struct, frozen=True):
     show_default=True,
     help="What the layer tables show: times, shares of the whole model, or speedups.",
 )
-@json_option
-@csv_option("Write levels and layers as CSV")
-@html_option("Write a page with charts")
-@markdown_option("Write the report in Markdown")
+@output_options(
+    csv="Write levels and layers as CSV",
+    html="Write a page with charts",
+    markdown="Write the report in Markdown",
+)
 @takes_records(
     named=VariantOptions,
     cases=CaseSpec,
