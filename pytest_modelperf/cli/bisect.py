@@ -21,7 +21,7 @@ from pytest_modelperf.cli.options import (
     load_extensions,
     measuring_options,
     model_setup,
-    one_size_options,
+    one_case_options,
     output_options,
     request_of_one_size,
     slowdown_option,
@@ -31,7 +31,7 @@ from pytest_modelperf.cli.output import show, shown_progress, terminal_style, wr
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
@@ -127,9 +127,7 @@ class RuleOptions(Struct, frozen=True):
     help="Search for other outputs, with nothing timed. They may differ by this share of their "
     f"largest value.  [default if no SHARE is given: {_ROUNDING}]",
 )
-@setting_option(BATCH_SIZE, metavar="N", help="batch size")
-@setting_option(CORES, metavar="N", help="core count")
-@one_size_options
+@one_case_options
 @setting_option(INPUT_FILE)
 @measuring_options(
     of_seconds="the longest that the rounds of a step may take; four times as long if the step is "

@@ -16,15 +16,13 @@ from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    generation_options,
+    case_options,
     is_given,
     load_extensions,
     measuring_options,
-    model_options,
     model_setup,
     output_options,
     request_of,
-    size_options,
     svg_option,
     takes_records,
 )
@@ -32,7 +30,6 @@ from pytest_modelperf.cli.output import show, shown_progress, terminal_style, wr
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
@@ -57,10 +54,7 @@ _BASELINES = "baselines"
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @setting_option(STATIC_ONLY)
-@size_options
-@model_options
-@generation_options
-@setting_option(INPUT_FILE)
+@case_options
 @measuring_options(has_note=True)
 @cluster_options
 @setting_option(

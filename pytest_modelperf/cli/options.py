@@ -27,6 +27,7 @@ from pytest_modelperf.spec.case_definitions import (
     DIMS,
     GENERATE,
     GUESS,
+    INPUT_FILE,
     INPUTS,
     PROMPT,
     STATE,
@@ -190,6 +191,22 @@ def _model_options(command: Command, of_several: str) -> Command:
             help="A module that registers operators or engines; repeatable. For an example, type "
             "`python -m pydoc pytest_modelperf.extensions`.",
         ),
+    )
+
+
+def case_options(command: Command) -> Command:
+    """All options about the cases of a model, in the order of the help."""
+    inputs = setting_option(INPUT_FILE)
+    return with_options(command, size_options, model_options, generation_options, inputs)
+
+
+def one_case_options(command: Command) -> Command:
+    """The options about a model, for a command that runs one case of it."""
+    return with_options(
+        command,
+        setting_option(BATCH_SIZE, metavar="N", help="batch size"),
+        setting_option(CORES, metavar="N", help="core count"),
+        one_size_options,
     )
 
 

@@ -14,15 +14,13 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    generation_options,
+    case_options,
     is_given,
     load_extensions,
     measuring_options,
-    model_options,
     output_options,
     request_of,
     setup_of,
-    size_options,
     svg_option,
     takes_records,
     top_option,
@@ -32,7 +30,6 @@ from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_optio
 from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
@@ -114,10 +111,7 @@ class RooflineOptions(Struct, frozen=True):
 @click.command(short_help="Measure what a model costs, in total and by layer.")
 @click.argument("model", type=click.Path())
 @setting_option(STATIC_ONLY)
-@size_options
-@model_options
-@generation_options
-@setting_option(INPUT_FILE)
+@case_options
 @measuring_options(of_engine="`callable` runs a Python function.")
 @setting_option(MIN_SECONDS)
 @cluster_options

@@ -20,7 +20,7 @@ from pytest_modelperf.cli.options import (
     load_extensions,
     measuring_options,
     model_setup,
-    one_size_options,
+    one_case_options,
     output_options,
     request_of_one_size,
     slowdown_option,
@@ -30,7 +30,7 @@ from pytest_modelperf.cli.output import show, shown_progress, terminal_style, wr
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
@@ -52,9 +52,7 @@ _UPGRADE_SECONDS = 300.0
     "--anonymous", is_flag=True, help="Number tensors and nodes, so that no name is left."
 )
 @slowdown_option("B")
-@setting_option(BATCH_SIZE, metavar="N", help="batch size")
-@setting_option(CORES, metavar="N", help="core count")
-@one_size_options
+@one_case_options
 @setting_option(INPUT_FILE)
 @measuring_options(
     seconds=60,

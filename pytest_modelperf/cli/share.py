@@ -18,14 +18,14 @@ from pytest_modelperf.cli.options import (
     load_extensions,
     measuring_options,
     model_setup,
-    one_size_options,
+    one_case_options,
     output_options,
     request_of_one_size,
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
 from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
+from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
@@ -43,9 +43,7 @@ _UNLIKE, _UNDECIDED = 1, 3
     is_flag=True,
     help="Replace the names of the model, its tensors, nodes, dimensions and functions.",
 )
-@setting_option(BATCH_SIZE, metavar="N", help="batch size")
-@setting_option(CORES, metavar="N", help="core count")
-@one_size_options
+@one_case_options
 @setting_option(INPUT_FILE, more="Their statistics are shared, not their values.")
 @measuring_options(of_seconds="the longest that the rounds of both models may take", is_here=True)
 @output_options()

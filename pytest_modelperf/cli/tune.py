@@ -15,25 +15,21 @@ from msgspec import Struct
 
 from pytest_modelperf.cli.options import (
     OutputOptions,
-    generation_options,
+    case_options,
     load_extensions,
     measuring_options,
-    model_options,
     model_setup,
     output_options,
     request_of,
-    size_options,
     takes_records,
 )
 from pytest_modelperf.cli.output import show_report, shown_progress, write
-from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import (
     parse_megabytes,
     parse_outputs,
     parse_threshold,
     parse_wanted,
 )
-from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
@@ -94,10 +90,7 @@ class TuningOptions(Struct, frozen=True):
     metavar="outputs=SHARE",
     help="How far outputs may differ, as a share of their largest value.  [default: outputs=0.001]",
 )
-@size_options
-@model_options
-@generation_options
-@setting_option(INPUT_FILE)
+@case_options
 @measuring_options(
     seconds=120, of_seconds="the longest that all of it may take, but for the first loads"
 )
