@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import FIDELITY_CONFIDENCE
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.drawn_numbers import describe_input
@@ -30,6 +31,7 @@ from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, wri
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.records import Checkup
 from pytest_modelperf.profiler.engines.session_attributes import session_attributes
+from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import read_given
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -42,11 +44,11 @@ from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.sharing.records import Likening, Share, SharedInput
-from pytest_modelperf.sharing.sessions import require_shareable
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 
 # Enough to see how noisy a machine is.
 _CHECKUP_SECONDS = 10.0
+_PROVIDER, _CUSTOM_OPS = "provider", "custom_ops"
 
 
 def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watches
@@ -97,6 +99,21 @@ def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watc
         doubts=tuple(_find_doubts(model, made.shared, is_anonymous=is_anonymous)),
         files=files,
     )
+
+
+def require_shareable(setup: Setup) -> None:
+    """UsageError for an engine or an option that the program of a folder does not have."""
+    if setup.engine.name != DEFAULT_ENGINE:
+        raise UsageError(
+            f"the program of a shared folder runs {DEFAULT_ENGINE}, not {setup.engine.name}: leave "
+            "out --engine."
+        )
+    for name in setup.options:
+        if name == _CUSTOM_OPS or name.startswith(f"{_PROVIDER}."):
+            raise UsageError(
+                f"the option {name} names something of this machine, which a folder for others "
+                "cannot hold: leave it out."
+            )
 
 
 class _Made(Struct, frozen=True, eq=False):

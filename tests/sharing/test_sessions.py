@@ -7,7 +7,7 @@ import pytest
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.sharing.sessions import require_shareable
+from pytest_modelperf.sharing.making import require_shareable
 
 
 def test_other_engines_are_refused() -> None:
