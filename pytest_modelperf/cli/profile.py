@@ -233,7 +233,12 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
         setup = setup_of(measuring, extensions)
         setup = replace(setup, spec=environment_spec("--requirement", requirement) or setup.spec)
         if place.is_given:
-            result = _measure_on_cluster(model, request, setup, plugins, place)
+            with place.opened(setup, plugins=plugins) as cluster:
+                from pytest_modelperf.cluster.profiling import profile_on_cluster
+
+                result = profile_on_cluster(
+                    cluster, model, request, setup, plugins=plugins, machines=place.machine
+                )
         else:
             result = _measure(model, request, setup, extensions)
         found = _find_rooflines(result, setup, rooflines)
@@ -281,21 +286,6 @@ def _measure(model: str, request: ProfileRequest, setup: Setup, extensions: Exte
         if setup.engine.name == CALLABLE_ENGINE:
             return measure_function(model, request, setup, progress)
         return measure_model(model, request, setup, extensions, progress)
-
-
-def _measure_on_cluster(
-    model: str,
-    request: ProfileRequest,
-    setup: Setup,
-    plugins: Sequence[str],
-    place: ClusterOptions,
-) -> Profile:
-    with place.opened(setup, plugins=plugins) as cluster:
-        from pytest_modelperf.cluster.profiling import profile_on_cluster
-
-        return profile_on_cluster(
-            cluster, model, request, setup, plugins=plugins, machines=place.machine
-        )
 
 
 def _find_rooflines(
