@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pytest_modelperf.cli.options import is_given
+from pytest_modelperf.cli.options import is_given, takes_records
 from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -94,19 +94,15 @@ class _TraceCommand(click.Command):
 )
 @click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
 @click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
+@takes_records(options=TotalsOptions)
 @click.pass_context
-def trace(  # noqa: PLR0913  # one parameter per option
+def trace(
     context: click.Context,
     *,
     file: str | None,
     trace_file: str | None,
     hook_action: str | None,
-    by: str,
-    sort: str,
-    top: int,
-    chrome_file: str | None,
-    json_file: str | None,
-    csv_file: str | None,
+    options: TotalsOptions,
 ) -> None:
     """Trace a PROGRAM and its child processes, or sum up FILE.
 
@@ -134,13 +130,12 @@ def trace(  # noqa: PLR0913  # one parameter per option
         )
     if program is None and trace_file is not None:
         raise UsageError(f"-o names the trace of a program: {_EXAMPLE}")
-    has_totals_option = _has_totals_option()
+    has_totals_option = any(map(is_given, TotalsOptions.__struct_fields__))
     if hook_action is not None:
         if has_totals_option:
             raise UsageError("--hook takes no other option: leave the others out.")
         show(f"{_run_hook_action(hook_action)}\n")
         return
-    options = TotalsOptions(by, sort, top, chrome_file, json_file, csv_file)
     if file is not None:
         if file.endswith(".py"):
             raise UsageError(
@@ -152,11 +147,6 @@ def trace(  # noqa: PLR0913  # one parameter per option
         target = DEFAULT_FILE if trace_file is None else trace_file
         check_outputs({"-o": None if target == STDOUT else target, **options.targets()})
         context.exit(_trace_program(program, target, options if has_totals_option else None))
-
-
-def _has_totals_option() -> bool:
-    """Whether an option was typed that is about the totals of a file."""
-    return any(map(is_given, TotalsOptions.__struct_fields__))
 
 
 def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | None) -> int:
