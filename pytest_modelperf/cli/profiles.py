@@ -129,30 +129,31 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     """  # noqa: D301  # click: keep the lines of the paragraph
     action.check(cases, outputs)
     is_shown = outputs.check(model)
-    shown = _Shown(outputs, is_shown=is_shown)
+    shown = _Shown(outputs, is_shown=is_shown, top=top)
     store = open_store(model, profile_dir)
     if action.removed:
         _remove(store, action.removed)
     elif action.compared:
-        _compare(store, action.compared, top, shown)
+        _compare(store, action.compared, shown)
     elif action.show is not None and not action.shows_flops:
-        _show(store, action.show, top, shown)
+        _show(store, action.show, shown)
     else:
         request = request_of(cases)
         extensions = load_extensions(plugins)
         if action.shows_flops:
             engine = cases.engine or str(ENGINE.default)
             extensions.engines.find(engine)
-            _show_flops(store, request, extensions.operators, engine, top, shown)
+            _show_flops(store, request, extensions.operators, engine, shown)
         else:
             _list(store, request, extensions.operators, shown)
 
 
 class _Shown(Struct, frozen=True):
-    """Where a report goes: to the terminal, and to files."""
+    """Where a report goes, to the terminal and to files; its most layers, where 0 means all."""
 
     outputs: OutputOptions
     is_shown: bool
+    top: int
 
     def put(self, text: str, document: str, page: Callable[[], str]) -> None:
         if self.outputs.html_file is not None:
@@ -193,13 +194,8 @@ def _list_page(found: ProfileList) -> str:
     return render_pairs_page(*put_beside_first(found.kept))
 
 
-def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
-    store: ProfileStore,
-    request: ProfileRequest,
-    operators: Operators,
-    engine: str,
-    top: int,
-    shown: _Shown,
+def _show_flops(
+    store: ProfileStore, request: ProfileRequest, operators: Operators, engine: str, shown: _Shown
 ) -> None:
     """Shows the counts, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -215,12 +211,12 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
     counted = count_flops(store.model, request, operators)
     roofs = find_theoretical_rooflines(counted.profile, describe_machine(), cache_folder(), engine)
     found = replace(counted, rooflines=roofs.by_case)
-    view = LayerView(DEFAULT_COLUMNS, "macs" if top else None, top or None)
+    view = LayerView(DEFAULT_COLUMNS, "macs" if shown.top else None, shown.top or None)
     text = render_flops(found, view, terminal_style(), roofs.notes)
     shown.put(text, dump_named(found), lambda: render_named_page(found, roofs.notes))
 
 
-def _show(store: ProfileStore, name: str, top: int, shown: _Shown) -> None:
+def _show(store: ProfileStore, name: str, shown: _Shown) -> None:
     from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.listing import find_older
@@ -229,12 +225,12 @@ def _show(store: ProfileStore, name: str, top: int, shown: _Shown) -> None:
 
     found = store.read(name)
     is_older = name in (find_older(store.model, [found]) or ())
-    view = LayerView(MEASURED_COLUMNS, "ms" if top else None, top or None)
+    view = LayerView(MEASURED_COLUMNS, "ms" if shown.top else None, shown.top or None)
     text = render_named(found, view, terminal_style(), is_older=is_older)
     shown.put(text, store.read_text(name), lambda: render_named_page(found))
 
 
-def _compare(store: ProfileStore, names: tuple[str, str], top: int, shown: _Shown) -> None:
+def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None:
     from pytest_modelperf.profiles.document import dump_side_by_side, dump_work_and_time
     from pytest_modelperf.profiles.page import render_named_page, render_pairs_page
     from pytest_modelperf.profiles.records import FLOPS
@@ -247,7 +243,7 @@ def _compare(store: ProfileStore, names: tuple[str, str], top: int, shown: _Show
     kept = before or after
     if before is not None and after is not None:
         pair = put_side_by_side(before, after)
-        text = render_side_by_side(pair, top or None, terminal_style())
+        text = render_side_by_side(pair, shown.top or None, terminal_style())
         shown.put(text, dump_side_by_side(pair), lambda: render_pairs_page([pair]))
     elif kept is not None:
         beside = put_beside_work(kept)
