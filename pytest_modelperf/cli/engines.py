@@ -10,7 +10,6 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.setting_options import Command
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import ENGINE_OPTION
 from pytest_modelperf.text.quoting import shell_word
@@ -72,11 +71,10 @@ class SecondEngine(Struct, frozen=True):
             raise EngineError(f"{error.message} {hint}", error.remedy) from error
 
 
-def engine_option_b(command: Command) -> Command:
-    return click.option(
-        "--engine-option-b",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="An option of the second engine; repeatable. With it or a second engine, "
-        "--engine-option is for the first one alone.",
-    )(command)
+engine_option_b = click.option(
+    "--engine-option-b",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the second engine; repeatable. With it or a second engine, --engine-option "
+    "is for the first one alone.",
+)

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.spec.case_spec import CaseSpec
 
-DEFAULT_TOP = 20
-
 
 def takes_records(**records: type[Struct]) -> Option:
     """Passes option values to a command in records; each record takes its fields by their names.
@@ -253,15 +251,14 @@ def slowdown_option(of: str) -> Option:
     )
 
 
-def top_option(command: Command) -> Command:
-    return click.option(
-        "--top",
-        type=click.IntRange(min=0),
-        metavar="N",
-        default=DEFAULT_TOP,
-        show_default=True,
-        help="How many layers to show; 0 for all.",
-    )(command)
+top_option = click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="How many layers to show; 0 for all.",
+)
 
 
 def output_options(

@@ -7,24 +7,19 @@ from collections.abc import Sequence
 import click
 
 from pytest_modelperf.cli.output import shown_progress
-from pytest_modelperf.cli.setting_options import Command, Option
+from pytest_modelperf.cli.setting_options import Option
 from pytest_modelperf.errors import UsageError
 
 
 def requirement_option(name: str, runs: str) -> Option:
     """A repeatable option for requirements; `runs` says what runs with them."""
-
-    def decorate(command: Command) -> Command:
-        option = click.option(
-            name,
-            multiple=True,
-            metavar="REQ",
-            help=f"Run {runs} with this package, as in onnxruntime==1.22.0, in an environment that "
-            "is made once and kept; repeatable.",
-        )
-        return option(command)
-
-    return decorate
+    return click.option(
+        name,
+        multiple=True,
+        metavar="REQ",
+        help=f"Run {runs} with this package, as in onnxruntime==1.22.0, in an environment that is "
+        "made once and kept; repeatable.",
+    )
 
 
 def require_this_machine(option: str, requirements: Sequence[str], *, is_on_cluster: bool) -> None:
