@@ -73,7 +73,8 @@ def describe_answer(bisect: Bisect) -> str:
     if search.regressions:
         names = ", ".join(_culprit(each) for each in search.regressions)
         what = "other outputs" if _is_of_outputs(bisect) else "slower"
-        return f"{what} {_by(bisect)} {names}"
+        since = "since" if bisect.range.kind is RangeKind.RELEASES else "since the commit"
+        return f"{what} {since} {names}"
     ends = search.ends
     bad, good = _label(ends.version), short_name(ends.against)
     if _is_of_outputs(bisect) and search.verdict is not Verdict.UNCHANGED:
@@ -110,10 +111,6 @@ def doubt_of(bisect: Bisect, wording: Wording) -> str | None:
     comparison = bisect.search.ends.comparison
     is_open = bisect.search.verdict is Verdict.INCONCLUSIVE and not _is_of_outputs(bisect)
     return None if comparison is None or not is_open else describe_doubt(comparison, wording)
-
-
-def _by(bisect: Bisect) -> str:
-    return "since" if bisect.range.kind is RangeKind.RELEASES else "since the commit"
 
 
 def _culprit(found: Regression) -> str:

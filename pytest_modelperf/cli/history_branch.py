@@ -61,7 +61,8 @@ def push(folder: str | None, branch: str, remote: str) -> None:
     store, there = _open(folder, branch, remote)
     done = push_history(store, there)
     if done.lines:
-        _tell(done, f"{count_of(done.lines, 'line')} pushed to {there.title}{_commit(done)}")
+        commit = "" if done.commit is None else f" (commit {done.commit[:_SHORT_COMMIT]})"
+        _tell(done, f"{count_of(done.lines, 'line')} pushed to {there.title}{commit}")
     else:
         _tell(done, f"nothing to push: {there.title} has all lines of the folder")
 
@@ -103,10 +104,6 @@ def _tell(done: Synced, sentence: str) -> None:
     show(f"{sentence}\n")
     for note in done.notes:
         show(f"note: {note}\n")
-
-
-def _commit(done: Synced) -> str:
-    return "" if done.commit is None else f" (commit {done.commit[:_SHORT_COMMIT]})"
 
 
 # By the names that follow `modelperf history`.

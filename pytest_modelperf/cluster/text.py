@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.cluster.records import ClusterStatus, RunningJob
+from pytest_modelperf.cluster.records import ClusterStatus
 from pytest_modelperf.profiler.shown.progress import progress_line
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
@@ -19,7 +19,8 @@ def status_line(status: ClusterStatus, width: int) -> str:
     If there is only one job, such as a sweep, its progress stands in place of the counts.
     """
     counts = f"{status.ended} ended, {len(status.running)} running, {status.waiting} waiting"
-    where = shorten_list([_where(job) for job in status.running], _MOST_NAMED)
+    places = [f"{printable(job.name)} on {printable(job.machine.host)}" for job in status.running]
+    where = shorten_list(places, _MOST_NAMED)
     line = f"{counts}: {where}" if where else counts
     if len(status.running) == 1 and not status.ended + status.waiting:
         progress = status.running[0].progress
@@ -27,7 +28,3 @@ def status_line(status: ClusterStatus, width: int) -> str:
         if progress is not None and left >= _LEAST_PROGRESS:
             return f"{where}{_BETWEEN}{progress_line(progress, left)}"
     return line if len(line) <= width else counts[:width]
-
-
-def _where(job: RunningJob) -> str:
-    return f"{printable(job.name)} on {printable(job.machine.host)}"
