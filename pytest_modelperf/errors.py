@@ -122,7 +122,13 @@ class MisfitError(ModelError):
     """
 
     def __init__(
-        self, message: str, where: str, remedy: Remedy | None = None, *, sizes: Sequence[int] = ()
+        self,
+        message: str,
+        remedy: Remedy | None = None,
+        *,
+        # It has a default because pickle makes an error of its message alone.
+        where: str = "",
+        sizes: Sequence[int] = (),
     ) -> None:
         super().__init__(message, remedy)
         self.where = where

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -223,6 +224,16 @@ def test_a_wrong_model_is_named_by_its_argument(model: Path) -> None:
             api.compare(model, wrong, static=True)
     with pytest.raises(UsageError, match=r"^sweep\(\): against is an empty text"):
         api.sweep(model, against="")
+
+
+def test_an_error_of_shapes_comes_back_from_another_process() -> None:
+    """An error that cannot be unpickled breaks a pool of processes."""
+    text = "g (float[2,3] x, float[4,5] z) => (float[n,m] y) { y = MatMul(x, z) }"
+    with pytest.raises(ModelError, match=r"do not fit together in MatMul") as caught:
+        api.profile(parse(text), static=True)
+    copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  # made here
+    assert (type(copied), str(copied)) == (type(caught.value), str(caught.value))
+    assert copied.where == caught.value.where  # type: ignore[attr-defined]  # of a MisfitError
 
 
 def test_a_model_without_content_is_no_text() -> None:

@@ -152,11 +152,11 @@ class Resolver(Struct, frozen=True):
         return MisfitError(
             f"the shapes of {self.model} do not fit together in {describe(call)}, which takes "
             f"{taken}: {reason}.",
-            describe(call),
             Remedy(
                 "Give other sizes with {dims} or {inputs}, or check the model with "
                 "onnx.checker.check_model."
             ),
+            where=describe(call),
             sizes=_differing(shapes),
         )
 

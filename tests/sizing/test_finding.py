@@ -128,13 +128,13 @@ def test_what_an_operator_has_at_its_other_input_is_tried_next() -> None:
 def test_sizes_behind_strides_tell_no_size_of_an_input() -> None:
     dims = [OpenDim(name, (Candidate(224, ""),)) for name in ("H", "W")]
     chosen = next(choices(dims))
-    misfit = MisfitError("", "Concat 'c'", sizes=(28, 27))
+    misfit = MisfitError("", where="Concat 'c'", sizes=(28, 27))
     assert not list(choices_told(misfit, dims, chosen))
 
 
 def test_an_operator_without_elements_tells_no_size() -> None:
     dims = [OpenDim("S", (Candidate(64, ""),))]
-    told = choices_told(MisfitError("", "Add 'a'", sizes=(64, 0)), dims, next(choices(dims)))
+    told = choices_told(MisfitError("", where="Add 'a'", sizes=(64, 0)), dims, next(choices(dims)))
     assert {each["S"].size for each in told} == {64}
 
 
