@@ -127,6 +127,10 @@ class _ApiWording(Wording):
 _WORDING = _ApiWording()
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def profile(  # what a call may say
     model: ModelSource | Callable[..., object],
     *,

@@ -72,7 +72,11 @@ def test_a_public_module_defines_nothing_that_is_not_listed(name: str) -> None:
 def test_help_names_the_public_modules() -> None:
     said = set(re.findall(r"`(\w+)`", (pytest_modelperf.__doc__ or "").partition("are public")[0]))
     assert {PACKAGE, *(f"{PACKAGE}.{name}" for name in said)} == set(PUBLIC)
-    assert dir(pytest_modelperf) == sorted(PUBLIC[PACKAGE])
+
+
+@pytest.mark.parametrize("name", [PACKAGE, f"{PACKAGE}.api"])
+def test_a_prompt_completes_public_names_alone(name: str) -> None:
+    assert dir(importlib.import_module(name)) == sorted(PUBLIC[name])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
