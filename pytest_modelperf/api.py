@@ -183,13 +183,11 @@ def compare(  # noqa: PLR0913  # what a call may say
         compare("old.onnx", "new.onnx", tolerance=0.02).verdict
     """
     with _in_words(watch):
-        spec = _spec(read_model(after, "compare(): after"), case, compare)
+        models = read_model(before, "compare(): before"), read_model(after, "compare(): after")
+        spec = _spec(models[1], case, compare)
         known = _extensions(extensions)
         request, tolerances = spec.request(), spec.tolerances or read_default(TOLERANCE)
-        old, new = (
-            _onnx(read_model(each, f"compare(): {word}"), spec, "compare")
-            for word, each in (("before", before), ("after", after))
-        )
+        old, new = (_onnx(model, spec, "compare") for model in models)
         if static:
             for word, given in (("engine", engine_before), ("gateway", gateway_before)):
                 if given is not None:
