@@ -23,7 +23,7 @@ from pytest_modelperf.comparing.changed_parts import (
 from pytest_modelperf.comparing.differences import summing_to
 from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
@@ -117,13 +117,14 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
                     found = compare_case(PairedCase(prepared, before, own, place), details)
                     prepared = found.pair or prepared
             judged.append(found)
+    compared = tuple(each.comparison for each in judged)
     return Comparison(
         old_facts,
         new_facts,
-        tuple(each.comparison for each in judged),
+        compared,
         tolerance=gate.tolerance,
         confidence=gate.confidence,
-        engines=tuple(dict.fromkeys(engine for each in judged for engine in each.engines)),
+        engines=tuple(dict.fromkeys(engine for case in compared for engine in case.engines)),
     )
 
 
@@ -289,8 +290,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
         baseline_factor=find_baseline_factor(asked, run, judged),
         seconds=ran.seconds,
     )
-    engines = (describe_engine(old), describe_engine(new))
-    return JudgedCase(comparison, new, engines, old.measured, pair=pair)
+    return JudgedCase(comparison, new, old.measured, pair=pair)
 
 
 def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.recorded_twin import has_recorded_structure, other_counts
 from pytest_modelperf.baselines.records import StoredCase, StoredPlan
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
@@ -137,7 +137,7 @@ def judge_same_plan(
         notes=(describe_same_plan(kernels), *profile.static.notes, *measured.notes),
         seconds=seconds,
     )
-    return JudgedCase(comparison, profile, (describe_engine(profile),))
+    return JudgedCase(comparison, profile)
 
 
 def with_times(comparison: CaseComparison, measured: Measurement, gate: Gate) -> CaseComparison:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.gates import stored_metrics, stored_start_metrics
-from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.comparing.stored_case import compare_counts
@@ -47,7 +47,7 @@ def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
         after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )
-    return JudgedCase(comparison, now, (describe_engine(now),), pair=pair)
+    return JudgedCase(comparison, now, pair=pair)
 
 
 def _measure(asked: PairedCase) -> MeasuredCase:

@@ -26,7 +26,6 @@ class JudgedCase(Struct, frozen=True):
 
     comparison: CaseComparison
     profile: CaseProfile | None = None
-    engines: tuple[str, ...] = ()
     before: Measurement | None = None
     observed: StoredStatic | None = None
     pair: Pair | None = None
@@ -60,8 +59,3 @@ def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
     if not percentile.value_ns or shown_ms is None:
         return percentile
     return percentile.scaled(shown_ms * 1e6 / percentile.value_ns)
-
-
-def describe_engine(profile: CaseProfile) -> str:
-    """`onnxruntime 1.31.1`; empty where nothing ran."""
-    return "" if profile.measured is None else profile.measured.engine.label

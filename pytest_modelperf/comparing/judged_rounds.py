@@ -31,7 +31,6 @@ class JudgedRounds(Struct, frozen=True):
     is how much rounds vary beyond what their inferences explain; None of too few rounds.
     """
 
-    rounds: Sequence[DuetRound]
     metrics: tuple[Metric, ...]
     before: Latency
     parts: PartsAnswer | None
@@ -58,4 +57,4 @@ def judge_rounds(rounds: Sequence[DuetRound], gate: Gate) -> JudgedRounds:
     typical = None
     if parts is None:
         typical = typical_ratio_of_modes(pairs, gate.tolerance, gate.confidence)
-    return JudgedRounds(rounds, metrics, sides[0], parts, typical, unexplained_spread(pairs))
+    return JudgedRounds(metrics, sides[0], parts, typical, unexplained_spread(pairs))

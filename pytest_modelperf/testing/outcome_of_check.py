@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.judged_case import describe_engine
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
@@ -28,7 +27,7 @@ def make_outcome(
         batch_size=case.batch_size,
         comparison=result.comparison,
         baseline=check.baseline,
-        engine=describe_engine(result.profile),
+        engine="" if measured is None else measured.engine.label,
         engine_options=_engine_options(check.setup),
         generation_options=_generation_options(check.request),
         static=result.counted,
