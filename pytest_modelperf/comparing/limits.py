@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.files.documents import MOST_FIGURE
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import as_float
 from pytest_modelperf.text.units import parse_count
@@ -22,14 +23,7 @@ DEFAULT_TOLERANCE = 0.03
 # The tail that is judged by default. Its samples are few, so its tolerance is larger.
 DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE = 95.0, 0.10
 
-_PERCENT_NAMES = {
-    "p50": 50.0,
-    "p90": 90.0,
-    "p95": 95.0,
-    "p97": 97.0,
-    "p99": 99.0,
-    "p99.9": 99.9,
-}
+_PERCENT_NAMES = {f"p{percent:g}": percent for percent in PERCENTS}
 # The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
