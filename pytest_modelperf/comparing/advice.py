@@ -22,14 +22,23 @@ _NEAR = 0.005
 
 
 class CaseRemedy(enum.Enum):
-    """A way to get an inconclusive case decided."""
+    """A way to get an inconclusive case decided; the value is the advice, as a template."""
 
-    TIME = "time"
-    SAMPLES = "samples"
-    QUIET = "quiet"
-    TOLERANCE = "tolerance"
-    BUDGET = "budget"
-    RECORDING = "recording"
+    TIME = "give more time with {max_seconds}"
+    SAMPLES = (
+        "no reasonable time takes so many of this model: judge a percentile nearer to the median"
+    )
+    QUIET = (
+        "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
+        "doctor tells how quiet this one is)"
+    )
+    TOLERANCE = "too near to what is allowed for any run to tell: allow more with {tolerance}"
+    BUDGET = "too near to its limit for any run to tell: change the budget where it is set"
+    # More time does not help: it does not change how far the recorded processes differ.
+    RECORDING = (
+        "stored times tell little: give the older model itself, or record the baseline again with "
+        "{record} when less else runs here, if noise is why its twin is not trusted"
+    )
 
 
 class CaseAdvice(Struct, frozen=True):
@@ -42,30 +51,7 @@ class CaseAdvice(Struct, frozen=True):
         """The advice as a phrase for reports."""
         if self.remedy is CaseRemedy.TIME and self.seconds is not None:
             return f"give more time with {wording.value('max_seconds', str(self.seconds))}"
-        return _TEXTS[self.remedy].format_map({**wording.names, "record": wording.record})
-
-
-_TEXTS = {
-    CaseRemedy.TIME: "give more time with {max_seconds}",
-    CaseRemedy.SAMPLES: (
-        "no reasonable time takes so many of this model: judge a percentile nearer to the median"
-    ),
-    CaseRemedy.QUIET: (
-        "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
-        "doctor tells how quiet this one is)"
-    ),
-    CaseRemedy.TOLERANCE: (
-        "too near to what is allowed for any run to tell: allow more with {tolerance}"
-    ),
-    CaseRemedy.BUDGET: (
-        "too near to its limit for any run to tell: change the budget where it is set"
-    ),
-    # More time does not help: it does not change how far the recorded processes differ.
-    CaseRemedy.RECORDING: (
-        "stored times tell little: give the older model itself, or record the baseline again with "
-        "{record} when less else runs here, if noise is why its twin is not trusted"
-    ),
-}
+        return self.remedy.value.format_map({**wording.names, "record": wording.record})
 
 
 def advise(case: CaseComparison) -> CaseAdvice | None:
