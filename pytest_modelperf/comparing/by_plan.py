@@ -45,10 +45,11 @@ def settle_by_plan(
     """
     if before.baseline is None or not gate.trusts_plans or before.setup != setup:
         return None
-    stored = before.baseline.case(place.case.id)
-    if stored is None or stored.plan is None:
+    stored, machine = before.baseline.case(place.case.id), before.machine
+    if stored is None or stored.plan is None or machine is None:
         return None
-    if not (_is_recorded_alike(stored, before, setup) and _is_built_alike(stored, after)):
+    is_recorded_alike = stored.plan.machine == machine.key and has_recorded_engine(stored, setup)
+    if not (is_recorded_alike and _is_built_alike(stored, after)):
         return None
     begun = time.monotonic()
     try:
@@ -92,16 +93,6 @@ def _measure_plan(
         return MeasuredCase(profile, known)
 
 
-def _is_recorded_alike(stored: StoredCase, before: Side, setup: Setup) -> bool:
-    """Whether a case was recorded by the same engine on this kind of machine."""
-    return (
-        stored.plan is not None
-        and before.machine is not None
-        and stored.plan.machine == before.machine.key
-        and has_recorded_engine(stored, setup)
-    )
-
-
 def _is_built_alike(stored: StoredCase, now: Model) -> bool:
     """Whether the graph has the counts and the structure of the recorded one.
 
@@ -127,13 +118,9 @@ def judge_same_plan(
     measured = profile.measured
     if measured is None:
         raise MeasureError(profile.reason)
-    comparison = with_times(
-        replace(counted, how=How.PLAN),
-        measured,
-        gate,
-    )
     comparison = replace(
-        comparison,
+        with_times(counted, measured, gate),
+        how=How.PLAN,
         notes=(describe_same_plan(kernels), *profile.static.notes, *measured.notes),
         seconds=seconds,
     )
