@@ -11,6 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from statistics import median, stdev
 
+import numpy as np
+
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.testing.outcome_names import name_models_of_tests
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
@@ -95,7 +97,9 @@ def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
     count, total = len(ordered), sum(ordered)
     mean = total / count
     deviation = stdev(ordered) if count > 1 else 0.0
-    low, high = _quartiles(ordered)
+    # The median of each half; of an odd number, between the two ways to halve it. It is method 3 of
+    # https://en.wikipedia.org/wiki/Quartile#Computing_methods.
+    low, high = map(float, np.quantile(ordered, (0.25, 0.75), method="hazen"))
     spread = high - low
     far = count - len(_between(mean - deviation, mean + deviation, ordered))
     within = _between(low - 1.5 * spread, high + 1.5 * spread, ordered)
@@ -123,25 +127,3 @@ def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
 
 def _between(low: float, high: float, ordered: Sequence[int]) -> Sequence[int]:
     return ordered[bisect_left(ordered, low) : bisect_right(ordered, high)]
-
-
-def _quartiles(ordered: Sequence[int]) -> tuple[float, float]:
-    """The median of each half; of an odd number, between the two ways to halve it.
-
-    It is method 3 of https://en.wikipedia.org/wiki/Quartile#Computing_methods.
-    """
-    count = len(ordered)
-    if count == 1:
-        return ordered[0], ordered[0]
-    if count % 2 == 0:
-        return median(ordered[: count // 2]), median(ordered[count // 2 :])
-    quarter, rest = divmod(count, 4)
-    if rest == 1:
-        return (
-            0.25 * ordered[quarter - 1] + 0.75 * ordered[quarter],
-            0.75 * ordered[3 * quarter] + 0.25 * ordered[3 * quarter + 1],
-        )
-    return (
-        0.75 * ordered[quarter] + 0.25 * ordered[quarter + 1],
-        0.25 * ordered[3 * quarter + 1] + 0.75 * ordered[3 * quarter + 2],
-    )
