@@ -81,7 +81,7 @@ def timed_budget_metrics(
 
 
 class _Figure(Struct, frozen=True):
-    """A count: the model takes no less if `is_least`, and no more if `is_most`."""
+    """A count or a size: the model takes no less if `is_least`, and no more if `is_most`."""
 
     value: int | None
     is_least: bool = True
@@ -91,14 +91,18 @@ class _Figure(Struct, frozen=True):
 def _static(budget: Budget, figures: LimitedFigures) -> Metric:
     name = budget.figure.metric
     whole = {"size_bytes": figures.size_bytes, CACHE: figures.cache_bytes_per_token}
-    found = _Figure(whole[name]) if name in whole else _counted(name, figures)
+    return _exact(budget, _Figure(whole[name]) if name in whole else _counted(name, figures))
+
+
+def _exact(budget: Budget, found: _Figure) -> Metric:
+    """A figure without an interval, compared as it is; inconclusive if it is not known."""
     if found.value is None:
         verdict = Verdict.INCONCLUSIVE
     elif found.value > budget.limit:
         verdict = Verdict.OVER_BUDGET if found.is_least else Verdict.INCONCLUSIVE
     else:
         verdict = Verdict.PASSED if found.is_most else Verdict.INCONCLUSIVE
-    return Metric(name, None, found.value, verdict, limit=budget.limit)
+    return Metric(budget.figure.metric, None, found.value, verdict, limit=budget.limit)
 
 
 def _counted(name: str, figures: LimitedFigures) -> _Figure:
@@ -123,23 +127,25 @@ def _timed(
         figure, limit = budget.figure, _time_limit(budget, figures.batch_size)
         decision = None if limit is None else limit.judge(measured.rounds, level)
         if figure.metric == "peak_rss_bytes":
-            yield _of_memory(budget, measured.peak_rss_bytes)
+            # The peak of one process has no interval.
+            yield _exact(budget, _Figure(measured.peak_rss_bytes))
         elif figure.metric == GROWTH:
             yield _of_growth(budget, figures.growth)
         elif decision is not None and figure.percent is not None:
             metric = _of_latency(budget, decision, figures.batch_size)
             yield _with_needs(metric, decision, [made.times_ns for made in measured.rounds])
         elif decision is not None:
-            yield _metric(budget, decision, (decision.value, decision.low, decision.high))
+            found = (decision.value, decision.low, decision.high)
+            yield _metric(budget, decision.answer, found, decision.confidence)
 
 
 def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Metric:
     found = (decision.value, decision.low, decision.high)
     if budget.figure.is_least:
-        value, low, high = (None if ns is None else _rate(batch_size, ns) for ns in found)
-        return _metric(budget, decision, (value, high, low))
-    value, low, high = (None if ns is None else ns / _NS_PER_MS for ns in found)
-    return _metric(budget, decision, (value, low, high))
+        value, high, low = (None if ns is None else _rate(batch_size, ns) for ns in found)
+    else:
+        value, low, high = (None if ns is None else ns / _NS_PER_MS for ns in found)
+    return _metric(budget, decision.answer, (value, low, high), decision.confidence)
 
 
 def _with_needs(
@@ -157,43 +163,31 @@ def _with_needs(
     )
 
 
-def _of_memory(budget: Budget, peak_bytes: int | None) -> Metric:
-    """The peak of one process: it has no interval, so it is compared as it is."""
-    verdict = Verdict.INCONCLUSIVE
-    if peak_bytes is not None:
-        verdict = Verdict.OVER_BUDGET if peak_bytes > budget.limit else Verdict.PASSED
-    return Metric(budget.figure.metric, None, peak_bytes, verdict, limit=budget.limit)
-
-
 def _of_growth(budget: Budget, growth: Growth | None) -> Metric:
     """The growth of memory; nothing is known of it where nothing of its own ran."""
     if growth is None:
-        return Metric(GROWTH, None, None, Verdict.INCONCLUSIVE, limit=budget.limit)
-    return Metric(
-        GROWTH,
-        None,
-        growth.bytes_per_inference,
-        _VERDICTS[compare_with_limit(growth.low, growth.high, budget.limit)],
-        limit=budget.limit,
-        after_interval=(growth.low, growth.high),
-        confidence=growth.confidence,
-    )
+        return _exact(budget, _Figure(None))
+    answer = compare_with_limit(growth.low, growth.high, budget.limit)
+    found = (growth.bytes_per_inference, growth.low, growth.high)
+    return _metric(budget, answer, found, growth.confidence)
 
 
 def _metric(
     budget: Budget,
-    decision: BudgetDecision,
+    answer: BudgetAnswer,
     found: tuple[float | None, float | None, float | None],
+    confidence: float,
 ) -> Metric:
+    """A figure by its value and the ends of its interval."""
     value, low, high = found
     return Metric(
         budget.figure.metric,
         None,
         value,
-        _VERDICTS[decision.answer],
+        _VERDICTS[answer],
         limit=budget.limit,
         after_interval=None if low is None or high is None else (low, high),
-        confidence=decision.confidence,
+        confidence=confidence,
     )
 
 

@@ -31,7 +31,10 @@ def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
     except MeasureError as error:
         failure = error.worded(bound.check.setup.wording)
         return replace(result, comparison=replace(result.comparison, failure=failure))
-    counts, timed = _judge_budgets(bound, result, growth)
+    figures = _limited_figures(bound, result, growth)
+    counts = static_budget_metrics(bound.check.budgets, figures)
+    level = bound.check.gate.limit_level
+    timed = timed_budget_metrics(bound.timed_budgets, figures, level)
     drift = judge_drift(bound, result)
     measured = result.profile.measured
     comparison = replace(
@@ -55,12 +58,11 @@ def with_run(comparison: CaseComparison, measured: Measurement | None) -> CaseCo
     return replace(comparison, rounds=rounds, seconds=seconds)
 
 
-def _judge_budgets(
+def _limited_figures(
     bound: BoundCheck, result: CaseResult, growth: Growth | None
-) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-    """The metrics of the budgets that counts decide, and of those that a run decides."""
+) -> LimitedFigures:
     generation = bound.model.static.generation
-    figures = LimitedFigures(
+    return LimitedFigures(
         result.profile.counted,
         bound.file.total_bytes,
         bound.case.batch_size,
@@ -68,11 +70,6 @@ def _judge_budgets(
         growth,
         result.observed,
         None if generation is None else generation.cache_bytes,
-    )
-    level = bound.check.gate.limit_level
-    return (
-        static_budget_metrics(bound.check.budgets, figures),
-        timed_budget_metrics(bound.timed_budgets, figures, level),
     )
 
 
