@@ -78,6 +78,12 @@ class _ModelItem(pytest.Item):
             return chain
         return [node for node in chain if not isinstance(node, pytest.Package)]
 
+    def reportinfo(self) -> tuple[Path, int, str]:
+        # The space is there so that pytest does not take it for the end of the id, whose dots it
+        # would make colons.
+        path = _shown(self.path)
+        return path, _LINE, f"{path.name}::{self.name} "
+
 
 class OnnxItem(_ModelItem):
     """One case of a model, held against its baseline and its budgets."""
@@ -108,12 +114,6 @@ class OnnxItem(_ModelItem):
             message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
             raise pytest.fail.Exception(message, pytrace=False) from None
 
-    def reportinfo(self) -> tuple[Path, int, str]:
-        # The space is there so that pytest does not take it for the end of the id, whose dots it
-        # would make colons.
-        path = _shown(self.path)
-        return path, _LINE, f"{path.name}::{self.name} "
-
 
 class SkippedItem(_ModelItem):
     """A placeholder for the cases of a model in a run that profiles none."""
@@ -135,10 +135,6 @@ class UnreadableItem(_ModelItem):
 
     def runtest(self) -> None:
         pytest.fail(self.message, pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        path = _shown(self.path)
-        return path, _LINE, f"{path.name}::{self.name} "
 
 
 def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
