@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 _MODEL_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
 
 
-class _PytestWording(Wording):
-    """Arguments and keys have the same names; the other settings are options of pytest."""
+class PythonWording(Wording):
+    """`dims={"seq": SIZE}`.
+
+    Arguments and keys have the same names; the other settings are options of pytest.
+    """
 
     names: Mapping[str, str] = {
         "baseline_python": BASELINE_PYTHON.flag,
@@ -44,19 +47,15 @@ class _PytestWording(Wording):
         "tolerance": TOLERANCE.flag,
     }
 
-
-class PythonWording(_PytestWording):
-    """`dims={"seq": SIZE}`."""
-
     def sizes(self, dims: Sequence[str]) -> str:
         return f"dims={{{', '.join(f'{quoted_text(name)}: SIZE' for name in dims)}}}"
 
 
-class _TableWording(_PytestWording):
+class _TableWording(PythonWording):
     """`dims = {seq = SIZE}`, with the table that it belongs to."""
 
     names: Mapping[str, str] = {
-        **_PytestWording.names,
+        **PythonWording.names,
         "state": f'state = {{"PAST" = "PRESENT"}} in {_MODEL_TABLE}',
     }
 
