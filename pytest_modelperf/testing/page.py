@@ -68,7 +68,7 @@ def run_overview(report: RunReport) -> Overview:
             view.section(
                 describe_outcome(outcome),
                 recording_with(outcome.accept),
-                accept=_accept(outcome),
+                accept=outcome.accept if outcome.comparison.regressed else None,
                 advice=outcome.advice,
                 is_open=view is worst,
             )
@@ -92,8 +92,3 @@ def _run_view(outcome: CaseOutcome, name: str, choice: Choice) -> CaseView:
         static=outcome.static,
         choice=choice,
     )
-
-
-def _accept(outcome: CaseOutcome) -> str | None:
-    """The command that accepts a regression; None without one."""
-    return outcome.accept if outcome.comparison.regressed else None
