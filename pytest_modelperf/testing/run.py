@@ -252,26 +252,21 @@ class Run(Struct):
             for text in self.config.getoption("override_ini") or ()
             if text.partition("=")[0] in {setting.ini for setting, _ in values}
         ]
-        return (
+        typed = [
+            # These choose the root, where baselines and their settings are.
+            ("--rootdir", self.config.getoption("rootdir")),
+            ("--config-file", self.config.getoption("inifilename")),
+            *(("--override-ini", text) for text in overridden),
             *(
-                f"{flag}={shlex.quote(str(value))}"
-                for flag, value in self._root_options.items()
-                if value is not None
-            ),
-            *(f"--override-ini={shlex.quote(text)}" for text in overridden),
-            *(
-                f"{setting.flag}={shlex.quote(value)}"
+                (setting.flag, value)
                 for setting, found in values
                 if setting.key in settings.typed
                 for value in found
             ),
+        ]
+        return tuple(
+            f"{flag}={shlex.quote(str(value))}" for flag, value in typed if value is not None
         )
-
-    @property
-    def _root_options(self) -> Mapping[str, str | None]:
-        """The options of pytest that choose the root, where baselines and their settings are."""
-        option = self.config.getoption
-        return {"--rootdir": option("rootdir"), "--config-file": option("inifilename")}
 
     # -- outcomes
 
