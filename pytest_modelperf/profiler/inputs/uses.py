@@ -32,8 +32,9 @@ class Demand(Struct, frozen=True):
     """The values that uses of an input ask for: bounds, both included, and the best value.
 
     `words` are the only texts that they take. `decides` says which work depends on the value: then
-    a value from the user is better than any made one. `compared` are the values at which it chooses
-    another branch, by the constants that the graph compares it with.
+    a value from the user is better than any made one. If that is a branch (`is_of_branch`),
+    `compared` are the values at which another one runs, by the constants that the graph compares
+    it with.
     """
 
     low: float = -math.inf
@@ -42,6 +43,7 @@ class Demand(Struct, frozen=True):
     decides: str = ""
     words: tuple[str, ...] = ()
     compared: tuple[float, ...] = ()
+    is_of_branch: bool = False
 
     def shifted(self, low: float, high: float) -> Demand:
         """The demand on x, if this demand is on x plus something from `low` to `high`."""
@@ -65,6 +67,7 @@ class Demand(Struct, frozen=True):
             self.decides or other.decides,
             self.words or other.words,
             (*self.compared, *(v for v in other.compared if v not in self.compared)),
+            self.is_of_branch or other.is_of_branch,
         )
 
 
@@ -138,13 +141,16 @@ class Uses(Struct, frozen=True):
         result = node.outputs[0] if node.outputs else None
         if value is None or value.size != 1 or value.dtype.kind not in "iuf" or result is None:
             return
-        decides = next((f.demand.decides for f in self.demands(result) if f.demand.decides), "")
-        if decides and step.added is not None:
+        found = next((f.demand for f in self.demands(result) if f.demand.decides), None)
+        if found is not None and step.added is not None:
             edge = float(value.reshape(-1)[0]) - step.added[0]
             values = (edge,) if node.op_type == "Equal" else (edge, edge + 1, edge - 1)
             # At such a value a loop does not run, or once.
-            compared = values if decides.startswith(_BRANCH) else ()
-            yield _Found(Demand(decides=decides, compared=compared), is_changed=True)
+            compared = values if found.is_of_branch else ()
+            demand = Demand(
+                decides=found.decides, compared=compared, is_of_branch=found.is_of_branch
+            )
+            yield _Found(demand, is_changed=True)
 
     def _masked(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
         """The whole length, if a range is compared with it to mask what is behind a sequence."""
@@ -264,7 +270,6 @@ def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[flo
 
 _Rule: TypeAlias = Callable[[Node, int], "Demand | None"]
 _ZERO, _ONE = Demand(value=0), Demand(value=1)
-_BRANCH = "which branch"
 _MAKES, _KEEPS = "how much {} makes", "how much {} keeps"
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -451,6 +456,11 @@ def _what(node: Node, text: str) -> str:
     return text.format(f"{node.op_type} {printable(node.name or node.id)!r}")
 
 
+def _branch(node: Node, _: int) -> Demand:
+    decides = _what(node, "which branch of {} runs")
+    return Demand(low=0, value=1, decides=decides, is_of_branch=True)
+
+
 def _size(text: str, value: float = 1) -> _Rule:
     """A number that decides how large the output of a node is."""
     return lambda node, _: Demand(low=0, value=value, decides=_what(node, text))
@@ -529,7 +539,7 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     # Inference, not training
     "Dropout": {1: _ZERO, 2: _ZERO},
     # Control flow
-    "If": {0: _size(f"{_BRANCH} of {{}} runs")},
+    "If": {0: _branch},
     "Loop": {0: _size("how often {} runs"), 1: _size("whether {} runs")},
     # Lengths of sequences
     "RNN": {4: _all_of(0, 0)},
