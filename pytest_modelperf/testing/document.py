@@ -188,5 +188,7 @@ def _baselines(report: RunReport) -> BaselinesJson:
         ),
         notes=tuple(note for plan in report.plans for note in plan.notes),
         written=report.is_written,
-        unused=report.unused,
+        unused=None
+        if report.unused is None
+        else tuple(f"{folder}: {case}" for folder, case in report.unused),
     )

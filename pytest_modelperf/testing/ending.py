@@ -138,14 +138,14 @@ class RunEnding(Struct):
         settings = self.run.settings
         plans: Sequence[UpdatePlan] = ()
         written: Sequence[UpdatePlan] = ()
-        unused: tuple[str, ...] | None = None
+        unused: tuple[tuple[str, str], ...] | None = None
         notes = [*self.run.notes]
         if exit_code in _ENDED:
             found = self._find_unused(outcomes, known, notes)
             lost: dict[str, str] = {}
             updates, removals = self._updates(outcomes, lost), self._removals(found)
             if found is not None and not settings.prune:
-                unused = tuple(f"{stored.name}: {gone}" for stored, ids in found for gone in ids)
+                unused = tuple((stored.name, gone) for stored, ids in found for gone in ids)
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
             outcomes = self._without_lost(outcomes, lost)

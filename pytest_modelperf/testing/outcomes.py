@@ -136,7 +136,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     """A whole run: its cases in the order that they ended, and what it did to the baselines.
 
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
-    cases of baselines, as `folder: b1-c1`, that this run has no test of; None where it cannot
+    cases that this run has no test of, each with the folder of its baseline; None where it cannot
     know, because it did not select every test. `typed` are the options that the user typed and
     that a command for the same baselines must repeat.
     """
@@ -148,7 +148,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     tolerance: float | None = None
     plans: tuple[UpdatePlan, ...] = ()
     is_written: bool = False
-    unused: tuple[str, ...] | None = None
+    unused: tuple[tuple[str, str], ...] | None = None
     started: dt.datetime | None = None
     notes: tuple[str, ...] = ()
     typed: tuple[str, ...] = ()

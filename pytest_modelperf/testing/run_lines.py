@@ -130,14 +130,8 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
-        unused = list_names([*map(_test_id, report.unused)])
+        unused = list_names([f"{model_name(folder)}::{case}" for folder, case in report.unused])
         yield "unused baselines", f"{unused}; {printable(prune(report.typed))} removes them"
-
-
-def _test_id(unused: str) -> str:
-    """`models/encoder.onnx::b1-c1`, for the case `models--encoder: b1-c1`."""
-    folder, _, case = unused.partition(": ")
-    return f"{model_name(folder)}::{case}"
 
 
 def _has_no_baseline(outcome: CaseOutcome) -> bool:

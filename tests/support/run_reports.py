@@ -150,7 +150,7 @@ def everything_named(name: str) -> RunReport:
             for n, each in enumerate(cases)
         ),
         plans=(replace(plan(name), notes=(name,)),),
-        unused=(name,),
+        unused=((name, name),),
         notes=(name,),
     )
 

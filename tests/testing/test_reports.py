@@ -382,7 +382,7 @@ def test_what_to_type_repeats_the_engine() -> None:
     words = ("--engine", "openvino", "--engine-option", "hint=a b")
     shown = failure(BROKEN, engine_options=words)
     assert "--cores 2 \\\n   --engine openvino --engine-option 'hint=a b'\n" in shown
-    report = run(outcome(FRESH), unused=("m: b1-c1",))
+    report = run(outcome(FRESH), unused=(("m", "b1-c1"),))
     report = replace(report, typed=("--modelperf-engine=openvino",))
     shown = render_summary(report, TextStyle(160))
     assert "--modelperf-update-baseline=new --modelperf-engine=openvino" in shown
@@ -661,7 +661,7 @@ def test_a_new_case_whose_failure_is_expected_is_to_be_recorded_too() -> None:
 
 
 def test_baselines_without_a_test_are_named_and_so_is_the_way_to_remove_them() -> None:
-    report = run(outcome(SAME), unused=tuple(f"models--+m{n}: b1-c1" for n in range(7)))
+    report = run(outcome(SAME), unused=tuple((f"models--+m{n}", "b1-c1") for n in range(7)))
     shown = render_summary(report, TextStyle(200))
     assert (
         "unused baselines: models/M0.onnx::b1-c1, models/M1.onnx::b1-c1, models/M2.onnx::b1-c1, "
@@ -1085,7 +1085,7 @@ def test_a_run_as_json() -> None:
         outcome(BROKEN, static=None),
         tolerance=0.03,
         plans=(plan("encoder"),),
-        unused=("old: b1-c1",),
+        unused=(("old", "b1-c1"),),
         started=dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc),
     )
     document = json.loads(dump_run(report))
