@@ -36,7 +36,11 @@ def render_survey(survey: Survey, style: TextStyle) -> str:
     )
     if search.models:
         page.table(_models_table(survey))
-    _write_remarks(page, "models that did not run: they get no table", survey.unsized)
+    _write_remarks(
+        page,
+        "models that did not run: write a table by hand where you know what they need",
+        survey.unsized,
+    )
     _write_remarks(page, "left out", search.remarks)
     return page.text()
 
