@@ -126,7 +126,7 @@ class MisfitError(ModelError):
         message: str,
         remedy: Remedy | None = None,
         *,
-        # It has a default because pickle makes an error of its message alone.
+        # Pickle calls this with the message alone and sets the attributes afterwards.
         where: str = "",
         sizes: Sequence[int] = (),
     ) -> None:

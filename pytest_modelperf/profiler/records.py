@@ -245,7 +245,7 @@ class CaseProfile(Struct, frozen=True):
         if phase is None:
             return None
         counts = None if self.counted is None else self.counted.generation
-        # Of a prefill the MACs of a first and a last step are None.
+        # A prefill has no steps, so the MACs of its first and its last step are None.
         counted = GenerationFigures() if counts is None else GenerationFigures(**asdict(counts))
         run = self.measured
         if run is None:
