@@ -27,6 +27,7 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
+from pytest_modelperf.graph.value_flow import DataDependence
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
@@ -230,17 +231,17 @@ def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) 
     found = run_twin(pair, FidelityGate(), place, trusts_plans=by_data is None)
     if not found.rounds:
         return _ComparedTwin(trust_by_plan(), found.plan)
-    doubt = _find_doubt(found, by_data)
+    doubt = _find_doubt(found, by_data or found.by_data)
     has_same_plan = found.difference is None if found.knows_plans else None
     return _ComparedTwin(judge_twin(found.rounds, doubt, has_same_plan=has_same_plan), found.plan)
 
 
-def _find_doubt(found: TwinRun, by_data: str | None) -> str:
+def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
     """Why a twin has to be shown to run like its model."""
     if found.difference is not None:
         return f"the engine makes another plan of the twin: {found.difference}"
     if by_data is not None:
-        return f"its work depends on data ({by_data})"
+        return str(by_data)
     return "the engine tells no plan"
 
 

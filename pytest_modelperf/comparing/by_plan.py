@@ -72,8 +72,8 @@ def _measure_plan(
 ) -> MeasuredCase | None:
     """A short run of the model; None if it is not shown to do the work of the recorded one.
 
-    The engine has to make the recorded plan of it and, where data decides which bodies run and how
-    often, a run has to complete the counts as the recorded run did.
+    The engine has to make the recorded plan of it. If a run completes the counts, these have to be
+    the recorded ones: they show sizes and, if data decides which bodies run, which ones did.
     """
     graph = model.bound.graph
     if find_data_dependence(graph, apart_from=CONTROL_FLOW) is not None:
@@ -86,8 +86,11 @@ def _measure_plan(
         loading.join()
         if saved is None or saved.plan.digest.value != plan.digest:
             return None
+        if saved.plan.find_data(apart_from=CONTROL_FLOW) is not None:
+            return None
         known = see_shapes_if_told(model, rig)
-        if find_data_dependence(graph) is not None and not _took_the_same_way(stored, known):
+        needs_run = find_data_dependence(graph) is not None or saved.plan.find_data() is not None
+        if not _ran_alike(stored, known, needs_run=needs_run):
             return None
         profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
         return MeasuredCase(profile, known)
@@ -103,11 +106,14 @@ def _is_built_alike(stored: StoredCase, now: Model) -> bool:
     return has_counts and has_recorded_structure(stored, now.file)
 
 
-def _took_the_same_way(stored: StoredCase, now: PreparedModel) -> bool:
-    """Whether as much ran inside of the control flow as in the recorded run."""
+def _ran_alike(stored: StoredCase, now: PreparedModel, *, needs_run: bool) -> bool:
+    """Whether a run completed the counts as the recorded run did.
+
+    Without a run on both sides, nothing is known, which is enough unless `needs_run`.
+    """
     recorded, observed = stored.observed, now.static.observed
     if recorded is None or observed is None:
-        return False
+        return not needs_run
     return other_counts(recorded, observed) is None
 
 

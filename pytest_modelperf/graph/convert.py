@@ -96,8 +96,12 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
                 for a in attributes
                 if a.type == AttributeProto.GRAPH
             }
-    domain = "" if domain == "ai.onnx" else domain
-    return Call(node, op_type, domain, inputs, outputs, kinds, plain, bodies)
+    return Call(node, op_type, unified_domain(domain), inputs, outputs, kinds, plain, bodies)
+
+
+def unified_domain(domain: str) -> str:
+    """The canonical name of a domain: the standard domain is empty."""
+    return "" if domain == "ai.onnx" else domain
 
 
 def check_text(model: str, *names: object) -> None:

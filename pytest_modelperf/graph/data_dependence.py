@@ -1,104 +1,141 @@
-"""Whether the work of a graph depends on the values that run through it."""
+"""Whether the work of a graph depends on data, and which constants decide how long it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Container, Iterable, Iterator, Sequence
+from math import prod
 
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+from pytest_modelperf.graph.convert import constant_tensor, unified_domain
+from pytest_modelperf.graph.identities import is_float
+from pytest_modelperf.graph.model_file import packed_bytes
+from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
+from pytest_modelperf.graph.value_flow import Constant, DataDependence, Step, Steps, ValueFlow
 
-# The inputs whose values decide how much these compute, how long it takes, or in which order they
-# read memory.
-_DECIDING: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("If", "NonZero", "TopK", "Unique"), (0,)),
-    **dict.fromkeys(("Loop", "NonMaxSuppression"), (0, 1)),
-    **dict.fromkeys(
-        ("Compress", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"),
-        (1,),
-    ),
-}  # fmt: skip
-# What these ran, a run tells: which body, and how often.
+# What these ran, a run shows: which body, and how often.
 CONTROL_FLOW = frozenset({"If", "Loop"})
-# These return the shape of their input, which does not depend on its values.
-_OF_SHAPE = frozenset({"Shape", "Size"})
-
-# What each value is computed from, None if that is a float or not known. A value that is not there
-# is an input or a constant.
-_Sources: TypeAlias = "Mapping[str, tuple[Tensor, ...] | None]"
+# More elements than any setting has, for a constant of unknown shape.
+_UNKNOWN = 1 << 40
 
 
-def find_data_dependence(graph: Graph, apart_from: Container[str] = ()) -> str | None:
-    """The operator whose work depends on data: `TopK`.
+def find_data_dependence(
+    graph: Graph, apart_from: Container[str] = (), *, inputs_are_data: bool = False
+) -> DataDependence | None:
+    """Return the first operator whose work depends on data, apart from those that are left out.
 
-    None if there is none but those that are left apart. Inputs of the model, constants, and
-    integers that are computed from them or from shapes are no data: they are the same in two models
-    of which an engine makes one plan. So neither a Loop that counts to a size nor a Scan depends on
-    data. A Scan of opset 8 does: it is given the lengths of sequences.
+    Inputs of the model count as data only on request: two models of which an engine makes one plan
+    are given the same.
     """
-    return next((op for op in _deciding(graph, {}) if op not in apart_from), None)
+    return ValueFlow(_steps(graph), inputs_are_data=inputs_are_data).find_data(apart_from)
 
 
-def _deciding(graph: Graph, around: _Sources) -> Iterator[str]:
-    """The operators whose work depends on data, those in bodies included."""
-    sources = {**around, **dict(_sources_in(graph))}
-    for node in graph.nodes:
-        deciding = [node.optional_input(index) for index in _DECIDING.get(node.op_type, ())]
-        is_of_lengths = node.op_type == "Scan" and node.opset == 8
-        if is_of_lengths or any(_is_data(tensor, sources) for tensor in _present(deciding)):
-            yield node.op_type
-        for body in node.bodies.values():
-            inner = {**sources, **dict(_sources_in(body)), **dict(_carried(node, body))}
-            conditions = body.outputs[:1] if node.op_type == "Loop" else ()
-            if any(_is_data(tensor, inner) for tensor in conditions):
-                yield node.op_type
-            yield from _deciding(body, inner)
+def read_plan_flow(plan: ModelProto) -> ValueFlow:
+    """Return the flow of values through the plan of an engine, which has no functions."""
+    opsets = {unified_domain(str(each.domain)): each.version for each in plan.opset_import}
+    return ValueFlow(_read_steps(plan.graph, opsets.get("")))
 
 
-def _sources_in(graph: Graph) -> Iterator[tuple[str, tuple[Tensor, ...] | None]]:
-    """The values that nodes make, each with what it is computed from."""
-    for node in graph.nodes:
-        taken: tuple[Tensor, ...] | None = _present(node.inputs)
-        if node.op_type in _OF_SHAPE:
-            taken = ()
-        elif node.bodies:
-            # What a body computes it from is known inside of the body only.
-            taken = None
-        for tensor in _present(node.outputs):
-            # Exporters compare integers as floats.
-            is_computed = tensor.is_float and node.op_type != "Cast"
-            yield tensor.name, None if is_computed else taken
+def find_settings(graph: GraphProto | FunctionProto, opset: int | None = None) -> frozenset[str]:
+    """Return the names of the constants of a model's graph that decide how long it takes.
+
+    Calls of functions are taken for operators whose time depends on shapes. Each function is a
+    graph of its own.
+    """
+    return ValueFlow(_read_steps(graph, opset), knows_functions=True).settings
 
 
-def _carried(node: Node, body: Graph) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """The inputs of a body, each with its values on the first trip and on later ones."""
-    # The body of a Loop counts the trips for itself: its outputs begin with the condition.
-    shift = 1 if node.op_type == "Loop" else 0
-    for index, tensor in enumerate(body.inputs):
-        later = body.outputs[index - shift : index - shift + 1] if index >= shift else ()
-        yield tensor.name, (*_present(node.inputs[index : index + 1]), *later)
+def find_model_settings(model: ModelProto) -> frozenset[str]:
+    """Return the names of the settings of a model's graph and of its functions."""
+    opsets = {unified_domain(str(each.domain)): each.version for each in model.opset_import}
+    functions = (find_settings(each) for each in model.functions)
+    return find_settings(model.graph, opsets.get("")).union(*functions)
 
 
-def _is_data(tensor: Tensor, sources: _Sources) -> bool:
-    """Whether a value is a float, or follows from computed floats or from trained integers."""
-    if tensor.is_float:
-        return True
-    seen: set[str] = set()
-    waiting = [tensor]
-    while waiting:
-        each = waiting.pop()
-        if each.name in seen:
-            continue
-        seen.add(each.name)
-        if each.name not in sources:
-            if each.weights and each.value is None and each is not tensor:
-                return True
-            continue
-        taken = sources[each.name]
-        if taken is None or each.dtype is None:
-            return True
-        waiting += taken
-    return False
+# -- our graphs
 
 
-def _present(tensors: Iterable[Tensor | None]) -> tuple[Tensor, ...]:
-    return tuple(tensor for tensor in tensors if tensor is not None)
+def _steps(graph: Graph) -> Steps:
+    met = [*graph.outputs, *(each for node in graph.nodes for each in node.inputs)]
+    constants = {
+        each.name: _constant(each) for each in met if each is not None and each.is_constant
+    }
+    return Steps(map(_step, graph.nodes), constants, _names(graph.inputs), _names(graph.outputs))
+
+
+def _step(node: Node) -> Step:
+    bodies = {name: _steps(body) for name, body in node.bodies.items()}
+    inputs, outputs = _names(node.inputs), _names(node.outputs)
+    return Step(node.op_type, node.domain, inputs, outputs, bodies, node.opset or None)
+
+
+def _names(tensors: Iterable[Tensor | None]) -> tuple[str, ...]:
+    return tuple("" if tensor is None else tensor.name for tensor in tensors)
+
+
+def _constant(tensor: Tensor) -> Constant:
+    elements = tensor.size if tensor.has_known_shape else _UNKNOWN
+    nbytes = _UNKNOWN if tensor.nbytes is None else tensor.nbytes
+    return Constant(tensor.is_float or tensor.dtype is None, elements, nbytes)
+
+
+# -- graphs of ONNX
+
+
+def _read_steps(graph: GraphProto | FunctionProto, opset: int | None) -> Steps:
+    constants: dict[str, Constant] = {}
+    if isinstance(graph, GraphProto):
+        inputs = [str(value.name) for value in graph.input]
+        outputs = [str(value.name) for value in graph.output]
+        constants.update((str(each.name), _stored(each)) for each in graph.initializer)
+        constants.update(
+            (str(each.values.name), _stored(each)) for each in graph.sparse_initializer
+        )
+    else:
+        inputs, outputs = [*map(str, graph.input)], [*map(str, graph.output)]
+    running = []
+    for node in graph.node:
+        tensor = find_constant(node)
+        if tensor is None:
+            running.append(node)
+        else:
+            constants[str(node.output[0])] = _stored(tensor)
+    return Steps(_read_nodes(running, opset), constants, inputs, outputs)
+
+
+def _read_nodes(nodes: Sequence[NodeProto], opset: int | None) -> Iterator[Step]:
+    for node in nodes:
+        bodies = {
+            f"{attribute.name}{number}": _read_steps(body, opset)
+            for attribute in node.attribute
+            for number, body in enumerate(bodies_of(attribute))
+        }
+        yield Step(
+            str(node.op_type),
+            unified_domain(str(node.domain)),
+            [*map(str, node.input)],
+            [*map(str, node.output)],
+            bodies,
+            opset,
+        )
+
+
+def find_constant(node: NodeProto) -> TensorProto | SparseTensorProto | None:
+    """Return the value of a node that is a stored constant; None for any other node."""
+    is_constant = node.op_type == "Constant" and not unified_domain(str(node.domain))
+    if not is_constant or len(node.attribute) != 1 or len(node.output) != 1:
+        return None
+    attribute = node.attribute[0]
+    if attribute.HasField("t"):
+        return attribute.t
+    if attribute.HasField("sparse_tensor"):
+        return attribute.sparse_tensor
+    return constant_tensor(attribute)
+
+
+def _stored(tensor: TensorProto | SparseTensorProto) -> Constant:
+    if isinstance(tensor, SparseTensorProto):
+        elements = prod(tensor.dims)
+        return Constant(is_float(tensor.values), elements, elements)
+    return Constant(is_float(tensor), prod(tensor.dims), packed_bytes(tensor))

@@ -32,17 +32,22 @@ class Contents(Struct, frozen=True):
     digest: Callable[[TensorProto], bytes]
 
 
+def identify_setting(tensor: TensorProto, content: bytes) -> str:
+    """Return the identity of a weight that decides how long the graph takes (see `value_flow`)."""
+    return f"{tensor.data_type} {tuple(tensor.dims)} {content.hex()}"
+
+
 def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: Contents) -> str:
-    """The identity of a weight that these operators read.
+    """Return the identity of a weight that these operators read and whose values decide nothing.
 
     Of a quantized operator's settings only zeros count: retraining changes scales and zero points,
     which never changes the time.
     """
     shown = f"{tensor.data_type} {tuple(tensor.dims)}"
-    is_quantized = bool(operators) and all(map(_is_quantized, operators))
+    is_of_quantized = bool(operators) and all(map(is_quantized, operators))
     is_plain = is_float(tensor) and bool(operators) and operators <= _ARITHMETIC
     is_single = prod(tensor.dims) == 1
-    if is_quantized or is_plain:
+    if is_of_quantized or is_plain:
         return f"{shown} {_number_class(tensor, contents)}" if is_single else shown
     is_known = is_single if is_float(tensor) else packed_bytes(tensor) <= KEEP_INTEGER_BYTES
     return f"{shown} {contents.digest(tensor).hex()}" if is_known else shown
@@ -53,7 +58,8 @@ def is_float(tensor: TensorProto) -> bool:
     return name.startswith(("float", "bfloat", "complex"))
 
 
-def _is_quantized(operator: str) -> bool:
+def is_quantized(operator: str) -> bool:
+    """Whether an operator works on quantized numbers, as far as its name shows."""
     return (
         operator.startswith(_QUANTIZED)
         or "quantize" in operator.lower()

@@ -23,7 +23,7 @@ from pytest_modelperf.graph.binding import (
     bind_inputs,
 )
 from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
-from pytest_modelperf.graph.convert import ParsedGraph, read_graph
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph, unified_domain
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.input_hints import head_sizes, state_batches
@@ -42,7 +42,6 @@ from pytest_modelperf.graph.validity import (
     check_opsets,
     check_stored_tensors,
     import_implied,
-    unified_domain,
 )
 from pytest_modelperf.text.escaping import printable
 

@@ -5,14 +5,15 @@ connected to, from the inputs of the model on. Names do not count, and neither d
 training changes; settings such as axes count by value. As in the digest of a plan, the digest of
 each node is made of those of its inputs, and the nodes are compared in no order.
 
-Values count only where a twin has them at any rate (`is_always_kept`), so large weights are never
-read, and a model and its twin have one digest by construction.
+Values count only where a twin has them at any rate (`is_always_kept`, `is_kept_setting`), so large
+weights are never read, and a model and its twin have one digest by construction.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 from onnx import (
@@ -25,17 +26,18 @@ from onnx import (
     ValueInfoProto,
 )
 
-from pytest_modelperf.graph.convert import constant_tensor
+from pytest_modelperf.graph.convert import unified_domain
+from pytest_modelperf.graph.data_dependence import find_constant, find_settings
 from pytest_modelperf.graph.identities import (
     Contents,
     digest_bytes,
     digest_texts,
+    identify_setting,
     identify_weight,
 )
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.stored_tensors import bodies_of
-from pytest_modelperf.graph.twin import is_always_kept, is_left_out
-from pytest_modelperf.graph.validity import unified_domain
+from pytest_modelperf.graph.twin import is_always_kept, is_kept_setting, is_left_out
 
 # A tensor that no node, weight or input before it has.
 _OUTSIDE = "outside"
@@ -50,9 +52,12 @@ def digest_structure(file: ModelFile) -> str:
 
 
 def _digest_structure(file: ModelFile) -> str:
-    proto, structure = file.proto, _Structure(file)
+    proto = file.proto
     opsets = sorted((unified_domain(each.domain), each.version) for each in proto.opset_import)
-    functions = sorted(map(structure.digest_function, proto.functions))
+    functions = sorted(
+        _Structure(file, find_settings(each)).digest_function(each) for each in proto.functions
+    )
+    structure = _Structure(file, find_settings(proto.graph, dict(opsets).get("")))
     return digest_texts(
         repr(opsets), *functions, structure.digest_graph(proto.graph, lambda _: _OUTSIDE)
     )
@@ -66,10 +71,11 @@ class _Weight(Struct, frozen=True):
 
 
 class _Structure:
-    """The digests of the graphs of one model."""
+    """The digests of a graph or function and of its bodies, with the names of its settings."""
 
-    def __init__(self, file: ModelFile) -> None:
+    def __init__(self, file: ModelFile, settings: AbstractSet[str]) -> None:
         self._file = file
+        self._settings = settings
         self._contents = Contents(file.read_tensor, self._content)
 
     def digest_function(self, function: FunctionProto) -> str:
@@ -114,14 +120,14 @@ class _Structure:
         weights, running = [*stored], []
         operators: dict[str, set[str]] = defaultdict(set)
         for node in nodes:
-            constant = _constant(node)
+            constant = find_constant(node)
             if constant is not None:
-                weights.append(constant)
+                weights.append(_Weight(str(node.output[0]), constant))
                 continue
             running.append(node)
             for name in node.input:
                 operators[str(name)].add(str(node.op_type))
-        identities = {w.name: self._identify(w.tensor, operators[w.name]) for w in weights}
+        identities = {w.name: self._identify_stored(w, operators[w.name]) for w in weights}
         known: dict[str, str] = {"": "", **inputs, **identities}
 
         def lookup(name: str) -> str:
@@ -170,6 +176,12 @@ class _Structure:
             attribute = plain
         return digest_bytes(attribute.SerializeToString(deterministic=True)).hex()
 
+    def _identify_stored(self, weight: _Weight, operators: set[str]) -> str:
+        tensor = weight.tensor
+        if isinstance(tensor, TensorProto) and weight.name in self._settings:
+            return identify_setting(tensor, self._digest_setting(tensor))
+        return self._identify(tensor, operators)
+
     def _identify(self, tensor: TensorProto | SparseTensorProto, operators: set[str]) -> str:
         if isinstance(tensor, TensorProto):
             return identify_weight(tensor, operators, self._contents)
@@ -177,25 +189,17 @@ class _Structure:
         return f"sparse {tensor.values.data_type} {tuple(tensor.dims)} {stored}"
 
     def _content(self, tensor: TensorProto) -> bytes:
-        if tensor.data_type == TensorProto.STRING or not is_always_kept(tensor):
+        return self._digest_values(tensor) if is_always_kept(tensor) else b""
+
+    def _digest_setting(self, tensor: TensorProto) -> bytes:
+        return self._digest_values(tensor) if is_kept_setting(tensor) else b""
+
+    def _digest_values(self, tensor: TensorProto) -> bytes:
+        if tensor.data_type == TensorProto.STRING:
             return b""
         if is_left_out(tensor):
             return b"left out"
         return digest_bytes(self._file.read_tensor(tensor).tobytes())
-
-
-def _constant(node: NodeProto) -> _Weight | None:
-    """The stored constant that a Constant node is; None for any other node."""
-    is_constant = node.op_type == "Constant" and not unified_domain(str(node.domain))
-    if not is_constant or len(node.attribute) != 1 or len(node.output) != 1:
-        return None
-    attribute, name = node.attribute[0], str(node.output[0])
-    if attribute.HasField("t"):
-        return _Weight(name, attribute.t)
-    if attribute.HasField("sparse_tensor"):
-        return _Weight(name, attribute.sparse_tensor)
-    tensor = constant_tensor(attribute)
-    return None if tensor is None else _Weight(name, tensor)
 
 
 def _type(value: ValueInfoProto) -> str:

@@ -12,7 +12,8 @@ multiples, because engines look for both. Beside the note of such a weight, `GRO
 number of its group.
 
 Small tensors stay: integers up to the size of shapes and index tables, weights whose values no
-optimization reads up to `KEEP_WEIGHT_BYTES`, and others up to `KEEP_BYTES`.
+optimization reads up to `KEEP_WEIGHT_BYTES`, and others up to `KEEP_BYTES`. Constants that decide
+how long the model takes, such as a mask or a grid, stay up to `KEEP_SETTING_BYTES`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.convert import check_text
+from pytest_modelperf.graph.data_dependence import find_model_settings
 from pytest_modelperf.graph.model_file import (
     MAX_RANK,
     ModelFile,
@@ -76,6 +78,8 @@ LOCATION = "weights-left-out"
 
 # For weights that are only multiplied or added: engines do not read their values.
 KEEP_WEIGHT_BYTES = 256
+# For constants that decide how long the model takes.
+KEEP_SETTING_BYTES = 256 * 1024
 
 # A twin comes with a pull request. Those of the largest models have some hundred kilobytes.
 MAX_TWIN_BYTES = 64 << 20
@@ -141,7 +145,7 @@ class LeftOutWeight(Struct, frozen=True, eq=False):
 def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
     """The twin of a model, whose weights are read piece by piece.
 
-    `limit` says which tensors are left out; without it, those whose values no optimization reads.
+    `limit` says which tensors are left out; without it, those that decide nothing.
     """
     if _metadata(file.proto) is not None:
         raise ModelError(f"{file.name} is a twin itself. Give the model that it was made from.")
@@ -153,9 +157,10 @@ def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
         proto.ClearField(field)
     _turn_lists_into_tensors(proto)
     uses = _uses(proto)
+    kept = limit or _limit_of_twins(proto)
     noted: list[NotedWeight] = []
     for stored in walk_stored(proto):
-        weight = _take_note(file, stored, uses.get(stored.name, frozenset()), limit or _kept_bytes)
+        weight = _take_note(file, stored, uses.get(stored.name, frozenset()), kept)
         if weight is None:
             _keep(file, stored.tensor)
         else:
@@ -252,6 +257,11 @@ def is_always_kept(tensor: TensorProto) -> bool:
     return packed_bytes(tensor) <= _limit(tensor, is_weight=True)
 
 
+def is_kept_setting(tensor: TensorProto) -> bool:
+    """Whether a twin has the data of a tensor if that decides how long the model takes."""
+    return packed_bytes(tensor) <= KEEP_SETTING_BYTES
+
+
 def is_left_out(tensor: TensorProto) -> bool:
     """Whether a tensor of a twin has a note in place of its data."""
     return bool(_entries(tensor, TWIN_KEY))
@@ -331,9 +341,16 @@ def _leave_out(weight: NotedWeight, group: int | None) -> None:
         tensor.metadata_props.add(key=GROUP_KEY, value=str(group))
 
 
-def _kept_bytes(stored: StoredTensor, uses: Uses) -> int:
-    is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
-    return _limit(stored.tensor, is_weight=is_weight)
+def _limit_of_twins(proto: ModelProto) -> Limit:
+    settings = find_model_settings(proto)
+
+    def kept_bytes(stored: StoredTensor, uses: Uses) -> int:
+        if stored.name in settings:
+            return KEEP_SETTING_BYTES
+        is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
+        return _limit(stored.tensor, is_weight=is_weight)
+
+    return kept_bytes
 
 
 def _limit(tensor: TensorProto, *, is_weight: bool) -> int:

@@ -22,6 +22,7 @@ from pytest_modelperf.graph.convert import (
     ParsedGraph,
     check_text,
     read_calls,
+    unified_domain,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
@@ -350,8 +351,3 @@ def describe(call: Call) -> str:
 def describe_node(node: Node) -> str:
     """The same for a node that was built."""
     return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
-
-
-def unified_domain(domain: str) -> str:
-    """The canonical name of a domain: the standard domain is empty."""
-    return "" if domain == "ai.onnx" else domain

@@ -9,7 +9,7 @@ into a folder.
 
 A twin keeps small weights, because it stays with the people who have the model. Here none is kept,
 because a model is shared with everybody. Single numbers are kept, and so are small integers, which
-are shapes and indices, constants, masks, and the few floats that sizes are computed from.
+are shapes and indices, constants, masks, and the few floats that decide how long the model takes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.data_dependence import find_model_settings
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.drawn_numbers import FEW_NUMBERS, note_for_program, without_values
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
@@ -35,7 +36,6 @@ from pytest_modelperf.graph.stored_tensors import (
     StoredTensor,
     clear_data,
     point_outside,
-    walk_nodes,
 )
 from pytest_modelperf.graph.twin import LeftOutWeight, Twin, Uses, left_out, make_twin
 from pytest_modelperf.graph.weight_notes import Indices, Note, Statistics, factor_between
@@ -52,16 +52,6 @@ from pytest_modelperf.text.units import format_bytes
 _INSIDE_BYTES = 127
 # Engines map external data into memory: large weights page by page.
 _ALIGNMENT, _PAGE, _LARGE = 64, 4096, 1 << 20
-# The operands that tell sizes, by operator.
-_SIZES: Mapping[str, tuple[int, ...]] = {
-    "ConstantOfShape": (0,), "Expand": (1,), "Pad": (1,), "Range": (0, 1, 2), "Reshape": (1,),
-    "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Tile": (1,), "TopK": (1,), "Upsample": (1,),
-}  # fmt: skip
-# The operators that compute sizes from other sizes.
-_ARITHMETIC = frozenset(
-    {"Add", "Cast", "Ceil", "Concat", "Constant", "Div", "Floor", "Gather", "Identity", "Max"}
-    | {"Min", "Mul", "Reshape", "Round", "Slice", "Squeeze", "Sub", "Unsqueeze"}
-)
 
 
 class Weightless(Struct, frozen=True, eq=False):
@@ -93,10 +83,10 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
     proto.CopyFrom(file.proto)
     proto.ClearField("training_info")
     turn_floats_into_tensors(proto)
-    deciding = _find_deciding(proto)
+    settings = find_model_settings(proto)
 
     def limit(stored: StoredTensor, uses: Uses) -> int:
-        return _kept_bytes(stored, uses, is_deciding=stored.name in deciding)
+        return _kept_bytes(stored, uses, is_setting=stored.name in settings)
 
     twin = make_twin(replace(file, proto=proto), limit)
     proto = twin.proto
@@ -131,35 +121,15 @@ def write_weightless(shared: Weightless, path: Path) -> None:
     write_bytes(path, shared.proto.SerializeToString(deterministic=True))
 
 
-def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_deciding: bool) -> int:
+def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_setting: bool) -> int:
     """The bytes up to which a tensor stays as it is."""
     tensor = stored.tensor
     elements = math.prod(tensor.dims)
-    if elements <= 1 or (is_deciding and elements <= FEW_NUMBERS):
+    if elements <= 1 or (is_setting and elements <= FEW_NUMBERS):
         return packed_bytes(tensor)
     is_bias = bool(uses) and all(i in INTEGER_WEIGHTS.get(op, ()) for op, i in uses)
     is_kept = tensor.data_type in INTEGER_TYPES and not is_bias
     return KEEP_INTEGER_BYTES if is_kept else 0
-
-
-def _find_deciding(proto: ModelProto) -> frozenset[str]:
-    """The names of the values that sizes are computed from."""
-    producers: dict[str, NodeProto] = {}
-    waiting: list[str] = []
-    for node in walk_nodes(proto):
-        producers.update(dict.fromkeys(node.output, node))
-        places = _SIZES.get(node.op_type, ())
-        waiting += [node.input[place] for place in places if place < len(node.input)]
-    found: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        producer = producers.get(name)
-        if producer is not None and producer.op_type in _ARITHMETIC:
-            waiting += producer.input
-    return frozenset(found)
 
 
 class _Places(Struct):

@@ -205,11 +205,13 @@ def _liken(ran: TwinRun, batch_size: int, *, is_anonymous: bool) -> Likening:
 
 
 def _find_doubts(model: PreparedModel, shared: Weightless, *, is_anonymous: bool) -> Iterator[str]:
-    by_data = find_data_dependence(model.bound.graph)
-    if by_data is not None:
+    by_data = find_data_dependence(model.bound.graph, inputs_are_data=True)
+    if by_data is not None and by_data.is_unknown:
+        yield str(by_data)
+    elif by_data is not None:
         yield (
-            f"the work of {by_data} depends on the numbers that reach it, and other weights and "
-            "inputs give other numbers"
+            f"the work of {by_data.op_type} depends on the numbers that reach it, and other "
+            "weights and inputs give other numbers"
         )
     yield from shared.doubts
     for feed in model.feeds.values():

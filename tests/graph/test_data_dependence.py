@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pytest_modelperf.graph.data_dependence import CONTROL_FLOW, find_data_dependence
+from pytest_modelperf.graph.value_flow import DataDependence
 from tests.support.graph_models import load
 
-_LOOP = """g (float[4] x, bool begins, int64[1] start) => (int64[1] y) {{
-    limit = Constant <value_floats = [3.0]> ()
-    five = Constant <value_ints = [5]> ()
-    y = Loop (, begins, {0}) <
-        body = b (int64 i, bool c, int64[1] n) => (bool more, int64[1] next) {{
-            number = Cast <to = 1> (n)
-            now = Sqrt (number)
-            {1}
-            {2}
-        }}
-    >
-}}"""
+# More numbers than a setting has.
+_TRAINED = "Constant <value_floats = [" + ", ".join(f"0.{n}" for n in range(16)) + "]> ()"
 STATIC = {
     "an index that is an input": """g (float[8,4] t, int64[3] i) => (float[3,4] y) {
         y = Gather <axis = 0> (t, i)
@@ -63,36 +54,89 @@ STATIC = {
             }
         >
     }""",
+    "the largest of what is given": """g (float[16] x) => (float[2] y, int64[1,N] z) {
+        k = Constant <value_ints = [2]> ()
+        y, i = TopK (x, k)
+        z = NonZero (x)
+    }""",
+    "a size by a factor": """g (float[1,1,4,4] x) => (float[1,1,M,N] y) {
+        shape = Shape (x)
+        numbers = Cast <to = 1> (shape)
+        factors = Constant <value_floats = [1.0, 1.0, 2.5, 2.5]> ()
+        products = Mul (numbers, factors)
+        sizes = Cast <to = 7> (products)
+        y = Resize (x, , , sizes)
+    }""",
+    "a grid that is stored": """g (float[1,1,4,4] x) => (float[1,1,2,4] y) {
+        w = WEIGHTS
+        shape = Constant <value_ints = [1, 2, 4, 2]> ()
+        grid = Reshape (w, shape)
+        y = GridSample (x, grid)
+    }""".replace("WEIGHTS", _TRAINED),
     "no index at all": "g (float[4] x) => (float[4] y) { y = Relu (x) }",
 }
 BY_DATA = {
-    "NonZero": "g (float[4] x) => (int64[1,N] y) { y = NonZero (x) }",
-    "TopK": """g (float[4] x) => (float[2] y) {
+    "NonZero": """g (float[16] x) => (int64[1,N] y) { z = Mul (x, w) y = NonZero (z) }""",
+    "TopK": """g (float[16] x) => (float[2] y) {
         k = Constant <value_ints = [2]> ()
-        y, i = TopK (x, k)
+        z = Mul (x, w)
+        y, i = TopK (z, k)
     }""",
-    "Gather": """g (float[8,4] x) => (float[4,4] y) {
-        z = Relu (x)
-        i = ArgMax <axis = 0, keepdims = 0> (z)
+    "Gather": """g (float[16] x) => (float[1] y) {
+        z = Mul (x, w)
+        i = ArgMax <axis = 0> (z)
         y = Gather <axis = 0> (x, i)
     }""",
-    "If": """g (float[4] x) => (float[4] y) {
-        sum = ReduceSum <keepdims = 0> (x)
+    "GridSample": """g (float[1,1,4,4] x, float[1,2,4,2] grid) => (float[1,1,2,4] y) {
+        shape = Constant <value_ints = [1, 2, 4, 2]> ()
+        shift = Reshape (w, shape)
+        moved = Add (grid, shift)
+        y = GridSample (x, moved)
+    }""",
+    "If": """g (float[16] x) => (float[16] y) {
+        z = Mul (x, w)
+        sum = ReduceSum <keepdims = 0> (z)
         zero = Constant <value_float = 0.0> ()
         c = Greater (sum, zero)
         y = If (c) <
-            then_branch = a () => (float[4] p) { p = Relu (x) },
-            else_branch = b () => (float[4] q) { q = Neg (x) }
+            then_branch = a () => (float[16] p) { p = Relu (x) },
+            else_branch = b () => (float[16] q) { q = Neg (x) }
         >
     }""",
-    "Loop": _LOOP.format("start", "next = Mul (n, n)", "more = Less (now, limit)"),
-}
+    "Loop": """g (float[16] x, bool begins) => (float[16] y) {
+        y = Loop (, begins, x) <
+            body = b (int64 i, bool c, float[16] n) => (bool more, float[16] next) {
+                next = Mul (n, w)
+                sum = ReduceSum <keepdims = 0> (next)
+                one = Constant <value_float = 1.0> ()
+                more = Less (sum, one)
+            }
+        >
+    }""",
+    "Compress": """g (float[16] x) => (float[N] y) {
+        random = RandomUniformLike (x)
+        half = Constant <value_float = 0.5> ()
+        kept = Less (random, half)
+        y = Compress (x, kept)
+    }""",
+}  # fmt: skip
 # What decides is found through bodies: by a value that is carried to the next trip, by one that is
 # computed around a body, and by one that comes out of it.
 THROUGH_BODIES = {
-    "Loop": _LOOP.format("start", "next = ArgMax <axis = 0> (now)", "more = Less (n, five)"),
-    "Gather": """g (float[3,4] x, float[5,4] t) => (float[3,4] y) {
-        z = Relu (x)
+    "Tile": """g (float[16] x, bool begins, int64[1] start) => (float[N] y) {
+        five = Constant <value_int = 5> ()
+        last = Loop (five, begins, start) <
+            body = b (int64 i, bool c, int64[1] n) => (bool c2, int64[1] next) {
+                c2 = Identity (c)
+                number = Cast <to = 1> (n)
+                z = Mul (number, w)
+                next = ArgMax <axis = 0> (z)
+            }
+        >
+        y = Tile (x, last)
+    }""",
+    "Gather": """g (float[3,4] x, float[16] t) => (float[3,4] y) {
+        z = Mul (t, w)
         i = ArgMax <axis = 0> (z)
         y = Scan <num_scan_inputs = 1, body = b (float[4] step) => (float[4] row) {
             rows = Gather (t, i)
@@ -100,14 +144,18 @@ THROUGH_BODIES = {
             row = Add (step, sums)
         }> (x)
     }""",
-    "NonZero": """g (bool c, float[4] x) => (int64[1,N] y) {
+    "NonZero": """g (bool c, float[16] x) => (int64[1,N] y) {
         i = If (c) <
-            then_branch = a () => (int64[1] p) { p = ArgMax <axis = 0> (x) },
+            then_branch = a () => (int64[1] p) { z = Mul (x, w) p = ArgMax <axis = 0> (z) },
             else_branch = b () => (int64[1] q) { q = ArgMin <axis = 0> (x) }
         >
         y = NonZero (i)
     }""",
 }
+
+
+def _with_weights(graph: str) -> str:
+    return graph.replace("{", f"{{ w = {_TRAINED} ", 1)
 
 
 @pytest.mark.parametrize("graph", STATIC.values(), ids=STATIC)
@@ -117,28 +165,39 @@ def test_work_that_follows_from_shapes_and_inputs_does_not_depend_on_data(graph:
 
 @pytest.mark.parametrize(("op", "graph"), BY_DATA.items(), ids=BY_DATA)
 def test_work_that_depends_on_data_is_named(op: str, graph: str) -> None:
-    assert find_data_dependence(load(graph).graph) == op
+    model = load(_with_weights(graph))
+    assert find_data_dependence(model.graph) == DataDependence(op)
 
 
 @pytest.mark.parametrize(("op", "graph"), THROUGH_BODIES.items(), ids=THROUGH_BODIES)
 def test_data_is_followed_through_bodies(op: str, graph: str) -> None:
-    assert find_data_dependence(load(graph).graph) == op
+    model = load(_with_weights(graph))
+    assert find_data_dependence(model.graph) == DataDependence(op)
 
 
 @pytest.mark.parametrize("op", ["If", "Loop", "Gather"])
 def test_control_flow_can_be_left_apart_and_nothing_beside_it(op: str) -> None:
-    graph = load(BY_DATA[op]).graph
+    graph = load(_with_weights(BY_DATA[op])).graph
     found = find_data_dependence(graph, apart_from=CONTROL_FLOW)
-    assert found == (None if op in CONTROL_FLOW else op)
+    assert found == (None if op in CONTROL_FLOW else DataDependence(op))
 
 
 def test_a_scan_of_opset_8_is_given_the_lengths_of_its_sequences() -> None:
-    scan = """g (float[2,4] s, float[2,3,4] x) => (float[2,4] y) {
+    scan = """g (int64[2] n, float[2,4] s, float[2,3,4] x) => (float[2,4] y) {
         y = Scan <num_scan_inputs = 1, body = b (float[4] state, float[4] step) => (float[4] next) {
             next = Add (state, step)
-        }> (, s, x)
+        }> (n, s, x)
     }"""
-    assert find_data_dependence(load(scan, opset=8).graph) == "Scan"
+    graph = load(scan, opset=8).graph
+    assert find_data_dependence(graph) is None
+    assert find_data_dependence(graph, inputs_are_data=True) == DataDependence("Scan")
+
+
+def test_an_operator_of_which_nothing_is_known_is_named() -> None:
+    graph = load("g (float[4] x) => (float[4] y) { y = custom.Mine (x) }").graph
+    found = find_data_dependence(graph)
+    assert found == DataDependence("Mine", is_unknown=True)
+    assert str(found) == "nothing is known of what the time of Mine depends on"
 
 
 def test_a_loop_whose_damaged_body_has_no_outputs_is_no_error() -> None:

@@ -202,3 +202,27 @@ def test_large_settings_in_attributes_are_those_of_the_twin(tmp_path: Path) -> N
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     require_equal_twin(path)
+
+
+_RESIZED = """g (float[1,1,4,4] x) => (float[1,1,M,N] y) {
+    w = Constant <value_floats = [1.0, 1.0, SCALE, SCALE]> ()
+    y = Resize (x, , w)
+}"""
+
+
+def test_factors_of_a_size_count_and_factors_of_numbers_do_not() -> None:
+    assert digest(_RESIZED.replace("SCALE", "2.0")) != digest(_RESIZED.replace("SCALE", "4.0"))
+    scaled = (
+        "g (float[4] x) => (float[4] y) { w = Constant <value_floats = [F]> () y = Mul (x, w) }"
+    )
+    assert digest(scaled.replace("F", "2.0")) == digest(scaled.replace("F", "4.0"))
+
+
+def test_a_twin_has_the_digest_of_a_model_whose_grid_it_keeps(tmp_path: Path) -> None:
+    grids = [random_floats(1, 64, 64, 2, seed=seed) for seed in (0, 1)]
+    graph = "g (float[1,1,4,4] x) => (float[1,1,64,64] y) { y = GridSample (x, v) }"
+    models = [parse(graph, {"v": grid}) for grid in grids]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models[0].SerializeToString())
+    require_equal_twin(path)
+    assert digest(models[0]) != digest(models[1])

@@ -133,9 +133,18 @@ def test_integers_up_to_64_kib_stay_and_larger_ones_do_not() -> None:
     for count, expected in ((8192, set()), (8193, {"i"})):
         values = np.random.RandomState(0).randint(0, 9, count)
         model = parse(
-            f"g (float[9] x) => (float[{count}] y) {{ y = Gather (x, i) }}", {"i": values}
+            f"g (int64[{count}] x) => (int64[{count}] y) {{ y = Add (x, i) }}", {"i": values}
         )
         assert set(_notes(model)) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(32 * 1024, set()), (32 * 1024 + 1, {"i"})], ids=["256 KiB", "more"]
+)
+def test_what_decides_the_time_stays_up_to_256_kib(count: int, expected: set[str]) -> None:
+    values = np.random.RandomState(0).randint(0, 9, count)
+    graph = f"g (float[9] x) => (float[{count}] y) {{ y = Gather (x, i) }}"
+    assert set(_notes(parse(graph, {"i": values}))) == expected
 
 
 def test_text_and_the_tensors_of_other_operators_stay(tmp_path: Path) -> None:

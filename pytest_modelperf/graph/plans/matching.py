@@ -29,7 +29,8 @@ class Matching(Struct, frozen=True):
 
 
 # The surest first: alike from both ends, from the inputs, from the outputs. Of equal ones, those
-# with the same name are partners: query, key and value of a layer differ in nothing else.
+# with the same name are partners: query, key and value of a layer differ in nothing else. Kernels
+# that are alike from the outputs may still work on other sizes, behind a size that changed.
 _KEYS: tuple[_Key, ...] = (
     lambda plan, k: (plan.forward[k], plan.backward[k], plan.kernels[k].name),
     lambda plan, k: (plan.forward[k], plan.backward[k]),
@@ -48,9 +49,10 @@ def match_plans(
 ) -> Matching:
     """The partners of two plans.
 
-    With the types of tensors, kernels of the same work between two changes are partners as well,
-    which neither end of the plan tells.
+    With the types of tensors, partners work on the same sizes, and kernels of the same work between
+    two changes are partners as well, which neither end of the plan shows.
     """
+    types = before_types or {}, after_types or {}
     left: tuple[dict[int, None], dict[int, None]] = (
         dict.fromkeys(range(len(before.kernels))),
         dict.fromkeys(range(len(after.kernels))),
@@ -64,9 +66,9 @@ def match_plans(
     for key in _KEYS:
         waiting = defaultdict(list)
         for index in left[0]:
-            waiting[key(before, index)].append(index)
+            waiting[key(before, index), _sizes(before, types[0], index)].append(index)
         for index in list(left[1]):
-            candidates = waiting[key(after, index)]
+            candidates = waiting[key(after, index), _sizes(after, types[1], index)]
             if candidates:
                 join(candidates.pop(0), index)
     if before_types is not None and after_types is not None:
@@ -78,6 +80,12 @@ def match_plans(
         for one, other in in_common(here, there) or ():
             join(old[one], new[other])
     return Matching(partners, tuple(left[0]), tuple(left[1]))
+
+
+def _sizes(plan: EnginePlan, types: TensorTypes, index: int) -> tuple[str | None, ...]:
+    """The types and shapes of the tensors of a kernel, as far as they are known."""
+    kernel = plan.kernels[index]
+    return tuple(types.get(name) for name in (*kernel.inputs, *kernel.outputs))
 
 
 def _work(plan: EnginePlan, types: TensorTypes, index: int) -> object:

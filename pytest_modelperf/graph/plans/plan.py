@@ -4,12 +4,15 @@ An engine may list independent kernels in another order in each session, and it 
 two plans are the same if the same kernels are connected in the same way. Each kernel has a digest
 of its operator, its attributes and the digests of its inputs; the plans are compared by the
 digests of all kernels, in no order.
+
+Of the weights, those that decide how long a kernel takes count by their values. So do weights that
+such a value is computed from.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -17,16 +20,19 @@ from msgspec import Struct
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.data_dependence import read_plan_flow
 from pytest_modelperf.graph.identities import (
     Contents,
     digest_bytes,
     digest_texts,
+    identify_setting,
     identify_weight,
     is_float,
 )
 from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
 from pytest_modelperf.graph.stored_tensors import dense_weights
 from pytest_modelperf.graph.structure import PlanDigest
+from pytest_modelperf.graph.value_flow import DataDependence, ValueFlow
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES
 
 # A share of subnormal numbers below this one does not show in the time of a kernel.
@@ -215,12 +221,25 @@ class EnginePlan:
 
     # -- weights
 
+    @cached_property
+    def _flow(self) -> ValueFlow:
+        return read_plan_flow(self.proto)
+
+    def find_data(self, apart_from: Container[str] = ()) -> DataDependence | None:
+        """Return the first kernel whose work depends on data, apart from those left out.
+
+        The digest leaves out the values that decide how long it takes.
+        """
+        return self._flow.find_data(apart_from)
+
     def _facts_of(self, tensor: TensorProto) -> WeightFacts | None:
         offset = stored_offset(tensor)
         return None if offset is None else self._facts.get(offset)
 
     def _identity(self, tensor: TensorProto, operators: set[str]) -> str:
         """Its identity, with the share of subnormal numbers among the values of a larger one."""
+        if tensor.name in self._flow.settings:
+            return identify_setting(tensor, self._content_of_any(tensor))
         shown = identify_weight(tensor, operators, self._contents)
         if not is_float(tensor) or prod(tensor.dims) == 1:
             return shown
@@ -236,6 +255,9 @@ class EnginePlan:
         if tensor.data_type not in INTEGER_TYPES and packed_bytes(tensor) > KEEP_BYTES:
             # A table of an embedding in 8 bits, say, which a twin draws.
             return b""
+        return self._content_of_any(tensor)
+
+    def _content_of_any(self, tensor: TensorProto) -> bytes:
         facts = self._facts_of(tensor)
         if facts is not None:
             return facts.content

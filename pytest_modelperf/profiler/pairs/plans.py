@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -301,6 +302,29 @@ class Seen(Struct, frozen=True):
         both = self.times_ns, again.times_ns
         times_ns = {k: min(side[k] for side in both if k in side) for k in {**both[0], **both[1]}}
         return replace(self, times_ns=times_ns)
+
+
+def find_other_size(before: SavedPlan, after: SavedPlan) -> str | None:
+    """Return the kernel of equal plans that works on other sizes on the other side, if any does.
+
+    Both plans run once. Nothing is found of kernels whose sizes the engine does not report.
+    """
+    old, new = (_sized_kernels(side.plan, run_once(side)) for side in (before, after))
+    other = next(iter((new - old).elements()), None)
+    return None if other is None else other.op_type
+
+
+class _SizedKernel(Struct, frozen=True):
+    digest: str
+    op_type: str
+    outputs: tuple[str | None, ...]
+
+
+def _sized_kernels(plan: EnginePlan, seen: Seen) -> Counter[_SizedKernel]:
+    return Counter(
+        _SizedKernel(digest, kernel.op_type, tuple(map(seen.types.get, kernel.outputs)))
+        for digest, kernel in zip(plan.forward, plan.kernels, strict=True)
+    )
 
 
 def run_once(side: SavedPlan) -> Seen:

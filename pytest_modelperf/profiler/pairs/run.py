@@ -15,6 +15,7 @@ from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.plans.parts import Part
 from pytest_modelperf.graph.plans.plan import find_plan_difference
 from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
+from pytest_modelperf.graph.value_flow import DataDependence
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
@@ -32,6 +33,7 @@ from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, has_known_kernels, read_times
 from pytest_modelperf.profiler.pairs.plans import (
     SavedPlan,
+    find_other_size,
     measure_shortly,
     place_parts,
     save_plan,
@@ -172,11 +174,11 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
         before, after = _save_plans(pair, old, new)
     except MeasureError as error:
         return _Planned(PlanFinding(0, is_same=False, reason=f"its plan was not saved: {error}"))
-    if before is None or after is None:
+    if before is None or after is None or before.plan.find_data() or after.plan.find_data():
         return None
     kernels = after.plan.digest.kernels
     if before.plan.digest == after.plan.digest:
-        return _Planned(PlanFinding(kernels, is_same=True))
+        return _Planned(_check_sizes(before, after))
     has_bodies = any(node.bodies for model in models for node in model.bound.graph.nodes)
     if has_bodies or not (before.runs_parts and after.runs_parts):
         return None
@@ -184,6 +186,17 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     old.parts, new.parts = placed.before, placed.after
     finding = PlanFinding(kernels, is_same=False, parts=placed.parts, reason=placed.reason)
     return _Planned(finding, (before, after), placed.partners)
+
+
+def _check_sizes(before: SavedPlan, after: SavedPlan) -> PlanFinding:
+    """The finding about two plans of the same digest, once both have run."""
+    kernels = after.plan.digest.kernels
+    try:
+        other = find_other_size(before, after)
+    except MeasureError as error:
+        return PlanFinding(kernels, is_same=False, reason=f"its plan did not run: {error}")
+    reason = None if other is None else f"its {other} works on other sizes"
+    return PlanFinding(kernels, is_same=other is None, reason=reason)
 
 
 def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | None:
@@ -282,14 +295,16 @@ class TwinRun(Struct, frozen=True):
     """A model and its twin, by the plans that the engine makes of them and by a duet.
 
     `plan` is the plan of the model; None where the engine tells none. `difference` says how the
-    twin's plan differs, and `knows_plans` claims that plans or kernels were compared. There are no
-    rounds where the same plan was answer enough.
+    twin's plan differs, and `knows_plans` claims that plans or kernels were compared. `by_data` is
+    the first kernel of the plan whose work depends on data. There are no rounds where the same plan
+    was answer enough.
     """
 
     rounds: Sequence[DuetRound]
     knows_plans: bool
     difference: str | None = None
     plan: PlanDigest | None = None
+    by_data: DataDependence | None = None
 
 
 def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool) -> TwinRun:
@@ -303,8 +318,15 @@ def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool
         model, twin = _save_plans(pair, old, new)
         if model is not None and twin is not None:
             difference = find_plan_difference(model.plan, twin.plan)
-            found = TwinRun((), knows_plans=True, difference=difference, plan=model.plan.digest)
-            if difference is None and trusts_plans:
+            by_data = model.plan.find_data()
+            found = TwinRun(
+                (),
+                knows_plans=True,
+                difference=difference,
+                plan=model.plan.digest,
+                by_data=by_data,
+            )
+            if difference is None and by_data is None and trusts_plans:
                 return found
         else:
             kernels = _read_kernels(old, new)

@@ -71,6 +71,15 @@ def test_kernels_on_tensors_of_other_types_are_no_partners() -> None:
     assert len(found.before) == len(found.after) == 3
 
 
+def test_kernels_behind_a_size_that_changed_are_no_partners() -> None:
+    """They are alike from the outputs, and work on more."""
+    before, after = chain("Exp Relu Neg"), chain("Sin Relu Neg")
+    assert changed(before, after)[0] == ["Exp"]
+    behind = {"t0": "float32 (1, 8)", "t1": "float32 (1, 8)", "y": "float32 (1, 8)"}
+    found = match_plans(before, after, types_of(before), {**types_of(after), **behind})
+    assert named(found, before, after) == (["Exp", "Relu", "Neg"], ["Sin", "Relu", "Neg"])
+
+
 QKV = """g (float[1,4] x) => (float[1,4] y) {
     q = MatMul (x, wq)
     k = MatMul (x, wk)

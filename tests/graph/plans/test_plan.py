@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from pytest_modelperf.graph.plans.plan import EnginePlan, WeightFacts, find_plan_difference
+from pytest_modelperf.graph.value_flow import DataDependence
 from tests.graph.plans.plan_models import Weights, make_plan, plan_of
 from tests.support.graph_models import parse
 
@@ -219,3 +220,73 @@ def test_a_share_of_subnormal_numbers_is_part_of_a_plan() -> None:
     assert find_plan_difference(usual, many) == (
         "a weight of its MatMul 'h' has another share of subnormal numbers"
     )
+
+
+_IMAGE = "(float[1,1,4,4] x) => (float[1,1,M,N] y)"
+# Graphs, and two values of the weight `v` by which they do other work.
+SETTINGS: dict[str, tuple[str, list[float], list[float]]] = {
+    "factors of a size": (f"g {_IMAGE} {{ y = Resize (x, , v) }}", [1, 1, 2, 2], [1, 1, 4, 4]),
+    "one factor of a size": (
+        """g (float[1,1,4,4] x) => (float[N] y) {
+            zero = Constant <value_float = 0.0> ()
+            one = Constant <value_float = 1.0> ()
+            size = ReduceSum <keepdims = 0> (x)
+            product = Mul (size, v)
+            y = Range (zero, product, one)
+        }""",
+        [2],
+        [200],
+    ),
+    "regions": (
+        """g (float[1,1,4,4] x) => (float[N,1,1,1] y) {
+            batch = Constant <value_ints = [0, 0, 0]> ()
+            y = RoiAlign (x, v, batch)
+        }""",
+        [0, 0, 1, 1] * 3,
+        [0, 0, 3, 3] * 3,
+    ),
+    "a grid": (
+        "g (float[1,1,4,4] x) => (float[1,1,2,4] y) { y = GridSample (x, v) }",
+        [0.0, 0.5, 1.0, 0.25] * 8,
+        [1.0, 0.5, 0.25, 0.0] * 8,
+    ),
+    "a mask beyond 64 KiB": (
+        "g (float[100000] x) => (float[N] y) { y = Compress (x, v) }",
+        [1.0, *[0.0] * 99_999],
+        [1.0] * 100_000,
+    ),
+    "a size in the branch of an If": (
+        """g (bool c, float[1,1,4,4] x) => (float[1,1,M,N] y) {
+            y = If (c) <
+                then_branch = a () => (float[1,1,M,N] p) { p = Resize (x, , v) },
+                else_branch = b () => (float[1,1,M,N] q) { q = Identity (x) }
+            >
+        }""",
+        [1, 1, 2, 2],
+        [1, 1, 4, 4],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_values_that_decide_how_long_a_kernel_takes_count(name: str) -> None:
+    graph, first, second = SETTINGS[name]
+    kind = np.bool_ if "mask" in name else np.float32
+    before, same, after = (
+        make_plan(graph, {"v": np.array(values, kind)}) for values in (first, first, second)
+    )
+    assert before.find_data() is after.find_data() is None
+    assert before.digest == same.digest != after.digest
+
+
+def test_values_that_decide_together_with_trained_ones_are_data() -> None:
+    graph = """g (float[1,16] x) => (float[1,2] y) {
+        k = Constant <value_ints = [2]> ()
+        h = Mul (x, w)
+        y, i = TopK (h, k)
+    }"""
+    first, second = (
+        make_plan(graph, {"w": np.full(16, value, np.float32)}) for value in (1.0, 2.0)
+    )
+    assert first.find_data() == DataDependence("TopK")
+    assert first.digest == second.digest

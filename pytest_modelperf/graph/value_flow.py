@@ -1,0 +1,247 @@
+"""Which values decide how long a graph takes, and what these are computed from.
+
+A deciding value is followed back through everything that computes it. It ends at inputs of the
+model, at shapes, and at constants. Two models that an engine runs by the same plan have the same
+inputs and shapes, so there is nothing left but the constants:
+
+- A constant that training found makes the deciding value *data*: each training gives another one,
+  and only a run can tell how long the model takes. So do random numbers, and the results of
+  operators of which nothing is known.
+- All other constants are *settings*. Two models with the same settings do the same work.
+
+Nothing here knows the format of a model: `Step` is one operator of any graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from msgspec import Struct, field
+
+from pytest_modelperf.graph.chance import RANDOM
+from pytest_modelperf.graph.deciding_inputs import deciding_inputs
+from pytest_modelperf.graph.identities import is_quantized
+from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
+
+# Their results follow from the shape of the input alone.
+_OF_SHAPE = frozenset({"Shape", "Size"})
+# The factors of a size, one for each axis of an image. Training finds longer vectors of floats.
+_MOST_FACTORS = 8
+
+
+class Constant(Struct, frozen=True):
+    """A stored constant of a graph."""
+
+    is_float: bool
+    elements: int
+    nbytes: int
+
+
+class Step(Struct, frozen=True):
+    """One operator. Inputs and outputs are names, and empty where one is absent."""
+
+    op_type: str
+    domain: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    bodies: Mapping[str, Steps] = field(default_factory=dict)
+    opset: int | None = None
+
+
+class Steps(Struct, frozen=True):
+    """The operators of a graph or body in their order, and its constants by name."""
+
+    steps: Iterable[Step]
+    constants: Mapping[str, Constant]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+class DataDependence(Struct, frozen=True):
+    """An operator whose work depends on data; `is_unknown` if nothing is known of its work."""
+
+    op_type: str
+    is_unknown: bool = False
+
+    def __str__(self) -> str:
+        if self.is_unknown:
+            return f"nothing is known of what the time of {self.op_type} depends on"
+        return f"its work depends on data ({self.op_type})"
+
+
+class _Deciding(Struct, frozen=True):
+    """A value that decides the time of an operator; None where nothing is known of that."""
+
+    op_type: str
+    value: int | None
+
+
+class _Scope:
+    """The values of a graph or body by name. Those around a body are looked up in `outer`."""
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        self.outer = outer
+        self.own: dict[str, int] = {}
+
+    def find(self, name: str) -> int | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.own:
+                return scope.own[name]
+            scope = scope.outer
+        return None
+
+
+class ValueFlow:
+    """The values of a graph and of its bodies, each with the values that it is computed from.
+
+    `knows_functions` claims that operators without an entry in the table may be functions of the
+    model, whose time depends on the shapes of their inputs. `inputs_are_data` also counts the
+    values of inputs as data.
+    """
+
+    def __init__(
+        self, graph: Steps, *, knows_functions: bool = False, inputs_are_data: bool = False
+    ) -> None:
+        self._knows_functions = knows_functions
+        self._sources: list[list[int]] = []
+        self._constants: dict[int, tuple[str, Constant]] = {}
+        self._data: set[int] = set()
+        self._deciding: list[_Deciding] = []
+        scope = _Scope()
+        if inputs_are_data:
+            self._data.update(self._add(scope, name) for name in graph.inputs)
+        self._walk(graph, scope)
+
+    def find_data(self, apart_from: Container[str] = ()) -> DataDependence | None:
+        """The first operator whose work depends on data; `apart_from` are left out."""
+        for each in self._deciding:
+            if each.op_type in apart_from:
+                continue
+            if each.value is None or self._is_data(each.value):
+                return DataDependence(each.op_type, is_unknown=each.value is None)
+        return None
+
+    @cached_property
+    def settings(self) -> frozenset[str]:
+        """The names of the constants that decide, in the graph and in its bodies.
+
+        Those that decide only together with data are left out.
+        """
+        waiting = [
+            each.value
+            for each in self._deciding
+            if each.value is not None and not self._is_data(each.value)
+        ]
+        seen = set(waiting)
+        while waiting:
+            for source in self._sources[waiting.pop()]:
+                if source not in seen:
+                    seen.add(source)
+                    waiting.append(source)
+        return frozenset(self._constants[value][0] for value in seen if value in self._constants)
+
+    # -- reading
+
+    def _walk(self, graph: Steps, scope: _Scope) -> None:
+        for name, constant in graph.constants.items():
+            self._constants[self._add(scope, name)] = name, constant
+        for step in graph.steps:
+            inputs = [self._find(scope, name) for name in step.inputs]
+            self._read_deciding(step, inputs)
+            taken = [value for value in inputs if value is not None]
+            if is_quantized(step.op_type):
+                self._data.update(value for value in taken if self._is_long(value))
+            if step.op_type in _OF_SHAPE and not step.domain:
+                taken = []
+            outputs = [self._add(scope, name) if name else None for name in step.outputs]
+            made = [value for value in outputs if value is not None]
+            for value in made:
+                self._sources[value] += taken
+            if step.op_type in RANDOM:
+                self._data.update(made)
+            for body in step.bodies.values():
+                self._walk_body(step, body, scope, inputs, outputs)
+
+    def _read_deciding(self, step: Step, inputs: Sequence[int | None]) -> None:
+        places = deciding_inputs(step.op_type, step.domain, step.opset)
+        if places is None and self._knows_functions:
+            return
+        if places is None:
+            self._deciding.append(_Deciding(step.op_type, None))
+            return
+        for place in places:
+            value = inputs[place] if place < len(inputs) else None
+            if value is not None:
+                self._deciding.append(_Deciding(step.op_type, value))
+
+    def _walk_body(
+        self,
+        step: Step,
+        body: Steps,
+        outer: _Scope,
+        inputs: Sequence[int | None],
+        outputs: Sequence[int | None],
+    ) -> None:
+        scope = _Scope(outer)
+        carried = [self._add(scope, name) for name in body.inputs]
+        self._walk(body, scope)
+        made = [self._find(scope, name) for name in body.outputs]
+        # The body of a Loop counts the trips for itself: its outputs begin with the condition.
+        shift = 1 if step.op_type == "Loop" else 0
+        if shift and made and made[0] is not None:
+            self._deciding.append(_Deciding(step.op_type, made[0]))
+        for place, value in enumerate(carried):
+            first = inputs[place : place + 1]
+            later = made[place - shift : place - shift + 1] if place >= shift else ()
+            self._sources[value] += [each for each in (*first, *later) if each is not None]
+        for output, inner in zip(outputs, made[shift:], strict=False):
+            if output is not None and inner is not None:
+                self._sources[output].append(inner)
+
+    def _add(self, scope: _Scope, name: str) -> int:
+        """The value of a name in a graph, which is new there unless the name was met before."""
+        if name not in scope.own:
+            scope.own[name] = len(self._sources)
+            self._sources.append([])
+        return scope.own[name]
+
+    def _find(self, scope: _Scope, name: str) -> int | None:
+        if not name:
+            return None
+        found = scope.find(name)
+        return self._add(scope, name) if found is None else found
+
+    # -- data
+
+    def _is_long(self, value: int) -> bool:
+        known = self._constants.get(value)
+        return known is not None and known[1].elements > _MOST_FACTORS
+
+    def _is_data(self, value: int) -> bool:
+        # What an operator is given as it is stored is a setting, whatever its size.
+        return value not in self._constants and value in self._computed_from_data
+
+    @cached_property
+    def _computed_from_data(self) -> frozenset[int]:
+        readers: dict[int, list[int]] = defaultdict(list)
+        for value, sources in enumerate(self._sources):
+            for source in sources:
+                readers[source].append(value)
+        waiting = [*self._data, *self._trained()]
+        seen = set(waiting)
+        while waiting:
+            for reader in readers[waiting.pop()]:
+                if reader not in seen:
+                    seen.add(reader)
+                    waiting.append(reader)
+        return frozenset(seen)
+
+    def _trained(self) -> Iterator[int]:
+        """The constants that training found, as far as their size tells."""
+        for value, (_, constant) in self._constants.items():
+            size = constant.elements if constant.is_float else constant.nbytes
+            if size > (_MOST_FACTORS if constant.is_float else KEEP_INTEGER_BYTES):
+                yield value
