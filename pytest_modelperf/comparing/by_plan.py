@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import compare_counts, has_recorded_engine
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.data_dependence import CONTROL_FLOW, find_data_dependence
+from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.profiler.measured_cases import MeasuredCase
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
@@ -76,7 +76,7 @@ def _measure_plan(
     the recorded ones: they show sizes and, if data decides which bodies run, which ones did.
     """
     graph = model.bound.graph
-    if find_data_dependence(graph, apart_from=CONTROL_FLOW) is not None:
+    if find_data_dependence(graph, after_run=True) is not None:
         return None
     with started_rig(model, setup, place) as rig:
         # This process only waits for the plan, and nothing is timed meanwhile.
@@ -86,7 +86,7 @@ def _measure_plan(
         loading.join()
         if saved is None or saved.plan.digest.value != plan.digest:
             return None
-        if saved.plan.find_data(apart_from=CONTROL_FLOW) is not None:
+        if saved.plan.find_data(after_run=True) is not None:
             return None
         known = see_shapes_if_told(model, rig)
         needs_run = find_data_dependence(graph) is not None or saved.plan.find_data() is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
@@ -14,21 +14,20 @@ from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 from pytest_modelperf.graph.value_flow import Constant, DataDependence, Step, Steps, ValueFlow
 
-# What these ran, a run shows: which body, and how often.
-CONTROL_FLOW = frozenset({"If", "Loop"})
 # More elements than any setting has, for a constant of unknown shape.
 _UNKNOWN = 1 << 40
 
 
 def find_data_dependence(
-    graph: Graph, apart_from: Container[str] = (), *, inputs_are_data: bool = False
+    graph: Graph, *, after_run: bool = False, inputs_are_data: bool = False
 ) -> DataDependence | None:
-    """Return the first operator whose work depends on data, apart from those that are left out.
+    """Return the first operator whose work depends on data.
 
-    Inputs of the model count as data only on request: two models of which an engine makes one plan
-    are given the same.
+    `after_run` leaves out what the counts of a run show (see `ValueFlow.find_data`). Inputs of the
+    model count as data only on request: two models of which an engine makes one plan are given the
+    same.
     """
-    return ValueFlow(_steps(graph), inputs_are_data=inputs_are_data).find_data(apart_from)
+    return ValueFlow(_steps(graph), inputs_are_data=inputs_are_data).find_data(after_run=after_run)
 
 
 def read_plan_flow(plan: ModelProto) -> ValueFlow:

@@ -14,8 +14,8 @@ Nothing here knows the format of a model: `Step` is one operator of any graph.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -27,6 +27,7 @@ from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
 
 # Their results follow from the shape of the input alone.
 _OF_SHAPE = frozenset({"Shape", "Size"})
+_CONTROL_FLOW = frozenset({"If", "Loop"})
 # The factors of a size, one for each axis of an image. Training finds longer vectors of floats.
 _MOST_FACTORS = 8
 
@@ -72,10 +73,14 @@ class DataDependence(Struct, frozen=True):
 
 
 class _Deciding(Struct, frozen=True):
-    """A value that decides the time of an operator; None where nothing is known of that."""
+    """A value that decides the time of an operator; None where nothing is known of that.
+
+    `is_shown_by_run` claims that the counts of a run show what was decided.
+    """
 
     op_type: str
     value: int | None
+    is_shown_by_run: bool = False
 
 
 class _Scope:
@@ -115,10 +120,14 @@ class ValueFlow:
             self._data.update(self._add(scope, name) for name in graph.inputs)
         self._walk(graph, scope)
 
-    def find_data(self, apart_from: Container[str] = ()) -> DataDependence | None:
-        """The first operator whose work depends on data; `apart_from` are left out."""
+    def find_data(self, *, after_run: bool = False) -> DataDependence | None:
+        """Return the first operator whose work depends on data.
+
+        The counts of a run show how often a Loop ran its body, and which branch an If took unless
+        both have the same operators. `after_run` leaves these out.
+        """
         for each in self._deciding:
-            if each.op_type in apart_from:
+            if after_run and each.is_shown_by_run:
                 continue
             if each.value is None or self._is_data(each.value):
                 return DataDependence(each.op_type, is_unknown=each.value is None)
@@ -145,12 +154,13 @@ class ValueFlow:
 
     # -- reading
 
-    def _walk(self, graph: Steps, scope: _Scope) -> None:
+    def _walk(self, graph: Steps, scope: _Scope) -> Counter[str]:
+        """Read a graph, and count its operators with those of its bodies."""
+        operators: Counter[str] = Counter()
         for name, constant in graph.constants.items():
             self._constants[self._add(scope, name)] = name, constant
         for step in graph.steps:
             inputs = [self._find(scope, name) for name in step.inputs]
-            self._read_deciding(step, inputs)
             taken = [value for value in inputs if value is not None]
             if is_quantized(step.op_type):
                 self._data.update(value for value in taken if self._is_long(value))
@@ -162,10 +172,24 @@ class ValueFlow:
                 self._sources[value] += taken
             if step.op_type in RANDOM:
                 self._data.update(made)
-            for body in step.bodies.values():
-                self._walk_body(step, body, scope, inputs, outputs)
+            place = len(self._deciding)
+            bodies = [
+                self._walk_body(step, body, scope, inputs, outputs) for body in step.bodies.values()
+            ]
+            operators.update([step.op_type])
+            for counted in bodies:
+                operators.update(counted)
+            # An operator comes before those of its bodies.
+            inner = self._deciding[place:]
+            del self._deciding[place:]
+            has_distinct_bodies = bodies[1:] != bodies[:1]
+            self._read_deciding(step, inputs, is_shown_by_run=has_distinct_bodies)
+            self._deciding += inner
+        return operators
 
-    def _read_deciding(self, step: Step, inputs: Sequence[int | None]) -> None:
+    def _read_deciding(
+        self, step: Step, inputs: Sequence[int | None], *, is_shown_by_run: bool
+    ) -> None:
         places = deciding_inputs(step.op_type, step.domain, step.opset)
         if places is None and self._knows_functions:
             return
@@ -175,7 +199,8 @@ class ValueFlow:
         for place in places:
             value = inputs[place] if place < len(inputs) else None
             if value is not None:
-                self._deciding.append(_Deciding(step.op_type, value))
+                is_shown = is_shown_by_run and step.op_type in _CONTROL_FLOW and not step.domain
+                self._deciding.append(_Deciding(step.op_type, value, is_shown))
 
     def _walk_body(
         self,
@@ -184,15 +209,15 @@ class ValueFlow:
         outer: _Scope,
         inputs: Sequence[int | None],
         outputs: Sequence[int | None],
-    ) -> None:
+    ) -> Counter[str]:
         scope = _Scope(outer)
         carried = [self._add(scope, name) for name in body.inputs]
-        self._walk(body, scope)
+        operators = self._walk(body, scope)
         made = [self._find(scope, name) for name in body.outputs]
         # The body of a Loop counts the trips for itself: its outputs begin with the condition.
         shift = 1 if step.op_type == "Loop" else 0
         if shift and made and made[0] is not None:
-            self._deciding.append(_Deciding(step.op_type, made[0]))
+            self._deciding.append(_Deciding(step.op_type, made[0], is_shown_by_run=True))
         for place, value in enumerate(carried):
             first = inputs[place : place + 1]
             later = made[place - shift : place - shift + 1] if place >= shift else ()
@@ -200,6 +225,7 @@ class ValueFlow:
         for output, inner in zip(outputs, made[shift:], strict=False):
             if output is not None and inner is not None:
                 self._sources[output].append(inner)
+        return operators
 
     def _add(self, scope: _Scope, name: str) -> int:
         """The value of a name in a graph, which is new there unless the name was met before."""

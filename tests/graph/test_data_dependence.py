@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.graph.data_dependence import CONTROL_FLOW, find_data_dependence
+from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.value_flow import DataDependence
 from tests.support.graph_models import load
 
@@ -176,10 +176,16 @@ def test_data_is_followed_through_bodies(op: str, graph: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["If", "Loop", "Gather"])
-def test_control_flow_can_be_left_apart_and_nothing_beside_it(op: str) -> None:
+def test_a_run_shows_control_flow_and_nothing_else(op: str) -> None:
     graph = load(_with_weights(BY_DATA[op])).graph
-    found = find_data_dependence(graph, apart_from=CONTROL_FLOW)
-    assert found == (None if op in CONTROL_FLOW else DataDependence(op))
+    found = find_data_dependence(graph, after_run=True)
+    assert found == (DataDependence(op) if op == "Gather" else None)
+
+
+def test_a_run_does_not_show_which_of_two_branches_with_the_same_operators_ran() -> None:
+    alike = BY_DATA["If"].replace("Neg (x)", "Relu (x)")
+    graph = load(_with_weights(alike)).graph
+    assert find_data_dependence(graph, after_run=True) == DataDependence("If")
 
 
 def test_a_scan_of_opset_8_is_given_the_lengths_of_its_sequences() -> None:

@@ -12,7 +12,7 @@ such a value is computed from.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -225,12 +225,12 @@ class EnginePlan:
     def _flow(self) -> ValueFlow:
         return read_plan_flow(self.proto)
 
-    def find_data(self, apart_from: Container[str] = ()) -> DataDependence | None:
-        """Return the first kernel whose work depends on data, apart from those left out.
+    def find_data(self, *, after_run: bool = False) -> DataDependence | None:
+        """Return the first kernel whose work depends on data (see `ValueFlow.find_data`).
 
         The digest leaves out the values that decide how long it takes.
         """
-        return self._flow.find_data(apart_from)
+        return self._flow.find_data(after_run=after_run)
 
     def _facts_of(self, tensor: TensorProto) -> WeightFacts | None:
         offset = stored_offset(tensor)
