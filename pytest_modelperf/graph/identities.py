@@ -6,6 +6,7 @@ A model that was trained again has the same digests as before: its weights have 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from math import prod
@@ -23,6 +24,8 @@ _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
 # How the names of operators on quantized numbers begin.
 _QUANTIZED = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "QOrdered")
 _DIGEST_BYTES = 16
+# Factors and terms within these powers of ten do not lead to subnormal numbers.
+_USUAL_MAGNITUDE = 6
 
 
 class Contents(Struct, frozen=True):
@@ -69,9 +72,11 @@ def is_quantized(operator: str) -> bool:
 
 
 def _number_class(tensor: TensorProto, contents: Contents) -> str:
-    """`zero`, `subnormal`, `normal` or `no number`: the classes that differ in time.
+    """Return the class of a number: those that differ in time.
 
-    An integer that is not zero is `nonzero`.
+    A float is `zero`, `subnormal`, `normal` or `no number`. A very small or large one has its order
+    of magnitude, because two such factors make subnormal numbers of normal ones. An integer that is
+    not zero is `nonzero`.
     """
     try:
         value = np.asarray(contents.values(tensor)).reshape(-1)[0]
@@ -82,9 +87,12 @@ def _number_class(tensor: TensorProto, contents: Contents) -> str:
         return "no number"
     if number == 0.0:
         return "zero"
-    if np.issubdtype(value.dtype, np.floating):
-        return "subnormal" if abs(number) < float(np.finfo(value.dtype).tiny) else "normal"
-    return "nonzero"
+    if not np.issubdtype(value.dtype, np.floating):
+        return "nonzero"
+    if abs(number) < float(np.finfo(value.dtype).tiny):
+        return "subnormal"
+    magnitude = math.floor(math.log10(abs(number)))
+    return "normal" if abs(magnitude) <= _USUAL_MAGNITUDE else f"1e{magnitude}"
 
 
 def digest_texts(*parts: str) -> str:

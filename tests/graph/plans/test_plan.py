@@ -290,3 +290,21 @@ def test_values_that_decide_together_with_trained_ones_are_data() -> None:
     )
     assert first.find_data() == DataDependence("TopK")
     assert first.digest == second.digest
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        (0.125, 8.0, True),
+        (2e-6, 9e6, True),
+        (0.125, 0.0, False),
+        (0.125, 1e-20, False),
+        (0.125, 1e20, False),
+        (1e-40, 1e-20, False),
+        (2e-20, 3e-20, True),
+    ],
+)
+def test_a_factor_counts_by_its_class(first: float, second: float, *, is_same: bool) -> None:
+    graph = "g (float[1,4] x) => (float[1,4] y) { y = Mul (x, w) }"
+    digests = [digest(graph, {"w": np.array([value], np.float32)}) for value in (first, second)]
+    assert (digests[0] == digests[1]) is is_same
