@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from threading import Thread
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.short_runs import Slowdowns, Suspicion, look_at
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import compare_counts, has_recorded_engine
@@ -31,17 +33,24 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.stats.slowdowns import Look, weigh
 from pytest_modelperf.text.words import count_of
 
 _NS_PER_MS = 1e6
 
 
-def settle_by_plan(
-    before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
-) -> JudgedCase | None:
+def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, for whom, after which cases
+    before: Side,
+    after: Model,
+    setup: Setup,
+    gate: Gate,
+    place: CasePlace,
+    slowdowns: Slowdowns,
+) -> JudgedCase | Suspicion | None:
     """The case as it passed because the engine still makes the recorded plan of the model.
 
-    None if it makes another plan, or if a plan does not settle the case. No twin is rebuilt for it.
+    A suspicion if the model takes longer than `slowdowns` of the other models explain. None if the
+    engine makes another plan, or if a plan does not settle the case. No twin is rebuilt for it.
     """
     if before.baseline is None or not gate.trusts_plans or before.setup != setup:
         return None
@@ -54,11 +63,14 @@ def settle_by_plan(
     begun = time.monotonic()
     try:
         found = _measure_plan(stored, stored.plan, prepare(after), setup, place)
+        suspicion = None
+        if found is not None:
+            suspicion = _find_suspicion(found, before, setup, place, slowdowns)
     except MeasureError:
         # The duet meets the same error, and reports it.
         return None
-    if found is None:
-        return None
+    if found is None or suspicion is not None:
+        return suspicion
     pair = Pair(found.model, found.model, setup, setup)
     counted = compare_counts(PairedCase(pair, before, gate, place))
     sizes = before.baseline.size_of(stored.id), found.model.size_bytes
@@ -94,6 +106,32 @@ def _measure_plan(
             return None
         profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
         return MeasuredCase(profile, known)
+
+
+def _find_suspicion(
+    found: MeasuredCase, before: Side, setup: Setup, place: CasePlace, slowdowns: Slowdowns
+) -> Suspicion | None:
+    """Why the recorded times contradict the plan; otherwise the slowdown of the case is noted."""
+    recorded, measured = before.recorded(place.case.id), found.profile.measured
+    first = None if recorded is None or measured is None else look_at(recorded, measured)
+    if recorded is None or first is None or before.baseline is None or before.machine is None:
+        return None
+
+    def looks() -> Iterator[Look]:
+        yield first
+        with started_rig(found.model, setup, place) as rig:
+            second = look_at(recorded, measure_shortly(rig, place))
+        yield from () if second is None else (second,)
+
+    # Models of two folders may have one name.
+    model = before.baseline.model.sha256 or before.baseline.model.name
+    drift_place = before.machine.key, place.case.cores
+    others = slowdowns.of_others(drift_place, model)
+    weighed = weigh(looks(), others)
+    if weighed.is_explained:
+        slowdowns.add(drift_place, model, weighed.slowdown)
+        return None
+    return Suspicion(place=drift_place, model=model, slowdown=weighed.slowdown, others=others)
 
 
 def _is_built_alike(stored: StoredCase, now: Model) -> bool:

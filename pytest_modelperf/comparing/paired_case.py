@@ -38,16 +38,8 @@ class PairedCase(Struct, frozen=True):
 
     @property
     def recorded(self) -> StoredLatency | None:
-        """The latency of the stored case on this kind of machine.
-
-        Where a case was recorded anew on one kind of machine alone, the files of the others have
-        the times of an older model, which say nothing of it.
-        """
-        machine, stored = self.before.machine, self.stored
-        found = None if machine is None else machine.cases.get(self.id)
-        if found is None or stored is None or found.model_sha256 != stored.model_sha256:
-            return None
-        return found
+        """The latency of the stored case on this kind of machine."""
+        return self.before.recorded(self.id)
 
 
 def bind_pairs(

@@ -8,7 +8,12 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from pytest_modelperf.baselines.recorded_twin import require_recorded_twin
-from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline
+from pytest_modelperf.baselines.records import (
+    Baseline,
+    MachineBaseline,
+    ModelBaseline,
+    StoredLatency,
+)
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
@@ -35,6 +40,18 @@ class Side(Struct, frozen=True):
     @property
     def facts(self) -> ModelFacts | None:
         return None if self.baseline is None else self.baseline.model
+
+    def recorded(self, case_id: str) -> StoredLatency | None:
+        """The latency of a stored case on this kind of machine.
+
+        Where a case was recorded anew on one kind of machine alone, the files of the others have
+        the times of an older model, which say nothing of it.
+        """
+        found = None if self.machine is None else self.machine.cases.get(case_id)
+        stored = None if self.baseline is None else self.baseline.case(case_id)
+        if found is None or stored is None or found.model_sha256 != stored.model_sha256:
+            return None
+        return found
 
 
 @contextmanager

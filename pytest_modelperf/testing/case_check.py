@@ -20,6 +20,7 @@ from pytest_modelperf.comparing.engine_change import (
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import CaseComparison, Measure
+from pytest_modelperf.comparing.short_runs import Slowdowns
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
@@ -154,6 +155,11 @@ class CheckContext(Struct, frozen=True, dict=True):
     @cached_property
     def last_tag(self) -> Tag | None:
         return find_last_tag(self.root)
+
+    @cached_property
+    def slowdowns(self) -> Slowdowns:
+        """Those of the cases so far that their plans settled."""
+        return Slowdowns()
 
     def past_runs(self, name: str, machine: str) -> PastRuns:
         """The history of a model on machines of this kind; UsageError if none is set."""

@@ -14,7 +14,8 @@ from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.by_plan import settle_by_plan, with_times
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.paired_case import PairedCase
-from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Measure, Verdict
+from pytest_modelperf.comparing.short_runs import Suspicion
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.comparing.stored_case import (
@@ -77,17 +78,32 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
         reason = f"there is no baseline of {case.id}"
         return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
     settled = _compare_counts(bound, stored) if context.is_static else settle_case(bound, stored)
-    return settled or _settle_by_plan(bound, stored) or compare_with_twin(bound, stored)
+    found = settled or _settle_by_plan(bound, stored)
+    if isinstance(found, Suspicion):
+        return _compare_suspected(bound, stored, found)
+    return found or compare_with_twin(bound, stored)
 
 
-def _settle_by_plan(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
+def _compare_suspected(bound: BoundCheck, stored: Baseline, why: Suspicion) -> JudgedCase:
+    """The case run beside its baseline although the plans are the same."""
+    measured = replace(bound, check=replace(bound.check, measure=Measure.ALWAYS))
+    found = compare_with_twin(measured, stored)
+    drift = why.drift(found.comparison)
+    if drift is not None:
+        bound.context.slowdowns.add(why.place, why.model, drift)
+    notes = (why.describe(found.comparison), *found.comparison.notes)
+    return replace(found, comparison=replace(found.comparison, notes=notes))
+
+
+def _settle_by_plan(bound: BoundCheck, stored: Baseline) -> JudgedCase | Suspicion | None:
     """The case as it passed by the plan of its baseline; None if that does not settle it."""
     if bound.context.is_static:
         return None
     case = stored.model.case(bound.case.id)
     machine = stored.machine(bound.machine.key)
     before = Side(bound.check.graph, bound.setup_before(case), stored.model, machine)
-    return settle_by_plan(before, bound.model, bound.check.setup, bound.gate, bound.place)
+    check, slowdowns = bound.check, bound.context.slowdowns
+    return settle_by_plan(before, bound.model, check.setup, bound.gate, bound.place, slowdowns)
 
 
 def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:

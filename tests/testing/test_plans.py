@@ -80,11 +80,24 @@ def recorded(run: pytest.Pytester) -> pytest.Pytester:
 
 
 def record(run: pytest.Pytester, model: onnx.ModelProto) -> None:
+    """Record a baseline whose times are so long that no check takes longer, on any machine."""
     write(run, model)
     result = run.runpytest_inprocess(
         "--modelperf", "--modelperf-update-baseline", *LIMITS, "m.onnx"
     )
     result.assert_outcomes(passed=1)
+    scale_times(run, 1000)
+
+
+def scale_times(run: pytest.Pytester, factor: float) -> None:
+    """Have the baseline say that the model took this many times as long when it was recorded."""
+    (path,) = run.path.glob("baselines/m/*-*.json")
+    document = json.loads(path.read_text())
+    for process in document["cases"]["b64-c1"]["processes"]:
+        process["times_ns"] = [
+            [max(1, round(ns * factor)) for ns in times] for times in process["times_ns"]
+        ]
+    path.write_text(json.dumps(document))
 
 
 def write(run: pytest.Pytester, model: onnx.ModelProto) -> None:
@@ -153,6 +166,31 @@ def test_a_retrained_model_that_takes_another_branch_is_measured(run: pytest.Pyt
     run.runpytest_inprocess(*arguments)
     (case,) = json.loads((run.path / "run.json").read_text())["cases"]
     assert case["how"] != "plan"
+
+
+def test_a_model_that_runs_longer_than_recorded_is_measured_although_its_plan_is_the_same(
+    recorded: pytest.Pytester,
+) -> None:
+    scale_times(recorded, 1e-6)
+    write(recorded, stack(seed=1))
+    case = checked(recorded)
+    assert (case["verdict"], case["how"]) == ("passed", "duet")
+    (note,) = (each for each in case["notes"] if each.startswith("the plan is the recorded one"))
+    assert re.fullmatch(
+        r".*, but the model ran \d+\.\d times as long as recorded: compared as a duet", note
+    )
+
+
+def test_times_of_another_model_or_engine_are_no_reason_to_doubt_a_plan(
+    recorded: pytest.Pytester,
+) -> None:
+    scale_times(recorded, 1e-6)
+    (path,) = recorded.path.glob("baselines/m/*-*.json")
+    document = json.loads(path.read_text())
+    document["cases"]["b64-c1"]["engine"]["version"] = "0.1"
+    path.write_text(json.dumps(document))
+    write(recorded, stack(seed=1))
+    assert checked(recorded)["how"] == "plan"
 
 
 def test_a_larger_file_with_the_same_plan_is_worse(recorded: pytest.Pytester) -> None:

@@ -119,7 +119,7 @@ def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
     """
     longest = min(rig.setup.policy.max_seconds, _SHORT_SECONDS)
     policy = replace(SHORT_POLICY, stretch_seconds=longest)
-    short = replace(rig, setup=replace(rig.setup, policy=policy))
+    short = replace(rig, setup=replace(rig.setup, policy=policy), watches=True)
     measured = measure_rounds(short, place.tell_round)
     return replace(measured, peak_rss_bytes=None, engine_peak_bytes=None)
 

@@ -133,6 +133,7 @@ class Rig(Struct):
     `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
     requests run at once. `opened` sessions have been loaded so far; the next block of a generation
     begins at `next_step`. The `parts` run after each inference of a block that several sides share.
+    With `watches` it is known what disturbed each inference, as it is where sides take turns.
     `clocks` is None for an engine that has a clock of its own.
     """
 
@@ -148,6 +149,7 @@ class Rig(Struct):
     opened: int = 0
     next_step: int = 0
     parts: tuple[PlacedPart, ...] = ()
+    watches: bool = False
     clocks: ClockTicks | None = None
 
     @property
@@ -276,6 +278,7 @@ class Rig(Struct):
             seed=seed,
             first_step=None if steps is None else first,
             parts=names,
+            watches=self.watches,
         )
         self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         self._require_resolved(answer["times"])

@@ -262,11 +262,13 @@ class Agent:
         seed: int = 0,
         first_step: int | None = None,
         parts: Mapping[str, Sequence[str]] | None = None,
+        watches: bool = False,  # noqa: FBT001, FBT002  # by keyword
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
-        For sides that take turns also when each inference began and what disturbed it; for one side
-        with several requests at once also the inferences per second. A generation goes on from
+        For sides that take turns, and for one that it `watches`, also when each inference began and
+        what disturbed it; for one side with several requests at once also the inferences per
+        second. A generation goes on from
         `first_step`. The `parts` of a side run right after it in each turn, and once more without
         it when all turns are over.
         """
@@ -279,7 +281,7 @@ class Agent:
         before = self._meter.read()
         with paused_gc():
             begun = self._clock()
-            if len(infers) > 1:
+            if len(infers) > 1 or watches:
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
                 own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
                 chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905

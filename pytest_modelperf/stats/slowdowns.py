@@ -1,0 +1,90 @@
+"""Whether a short run of a model took longer than recorded, by more than drift explains.
+
+A process of one model can take longer than another: sessions differ, machines differ from day to
+day, and neighbours share caches. The other models of a run show how the machine differs today from
+the days of their recordings, and the processor time of others shows the neighbours. What remains is
+a slowdown of the model itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from pytest_modelperf.stats.spread import percentile_of
+
+# Low percentiles hardly change when other processes hold up some of the inferences.
+_LOW_PERCENT = 5.0
+# The deviations of the logarithm of a slowdown: that of one process from others of its model, that
+# of the machine from the one of the recording, and that of a process for each of its processors
+# that others have: a thread that waits holds up the others. docs/parts.md says what they rest on.
+_PROCESSES = 0.05
+_MACHINES = 0.07
+_NEIGHBOURS = 0.1
+# The number of deviations that are explained. Each look has to exceed them.
+_DEVIATIONS = 2.4
+
+
+class Look(Struct, frozen=True):
+    """A short run: its time as a multiple of the recorded one, and how busy the machine was.
+
+    `taken` is how many of its processors other processes had meanwhile, on average.
+    """
+
+    slowdown: float
+    taken: float = 0.0
+
+    def is_explained(self, others: Sequence[float]) -> bool:
+        """Whether drift explains the slowdown; `others` are the slowdowns of other models."""
+        return self.slowdown <= explained_slowdown(others, self.taken)
+
+
+class Weighed(Struct, frozen=True):
+    """The smallest slowdown of some looks, and whether drift explains one of them."""
+
+    slowdown: float
+    is_explained: bool
+
+
+def weigh(looks: Iterable[Look], others: Sequence[float]) -> Weighed:
+    """Weigh looks, at least one, one after the other: none is taken after one that is explained."""
+    taken: list[float] = []
+    for look in looks:
+        taken.append(look.slowdown)
+        if look.is_explained(others):
+            return Weighed(min(taken), is_explained=True)
+    return Weighed(min(taken), is_explained=False)
+
+
+def low_time(rounds_ns: Iterable[Sequence[int]]) -> float:
+    """The time of an inference in the rounds of a process while little disturbs it."""
+    return min(percentile_of(sorted(times_ns), _LOW_PERCENT) for times_ns in rounds_ns)
+
+
+def explained_slowdown(others: Sequence[float], taken: float = 0.0) -> float:
+    """The largest slowdown that drift explains.
+
+    The drift of the machine is estimated from the slowdowns of other models: their median, drawn
+    towards 1 if they are few. Others that got faster explain nothing.
+    """
+    drift = typical_drift(others)
+    weight = _weight(len(others))
+    spread = math.hypot(
+        _PROCESSES,
+        _MACHINES * math.sqrt(1.0 - weight),
+        _NEIGHBOURS * max(taken, 0.0),
+    )
+    return math.exp(max(0.0, weight * math.log(drift)) + _DEVIATIONS * spread)
+
+
+def typical_drift(others: Sequence[float]) -> float:
+    """The median slowdown of other models; 1 without any."""
+    return median(others) if others else 1.0
+
+
+def _weight(count: int) -> float:
+    """How much this number of other models counts, against the assumption that nothing drifts."""
+    return count / (count + (_PROCESSES / _MACHINES) ** 2)
