@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
-from pytest_modelperf.stats.slowdowns import Look, weigh
+from pytest_modelperf.stats.slowdowns import Drift, Look, weigh
 from pytest_modelperf.text.words import count_of
 
 _NS_PER_MS = 1e6
@@ -127,7 +127,7 @@ def _find_suspicion(
     model = before.baseline.model.sha256 or before.baseline.model.name
     drift_place = before.machine.key, place.case.cores
     others = slowdowns.of_others(drift_place, model)
-    weighed = weigh(looks(), others)
+    weighed = weigh(looks(), Drift.of(others))
     if weighed.is_explained:
         slowdowns.add(drift_place, model, weighed.slowdown)
         return None

@@ -20,6 +20,7 @@ from pytest_modelperf.comparing.records import (
     PartChange,
     TimeChange,
 )
+from pytest_modelperf.comparing.short_runs import describe_slowdown
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, SideTimes, share_out
 from pytest_modelperf.profiler.pairs.run import PairRun, PlanFinding
 from pytest_modelperf.profiler.records import CaseProfile
@@ -126,6 +127,9 @@ def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[
         return
     contradiction = None if judged.parts is None else judged.parts.median.contradiction
     if plans.is_same:
+        if plans.slowdown is not None:
+            took = describe_slowdown(plans.slowdown)
+            yield f"the plan is the same, but the model ran {took} before: compared as a duet"
         yield describe_same_plan(plans.kernels)
     elif plans.reason is not None:
         yield f"judged by the whole model: {plans.reason}"

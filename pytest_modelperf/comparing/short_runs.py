@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.stats.slowdowns import Look, low_time, typical_drift
+from pytest_modelperf.stats.slowdowns import Look, low_time, typical_slowdown
 
 # The machine and the number of cores: neighbours delay several threads more than one.
 DriftPlace: TypeAlias = tuple[str, int]
@@ -49,12 +49,9 @@ class Suspicion(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        found = (
-            f"the plan is the recorded one, but the model ran {_describe(self.slowdown)} recorded"
-        )
-        if not self.others:
-            return found
-        return f"{found} while other models ran {_describe(typical_drift(self.others))} recorded"
+        took, others = map(describe_slowdown, (self.slowdown, typical_slowdown(self.others)))
+        found = f"the plan is the recorded one, but the model ran {took} recorded"
+        return f"{found} while other models ran {others} recorded" if self.others else found
 
     def describe(self, compared: CaseComparison) -> str:
         """The note on the comparison that followed."""
@@ -76,18 +73,10 @@ def look_at(stored: StoredLatency, now: Measurement) -> Look | None:
     recorded_ns = max(low_time(process.times_ns) for process in stored.processes)
     if recorded_ns <= 0:
         return None
-    now_ns = low_time(made.block.calm_ns for made in now.rounds)
-    return Look(now_ns / recorded_ns, _taken(now))
+    return Look(now.low_ns / recorded_ns, now.taken)
 
 
-def _taken(now: Measurement) -> float:
-    """How many of its processors others had."""
-    noises = [made.block.noise for made in now.rounds]
-    wall_ns = sum(noise.wall_ns for noise in noises)
-    return sum(noise.others_ns or 0 for noise in noises) / wall_ns if wall_ns else 0.0
-
-
-def _describe(slowdown: float) -> str:
+def describe_slowdown(slowdown: float) -> str:
     """`2.1 times as long as`, `34 % longer than`."""
     percent = round(100 * (slowdown - 1))
     if percent == 0:

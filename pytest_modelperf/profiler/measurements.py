@@ -16,6 +16,7 @@ from pytest_modelperf.stats.records import (
     RoundSpread,
     Turns,
 )
+from pytest_modelperf.stats.slowdowns import low_time
 from pytest_modelperf.text.escaping import printable
 
 _NS_PER_MS = 1e6
@@ -278,6 +279,19 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<measurement: {self.latency!r}>"
+
+    @property
+    def low_ns(self) -> float:
+        """The time of an inference while little disturbs it."""
+        return low_time(made.block.calm_ns for made in self.rounds)
+
+    @property
+    def taken(self) -> float:
+        """How many of its processors other processes and the hypervisor had."""
+        noises = [made.block.noise for made in self.rounds]
+        wall_ns = sum(noise.wall_ns for noise in noises)
+        taken_ns = sum((noise.others_ns or 0) + (noise.stolen_ns or 0) for noise in noises)
+        return taken_ns / wall_ns if wall_ns else 0.0
 
     @property
     def load_ms(self) -> float:

@@ -29,17 +29,41 @@ _DEVIATIONS = 2.4
 
 
 class Look(Struct, frozen=True):
-    """A short run: its time as a multiple of the recorded one, and how busy the machine was.
+    """A short run: its time as a multiple of the expected one, and how busy the machine was.
 
-    `taken` is how many of its processors other processes had meanwhile, on average.
+    `taken` is how many of its processors others had meanwhile, on average.
     """
 
     slowdown: float
     taken: float = 0.0
 
-    def is_explained(self, others: Sequence[float]) -> bool:
-        """Whether drift explains the slowdown; `others` are the slowdowns of other models."""
-        return self.slowdown <= explained_slowdown(others, self.taken)
+
+class Drift(Struct, frozen=True):
+    """How much longer everything takes than when it was recorded, and how sure that is.
+
+    Both are logarithms. By default both runs were on one machine, one right after the other.
+    """
+
+    centre: float = 0.0
+    deviation: float = 0.0
+
+    @classmethod
+    def of(cls, others: Sequence[float]) -> Drift:
+        """The drift since a recording, by the slowdowns of other models.
+
+        It is their median, drawn towards 1 if they are few. Others that got faster explain nothing.
+        """
+        weight = len(others) / (len(others) + (_PROCESSES / _MACHINES) ** 2)
+        centre = weight * math.log(typical_slowdown(others))
+        return cls(max(0.0, centre), _MACHINES * math.sqrt(1.0 - weight))
+
+    def explains(self, look: Look) -> bool:
+        return look.slowdown <= self.most(look.taken)
+
+    def most(self, taken: float = 0.0) -> float:
+        """The largest slowdown that is explained."""
+        spread = math.hypot(_PROCESSES, self.deviation, _NEIGHBOURS * max(taken, 0.0))
+        return math.exp(self.centre + _DEVIATIONS * spread)
 
 
 class Weighed(Struct, frozen=True):
@@ -49,12 +73,12 @@ class Weighed(Struct, frozen=True):
     is_explained: bool
 
 
-def weigh(looks: Iterable[Look], others: Sequence[float]) -> Weighed:
+def weigh(looks: Iterable[Look], drift: Drift) -> Weighed:
     """Weigh looks, at least one, one after the other: none is taken after one that is explained."""
     taken: list[float] = []
     for look in looks:
         taken.append(look.slowdown)
-        if look.is_explained(others):
+        if drift.explains(look):
             return Weighed(min(taken), is_explained=True)
     return Weighed(min(taken), is_explained=False)
 
@@ -64,27 +88,6 @@ def low_time(rounds_ns: Iterable[Sequence[int]]) -> float:
     return min(percentile_of(sorted(times_ns), _LOW_PERCENT) for times_ns in rounds_ns)
 
 
-def explained_slowdown(others: Sequence[float], taken: float = 0.0) -> float:
-    """The largest slowdown that drift explains.
-
-    The drift of the machine is estimated from the slowdowns of other models: their median, drawn
-    towards 1 if they are few. Others that got faster explain nothing.
-    """
-    drift = typical_drift(others)
-    weight = _weight(len(others))
-    spread = math.hypot(
-        _PROCESSES,
-        _MACHINES * math.sqrt(1.0 - weight),
-        _NEIGHBOURS * max(taken, 0.0),
-    )
-    return math.exp(max(0.0, weight * math.log(drift)) + _DEVIATIONS * spread)
-
-
-def typical_drift(others: Sequence[float]) -> float:
+def typical_slowdown(others: Sequence[float]) -> float:
     """The median slowdown of other models; 1 without any."""
     return median(others) if others else 1.0
-
-
-def _weight(count: int) -> float:
-    """How much this number of other models counts, against the assumption that nothing drifts."""
-    return count / (count + (_PROCESSES / _MACHINES) ** 2)

@@ -12,6 +12,14 @@ import numpy as np
 import onnx
 import pytest
 
+from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.records import CaseComparison, How, Measure, Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.profiler.hookspecs import load_extensions
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.command import run
 from tests.support.simulated import simulate
 from tests.support.small_models import parse
@@ -171,6 +179,40 @@ def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
     assert case["notes"][0] == (
         f"same plan: the engine runs the same {2 * LAYERS} kernels on the same shapes"
     )
+
+
+def settled(after: onnx.ModelProto, before: str = "base.onnx") -> CaseComparison:
+    """The only case of a comparison that the same plan settles."""
+    onnx.save(after, "after.onnx")
+    extensions = load_extensions(["tests.support.faulty_plugin"])
+    setup = Setup(engine=extensions.engines.find("planned"), policy=SamplingPolicy(max_seconds=30))
+    old, new = Side(Path(before), setup), Side(Path("after.onnx"), setup)
+    gate = Gate(measure=Measure.CHANGED)
+    return compare_models(old, new, ProfileRequest(), gate, extensions).cases[0]
+
+
+def test_the_same_plan_settles_a_case_if_both_sides_take_the_same_time() -> None:
+    case = settled(retrained())
+    assert (case.how, case.verdict) == (How.PLAN, Verdict.PASSED)
+
+
+def test_the_same_plan_settles_nothing_if_the_model_takes_longer() -> None:
+    slower = retrained()
+    slower.doc_string = "hides 900 us"
+    case = settled(slower)
+    assert (case.how, case.verdict) == (How.DUET, Verdict.REGRESSED)
+    assert re.fullmatch(
+        r"the plan is the same, but the model ran \d+ % longer than before: compared as a duet",
+        case.notes[0],
+    )
+    assert case.notes[1].startswith("same plan: ")
+
+
+def test_a_model_that_is_faster_than_before_is_settled_by_its_plan() -> None:
+    slower = stack()
+    slower.doc_string = "hides 900 us"
+    onnx.save(slower, "slower.onnx")
+    assert settled(retrained(), "slower.onnx").how is How.PLAN
 
 
 # -- why

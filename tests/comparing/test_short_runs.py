@@ -41,12 +41,15 @@ def stored(*processes: Sequence[Sequence[int]]) -> StoredLatency:
 
 
 def short_run(
-    times_ns: Sequence[int], running_ns: Sequence[int] | None = None, others_ns: int | None = None
+    times_ns: Sequence[int],
+    running_ns: Sequence[int] | None = None,
+    others_ns: int | None = None,
+    stolen_ns: int | None = None,
 ) -> Measurement:
     block = Block(
         times_ns=tuple(times_ns),
         running_ns=None if running_ns is None else tuple(running_ns),
-        noise=Noise(wall_ns=sum(times_ns), others_ns=others_ns),
+        noise=Noise(wall_ns=sum(times_ns), others_ns=others_ns, stolen_ns=stolen_ns),
     )
     made = Round(load_ns=1, first_ns=1, warmup_runs=1, is_steady=True, block=block)
     return make_measurement(rounds=[made])
@@ -60,7 +63,7 @@ def test_a_run_is_held_against_the_slowest_recorded_process_and_its_fastest_roun
 
 
 def test_waiting_for_a_processor_is_no_slowdown() -> None:
-    look = look_at(stored([[100]]), short_run([250, 250], [100, 100], others_ns=300))
+    look = look_at(stored([[100]]), short_run([250, 250], [100, 100], 200, 100))
     assert look is not None
     assert (look.slowdown, look.taken) == pytest.approx((1.0, 0.6))
 

@@ -46,6 +46,7 @@ from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, S
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, read_kernels, set_up, sum_up
 from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.slowdowns import Drift, Look, Weighed, weigh
 
 
 class RanSide(Struct, frozen=True):
@@ -61,21 +62,23 @@ class PlanFinding(Struct, frozen=True):
     """A comparison of the plans of both sides.
 
     `kernels` are those of the second plan. `parts` are the places that ran in each turn beside the
-    whole, and `reason` says why there are none although the plans differ.
+    whole, and `reason` says why there are none although the plans differ. `slowdown` is how many
+    times as long the second side took in short runs, if both ran in turn because of that.
     """
 
     kernels: int
     is_same: bool
     parts: tuple[Part, ...] = ()
     reason: str | None = None
+    slowdown: float | None = None
 
 
 class PairRun(Struct, frozen=True):
     """The rounds of a pair, the results of each side, and the duration of everything.
 
-    There are no rounds where the plans are the same and that was answer enough: the second side ran
-    alone, for its figures. `plans` is None where the engine tells none, or none was asked for.
-    `changed` are the kernels of both plans where parts ran and details were wanted.
+    There are no rounds where the plans are the same and that was answer enough: each side ran for a
+    moment, the second one for its figures. `plans` is None where the engine tells none, or none was
+    asked for. `changed` are the kernels of both plans where parts ran and details were wanted.
     """
 
     rounds: Sequence[DuetRound]
@@ -96,8 +99,8 @@ class Wanted(Struct, frozen=True):
     several providers are always wanted, for one of them may have been left to another provider.
     With `outputs` these are read whatever `details` says, and without `compares_outputs` never: a
     twin has other outputs than its model. With `plans` the parts in which the plans differ run
-    beside the whole. With `trusts_plans` no duet runs where the plans are the same: the second side
-    runs alone, for as long as its figures take. With `undisturbed`, the layers of a duet that other
+    beside the whole. With `trusts_plans` no duet runs where the plans are the same, unless the
+    second side takes longer in a short run. With `undisturbed`, the layers of a duet that other
     processes disturbed keep the times that they take without them, as the layers of a profile do.
     """
 
@@ -131,8 +134,11 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
         planned = _compare_plans(pair, old, new, place) if wanted.plans else None
         plans = None if planned is None else planned.finding
         if plans is not None and plans.is_same and wanted.trusts_plans:
-            before, after = _run_alone(pair, old, new, place)
-            return PairRun((), before, after, time.monotonic() - begun, plans)
+            short = _run_shortly(pair, old, new, place)
+            if short.weighed.is_explained:
+                seconds = time.monotonic() - begun
+                return PairRun((), short.before, short.after, seconds, plans)
+            plans = replace(plans, slowdown=short.weighed.slowdown)
         duet = SharedDuet(old, new)
         rounds = take_rounds(duet, pair.after_setup, rule, place, (old, new))
         if plans is not None and duet.too_large is not None:
@@ -231,15 +237,34 @@ def _place_kernels(
     )
 
 
-def _run_alone(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> tuple[RanSide, RanSide]:
-    """The first side as far as it is counted, and the second with its own latency."""
+class _ShortRun(Struct, frozen=True):
+    """The first side as far as it is counted, the second with its own latency, and both weighed."""
+
+    before: RanSide
+    after: RanSide
+    weighed: Weighed
+
+
+def _run_shortly(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _ShortRun:
+    """Both sides for a moment: those of the same plan should take the same time."""
     before = see_shapes_if_told(pair.before, old)
     after = see_shapes_if_told(pair.after, new)
     measured = measure_shortly(new, place)
-    return (
+
+    def looks() -> Iterator[Look]:
+        yield _look(measure_shortly(old, place), measured)
+        yield _look(measure_shortly(old, place), measure_shortly(new, place))
+
+    return _ShortRun(
         RanSide(before, CaseProfile(place.case, before.static)),
         RanSide(after, CaseProfile(place.case, after.static, measured)),
+        weigh(looks(), Drift()),
     )
+
+
+def _look(before: Measurement, after: Measurement) -> Look:
+    slowdown = after.low_ns / before.low_ns if before.low_ns else 1.0
+    return Look(slowdown, max(before.taken, after.taken))
 
 
 @contextmanager
