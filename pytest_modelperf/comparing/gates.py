@@ -34,6 +34,7 @@ from pytest_modelperf.stats.parts import (
     judge_whole_and_parts,
 )
 from pytest_modelperf.stats.records import PERCENTS, Latency
+from pytest_modelperf.stats.rising import RatioOfSides, rising_at_ratios
 from pytest_modelperf.stats.stored import judge_stored
 
 # The chance that a whole run raises a false alarm, shared by all of its cases.
@@ -287,19 +288,45 @@ def percentile_metrics(
     parts: PartsAnswer | None,
 ) -> tuple[Metric, ...]:
     """The metrics of the latency of both sides, whose median the parts answer, if any ran."""
-    pairs, metrics = block_pairs(rounds), []
-    for percent in PERCENTS:
+    pairs = block_pairs(rounds)
+    decisions = {
+        percent: parts.median.decision
+        if parts is not None and percent == _MEDIAN
+        else judge_duet(pairs, gate.rule(percent), percent, is_last=True)
+        for percent in PERCENTS
+    }
+    shown = _shown_percentiles(sides, decisions)
+    median_ratio = decisions[_MEDIAN].ratio
+    if parts is not None and median_ratio is not None:
+        calm = RatioOfSides(parts.calm_ns, parts.calm_ns * median_ratio, median_ratio)
+        shown = {**shown, _MEDIAN: calm}
+    known = dict(zip(shown, rising_at_ratios(list(shown.values())), strict=True))
+    metrics = []
+    for percent, decision in decisions.items():
         old, new = (side.percentile(percent) for side in sides)
-        if parts is not None and percent == _MEDIAN:
-            decision = parts.median.decision
-        else:
-            decision = judge_duet(pairs, gate.rule(percent), percent, is_last=True)
-        shown = _at_ratio((old.value_ns, new.value_ns), decision)
-        if parts is not None and percent == _MEDIAN and decision.ratio is not None:
-            shown = parts.calm_ns, parts.calm_ns * decision.ratio
-        values = _ms(shown[0]), _ms(shown[1])
-        metrics.append(_metric(f"latency_{old.name}", values, decision, gate, percent))
+        values = old.value_ns, new.value_ns
+        if percent in known:
+            values = known[percent].before_ns, known[percent].after_ns
+        metrics.append(
+            _metric(
+                f"latency_{old.name}", (_ms(values[0]), _ms(values[1])), decision, gate, percent
+            )
+        )
     return tuple(metrics)
+
+
+def _shown_percentiles(
+    sides: tuple[Latency, Latency], decisions: Mapping[float, Decision]
+) -> dict[float, RatioOfSides]:
+    """The percentiles that are known on both sides; empty if a clock measured nothing."""
+    found = {}
+    for percent, decision in decisions.items():
+        old_ns, new_ns = (side.percentile(percent).value_ns for side in sides)
+        if old_ns == 0 or new_ns == 0:
+            return {}
+        if old_ns and new_ns:
+            found[percent] = RatioOfSides(old_ns, new_ns, decision.ratio or new_ns / old_ns)
+    return found
 
 
 def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
@@ -384,7 +411,11 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
                 gate.rule(percent).level,
             )
         )
-        values = (_ms(stored.percentile_ns(percent)), _ms(latest.value_ns))
+        before_ns = stored.percentile_ns(percent)
+        if decision.ratio is not None and latest.value_ns is not None:
+            # The typical process that the decision was about, by logs and not the median.
+            before_ns = latest.value_ns / decision.ratio
+        values = (_ms(before_ns), _ms(latest.value_ns))
         name = f"latency_{latest.name}"
         metrics.append(_metric(name, values, decision, gate, percent))
     return tuple(metrics)

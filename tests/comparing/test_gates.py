@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, trust_by_plan
@@ -108,6 +111,32 @@ def test_values_are_in_milliseconds_and_come_from_all_rounds() -> None:
     found = metric(1.1)
     assert found.before == pytest.approx(1.0, rel=0.01)
     assert found.after == pytest.approx(1.1, rel=0.01)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), count=st.integers(2, 20))
+@example(seed=20, count=4)
+def test_percentiles_of_a_side_rise_and_agree_with_their_changes(seed: int, count: int) -> None:
+    """Other processes disturb some rounds of either side, and half of the turns in them."""
+    random = np.random.default_rng(seed)
+
+    def disturbed(side: Round) -> Round:
+        waits = random.exponential(3e6, 40) * (random.random(40) < random.choice([0.0, 0.0, 0.5]))
+        times = tuple((np.array(side.times_ns) + waits).astype(int).tolist())
+        seen = tuple((waits > 0).astype(int).tolist())
+        return replace(side, block=replace(side.block, times_ns=times, switches=seen))
+
+    made = [
+        DuetRound(before=disturbed(each.before), after=disturbed(each.after))
+        for each in rounds(float(random.uniform(0.6, 1.6)), count)
+    ]
+    shown = [m for m in latency_metrics(made, Gate()) if m.before is not None]
+    assert shown
+    for lower, higher in pairwise(shown):
+        assert (lower.before or 0.0) <= (higher.before or 0.0)
+        assert (lower.after or 0.0) <= (higher.after or 0.0)
+    for each in shown:
+        assert each.after == pytest.approx((each.before or 0.0) * (each.ratio or 0.0))
 
 
 def test_percentiles_that_are_not_of_the_gate_are_shown_and_decide_nothing() -> None:
