@@ -276,7 +276,7 @@ def _time_change(time: TimeChange | None) -> dict[str, Any]:
     return {
         "change_ms": None if time is None else ms(time.ns),
         "change_interval_ms": None if time is None else time.interval_ms,
-        "explains": None if time is None else time.share,
+        "explains": None if time is None else time.explained,
     }
 
 

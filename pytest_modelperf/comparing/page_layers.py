@@ -70,7 +70,7 @@ def _change_entry(time: TimeChange | None) -> Entry:
     return {
         "change_ms": time.ns / _NS_PER_MS,
         "change_interval_ms": time.interval_ms,
-        "explains": time.share,
+        "explains": time.explained,
     }
 
 

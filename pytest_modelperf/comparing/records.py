@@ -126,7 +126,8 @@ class Metric(Struct, frozen=True):
 class TimeChange(Struct, frozen=True, kw_only=True):
     """How much longer something takes now, with its interval.
 
-    `share` is its share of the whole difference; None if that is within the noise.
+    `share` is its share of the whole difference; None if the whole difference is within the noise.
+    What is shown is the `explained` share.
     """
 
     ns: float
@@ -146,9 +147,14 @@ class TimeChange(Struct, frozen=True, kw_only=True):
         found = self.interval_ms
         return found is not None and found[0] <= 0.0 <= found[1]
 
+    @property
+    def explained(self) -> float | None:
+        """The share of the difference that it explains; a change within the noise explains none."""
+        return None if self.share and self.is_within_noise else self.share
+
     def explains(self, least: float) -> bool:
         """Whether it is at least this share of the difference and more than noise."""
-        return self.share is not None and self.share >= least and not self.is_within_noise
+        return self.explained is not None and self.explained >= least
 
 
 class LayerTypeChange(Struct, frozen=True):

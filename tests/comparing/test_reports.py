@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.csv import render_comparison_csv
 from pytest_modelperf.comparing.document import ComparisonJson, comparison_to_json, dump_comparison
 from pytest_modelperf.comparing.markdown import render_markdown
 from pytest_modelperf.comparing.page import comparison_overview
+from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,
@@ -84,9 +85,9 @@ layer type   count  before    now  change       interval  explains
 Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
 Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
 Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
-Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
-layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10
+layout                2.58   2.55   -0.03  -0.12 … +0.06
 
 total                26.10  29.18   +3.08
 
@@ -128,9 +129,9 @@ layer type   count  before    now  change       interval  explains
 Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
 Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
 Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
-Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
-layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10
+layout                2.58   2.55   -0.03  -0.12 … +0.06
 
 total                26.10  29.18   +3.08
 
@@ -189,6 +190,29 @@ def test_a_row_whose_interval_holds_nothing_is_no_cause() -> None:
         case = replace(SLOWER, layer_types=types, layers=(replace(layer, time=time),))
         assert rows_of(case) == {"Conv": mark}
         assert ("layers that explain most" in text(case)) == bool(mark)
+
+
+def test_a_change_within_its_noise_explains_nothing_in_any_format() -> None:
+    time = change(0.8, 0.283, width=0.81)
+    types = (SLOWER.layer_types[0], replace(SLOWER.layer_types[1], time=time))
+    layers = (replace(SLOWER.layers[0], time=time),)
+    case = replace(SLOWER, layer_types=types, layers=layers, reasons=())
+
+    assert "28 %" not in text(case)
+    assert "28 %" not in render_markdown(compared(case), COMMAND_WORDING)
+    (document,) = json.loads(dump_comparison(compared(case)))["cases"]
+    assert [each["explains"] for each in document["layer_types"]] == [0.74, None]
+    assert document["layers"][0]["explains"] is None
+    assert [each["explains"] for each in comparison_types(case, 2, None)] == [0.74, None]
+    assert comparison_layers(case)[0]["explains"] is None
+
+
+def test_a_difference_that_no_row_explains_alone_has_no_column_of_shares() -> None:
+    time = change(0.8, 0.283, width=0.81)
+    case = replace(SLOWER, layer_types=(replace(SLOWER.layer_types[0], time=time),))
+    table = layer_type_time_tables(case)[0]
+    assert "explains" not in [column.title for column in table.columns]
+    assert table.caption == "every change is within the noise: no row explains the difference"
 
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
@@ -252,7 +276,7 @@ time by layer type, in ms
 layer type  count  before    now  change       interval  explains
 ────────────────────────────────────────────────────────────────────
 Conv           53   12.01  10.92   -1.09  -1.18 … -1.00      97 %  <
-Gemm            1    1.40   1.37   -0.03  -0.12 … +0.06       3 %
+Gemm            1    1.40   1.37   -0.03  -0.12 … +0.06
 
 total               13.41  12.29   -1.12
 
@@ -336,9 +360,9 @@ Time by layer type, in ms:
 | <code>Conv</code> | 53 | 20.11 | 22.40 | +2.29 | +2.20 … +2.38 | 74 % | &#60; |
 | <code>Relu</code> | 49 | &#45; | 0.51 | +0.51 | +0.42 … +0.60 | 17 % | &#60; was fused |
 | <code>Transpose</code> | 0 -&#62; 4 | &#45; | 0.31 | +0.31 | +0.22 … +0.40 | 10 % | &#60; new |
-| <code>MatMul</code> | 1 | 1.20 | 1.19 | -0.01 | -0.10 … +0.08 | 0 % |  |
-| <code>Add</code> | 16 | 2.21 | 2.22 | +0.01 | -0.08 … +0.10 | 0 % |  |
-| <code>layout</code> |  | 2.58 | 2.55 | -0.03 | -0.12 … +0.06 | -1 % |  |
+| <code>MatMul</code> | 1 | 1.20 | 1.19 | -0.01 | -0.10 … +0.08 |  |  |
+| <code>Add</code> | 16 | 2.21 | 2.22 | +0.01 | -0.08 … +0.10 |  |  |
+| <code>layout</code> |  | 2.58 | 2.55 | -0.03 | -0.12 … +0.06 |  |  |
 | **total** |  | **26.10** | **29.18** | **+3.08** |  |  |  |
 
 Layers that explain most, in ms:

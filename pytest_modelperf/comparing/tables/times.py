@@ -91,9 +91,11 @@ def _layer_type_times(case: CaseComparison) -> Table:
         tuple(rows),
         ("total", "", *_sum_cells(timed, decimals), "", ""),
     )
-    if any(change.time is not None and change.time.share is not None for change in timed):
+    if any(_explained(timed)):
         return table
-    note = "the difference is within the noise: no row explains it"
+    is_real = any(change.time is not None and change.time.share is not None for change in timed)
+    whose = "every change" if is_real else "the difference"
+    note = f"{whose} is within the noise: no row explains {'the difference' if is_real else 'it'}"
     return replace(without_column(table, _EXPLAINS), caption=note)
 
 
@@ -136,8 +138,14 @@ def _sum_cells(changes: Sequence[LayerTypeChange], decimals: int) -> tuple[str, 
 
 
 def _share_of_all(changes: Sequence[LayerTypeChange]) -> str:
-    shares = [c.time.share for c in changes if c.time is not None and c.time.share is not None]
-    return _percent_of(math.fsum(shares))
+    explained = _explained(changes)
+    return _percent_of(math.fsum(explained)) if explained else ""
+
+
+def _explained(changes: Sequence[LayerTypeChange]) -> list[float]:
+    """The shares of the difference that these changes explain."""
+    shares = (change.time.explained for change in changes if change.time is not None)
+    return [share for share in shares if share is not None]
 
 
 # -- layer by layer
@@ -225,7 +233,7 @@ def _interval(time: TimeChange | None, decimals: int) -> str:
 
 
 def _share(time: TimeChange | None) -> str:
-    return "" if time is None or time.share is None else _percent_of(time.share)
+    return "" if time is None or time.explained is None else _percent_of(time.explained)
 
 
 def _percent_of(share: float) -> str:
