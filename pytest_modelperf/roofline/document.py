@@ -37,6 +37,7 @@ class LayerRoofJson(Struct, frozen=True, kw_only=True):
     ms: Number | None
     least_ms: Number
     gain_ms: float | None = None
+    gain_interval_ms: tuple[float, float] | None = None
     half_width_ms: float | None
     share: float | None = None
     bound: Bound
@@ -63,6 +64,7 @@ class RooflineJson(Struct, frozen=True, kw_only=True):
     peaks: PeaksJson
     least_ms: float | None = None
     gain_ms: float | None = None
+    gain_interval_ms: tuple[float, float] | None = None
     layers: tuple[LayerRoofJson, ...]
     unplaced: tuple[UnplacedJson, ...]
 
@@ -77,6 +79,7 @@ def roofline_to_json(roofline: Roofline) -> RooflineJson:
         peaks=copy_fields(PeaksJson, roofline.peaks),
         least_ms=ms(roofline.least_ns),
         gain_ms=ms(roofline.gain_ns),
+        gain_interval_ms=_interval_ms(roofline.gain_interval_ns),
         layers=tuple(map(_layer, roofline.layers)),
         unplaced=tuple(
             UnplacedJson(reason=reason, count=count) for reason, count in roofline.unplaced.items()
@@ -91,11 +94,19 @@ def _layer(roof: LayerRoof) -> LayerRoofJson:
         ms=ms(roof.ns),
         least_ms=ms(roof.least_ns),
         gain_ms=ms(roof.gain_ns),
+        gain_interval_ms=_interval_ms(roof.gain_interval_ns),
         half_width_ms=ms(roof.half_width_ns),
         macs=roof.work.macs,
         elementwise_ops=roof.work.elementwise_ops,
         bytes_moved=roof.work.nbytes,
     )
+
+
+def _interval_ms(interval_ns: tuple[float, float] | None) -> tuple[float, float] | None:
+    if interval_ns is None:
+        return None
+    low_ns, high_ns = interval_ns
+    return low_ns / _NS_PER_MS, high_ns / _NS_PER_MS
 
 
 def read_roofline(found: RooflineJson, names: Mapping[str, str]) -> Roofline:

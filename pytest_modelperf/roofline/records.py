@@ -201,11 +201,18 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_ns(self) -> float | None:
-        """The time that would be saved at the roof; 0 if that is within the doubt of its time."""
-        if self.ns is None:
+        """The time that would be saved at the roof, by the best estimate of its time."""
+        return None if self.ns is None else max(0.0, self.ns - self.least_ns)
+
+    @property
+    def gain_interval_ns(self) -> tuple[float, float] | None:
+        """The interval of the gain, which follows from that of the time."""
+        if self.ns is None or self.half_width_ns is None:
             return None
-        gain_ns = self.ns - self.least_ns
-        return gain_ns if gain_ns > (self.half_width_ns or 0.0) else 0.0
+        low_ns, high_ns = (
+            max(0.0, self.ns + way * self.half_width_ns - self.least_ns) for way in (-1, 1)
+        )
+        return low_ns, high_ns
 
     @property
     def is_beyond(self) -> bool:
@@ -233,6 +240,16 @@ class Roofline(Struct, frozen=True, kw_only=True):
         """The time that all layers together would save at their roofs; None if nothing ran."""
         gains = [layer.gain_ns for layer in self.layers if layer.gain_ns is not None]
         return math.fsum(gains) if gains else None
+
+    @property
+    def gain_interval_ns(self) -> tuple[float, float] | None:
+        """The widest interval of that time: noise may move all layers in the same direction."""
+        known = [layer.gain_interval_ns for layer in self.layers if layer.ns is not None]
+        intervals = [interval for interval in known if interval is not None]
+        if not intervals or len(intervals) < len(known):
+            return None
+        low_ns, high_ns = map(math.fsum, zip(*intervals, strict=True))
+        return low_ns, high_ns
 
 
 class Rooflines(Struct, frozen=True):

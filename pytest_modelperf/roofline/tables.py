@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, select_columns, table_of
 from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -21,6 +21,10 @@ _GIGA = 1e9
 _WORDS = (
     "roof: the GMAC/s that its MACs and bytes allow at these peaks",
     "share: of the roof, or, without MACs, of the bandwidth",
+)
+_DOUBT = "±"
+_DOUBT_WORDS = (
+    f"{_DOUBT}: half the interval of ms, and so of what there is to gain; of all layers, the widest"
 )
 
 
@@ -64,35 +68,41 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     if all(roof.ns is None for roof in roofline.layers):
         return _least_table(roofline, top)
     shown = roofline.layers[:top]
+    has_doubt = any(roof.half_width_ns is not None for roof in shown)
     spent = sum(roof.ns or 0.0 for roof in roofline.layers)
-    gain = roofline.gain_ns or 0.0
+    gain, doubt = roofline.gain_ns or 0.0, roofline.gain_interval_ns
     decimals = table_decimals(spent)
     total = (
         "total",
         "",
         format_ms(spent, decimals),
         format_ms(gain, decimals),
+        "" if doubt is None else format_ms((doubt[1] - doubt[0]) / 2.0, decimals),
         format_share(spent - gain, spent),
         *("",) * 5,
         format_count(sum(roof.work.macs for roof in roofline.layers)),
     )
-    return table_of(
+    table = table_of(
         "by layer, what there is to gain below the roof",
         shown,
         _LAYER,
         _TYPE,
         (Column("ms"), lambda roof: _ms(roof.ns, decimals)),
         (Column("to gain"), lambda roof: _ms(roof.gain_ns, decimals)),
+        (Column(_DOUBT), lambda roof: _ms(roof.half_width_ns, decimals)),
         (Column("share"), _share),
         _BOUND,
         (Column("GMAC/s"), lambda roof: _giga(roof.achieved_per_second) if roof.work.macs else ""),
         _ROOF,
-        (Column("MAC/B"), _intensity),
+        (Column("MAC/B", is_spare=has_doubt), _intensity),
         (Column("GB/s", is_spare=True), lambda roof: _giga(roof.achieved_bytes_per_second)),
         (Column("MACs", is_spare=True), _macs),
         total=total,
         caption="\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
     )
+    if has_doubt:
+        return table
+    return select_columns(table, (i for i, c in enumerate(table.columns) if c.title != _DOUBT))
 
 
 def _least_table(roofline: Roofline, top: int | None) -> Table:
@@ -138,7 +148,7 @@ def _macs(roof: LayerRoof) -> str:
 
 
 def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
-    lines = ["; ".join(_WORDS)]
+    lines = ["; ".join(_WORDS), _DOUBT_WORDS]
     beyond = [roof for roof in roofline.layers if roof.is_beyond]
     if beyond:
         lines.append(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,12 @@ FLOAT = 4
 MIB = 1 << 20
 
 
-def run_of(static: StaticProfile, *times: tuple[float, Sequence[int]], **facts: str) -> CaseProfile:
+def run_of(
+    static: StaticProfile,
+    *times: tuple[float, Sequence[int]],
+    precision: str = "float32",
+    doubts_ns: Sequence[float] = (),
+) -> CaseProfile:
     """A case whose kernels took so long, each for the first of its layers."""
     case = measured_classifier().cases[0]
     assert case.measured is not None
@@ -52,9 +59,10 @@ def run_of(static: StaticProfile, *times: tuple[float, Sequence[int]], **facts: 
             ns=ns,
             layer=layers[0],
             fused=tuple(layers[1:]),
-            precision=facts.get("precision", "float32"),
+            precision=precision,
+            doubts_ns=() if doubt is None else (doubt,),
         )
-        for ns, layers in times
+        for (ns, layers), doubt in zip_longest(times, doubts_ns)
     )
     return replace(case, counted=static, measured=replace(case.measured, layer_times=made))
 
@@ -257,6 +265,50 @@ def test_layers_come_by_what_there_is_to_gain(residual: StaticProfile) -> None:
     assert roofline.gain_ns == pytest.approx(sum(roof.gain_ns or 0 for roof in roofline.layers))
 
 
+@given(st.floats(1.0, 1e9), st.floats(0.0, 3.0), st.floats(0.1, 1e3), st.floats(0.0, 3.0), RATES)
+def test_noise_moves_no_gain_but_the_bounds_of_it(
+    ns: float, width: float, factor: float, other_width: float, rate: float
+) -> None:
+    """However noisy a layer is, its gain and its place among the others stay the same."""
+    peaks = make_peaks(macs_per_second={"float32": rate})
+    widths = {False: (0.0, 0.0), True: (width * ns, other_width * factor * ns)}
+    calm, noisy = (
+        place_layers(
+            run_of(TWO, (ns, (0,)), (factor * ns, (1,)), doubts_ns=widths[is_noisy]), peaks
+        )
+        for is_noisy in (False, True)
+    )
+    assert [(r.id, r.gain_ns) for r in calm.layers] == [(r.id, r.gain_ns) for r in noisy.layers]
+    assert calm.gain_ns == noisy.gain_ns
+    for roof in noisy.layers:
+        assert roof.gain_ns is not None
+        assert roof.gain_interval_ns is not None
+        low_ns, high_ns = roof.gain_interval_ns
+        assert 0.0 <= low_ns <= roof.gain_ns <= high_ns
+        assert high_ns - low_ns <= 2.0 * (roof.half_width_ns or 0.0) * (1 + 1e-9)
+    assert noisy.gain_interval_ns == pytest.approx(
+        [math.fsum(r.gain_interval_ns[way] for r in noisy.layers if r.gain_interval_ns)
+         for way in (0, 1)]
+    )  # fmt: skip
+
+
+TWO = static_of("g (float[64] x) => (float[64] y) { f = Neg(x) y = Softmax(f) }")
+
+
+def test_a_gain_without_a_known_interval_has_none() -> None:
+    (roof,) = place_layers(run_of(LINEAR, (1e6, (0,))), make_peaks()).layers
+    assert roof.gain_interval_ns is None
+    assert place_layers(run_of(LINEAR, (1e6, (0,))), make_peaks()).gain_interval_ns is None
+
+
+def test_a_noisy_layer_far_below_its_roof_is_shown_with_its_doubt() -> None:
+    case = run_of(TWO, (2e5, (0,)), (1e6, (1,)), doubts_ns=(1e3, 1.68e6))
+    text = shown(place_layers(case, make_peaks()), 80, top=1)
+    (row,) = (line for line in text.splitlines() if "Softmax" in line)
+    assert row.split()[1:5] == ["Softmax", "1.000", "1.000", "1.680"]
+    assert "±: half the interval of ms, and so of what there is to gain" in " ".join(text.split())
+
+
 def test_the_peak_is_that_of_what_a_kernel_computed_in() -> None:
     case = run_of(LINEAR, (1e6, (0,)), precision="uint8")
     peaks = make_peaks(bandwidths=(Bandwidth(MIB, 1e15),))
@@ -349,16 +401,18 @@ memory 10.00 GB/s (100 MiB at once), in cache 50.00 GB/s (1 MiB); balance in
   MAC/B: float32 4.000, int8 16.00
 
 by layer, what there is to gain below the roof
-layer         type             ms  to gain  share  bound    GMAC/s   roof  MAC/B
+layer         type             ms  to gain      ±  share  bound    GMAC/s   roof
 ────────────────────────────────────────────────────────────────────────────────
-stem_…lution  Conv          6.037    6.026  0.2 %  compute   0.073  40.00  5.556
-pool          Globa…gePool  0.134    0.133  1.0 %  memory
-classifier    Gemm          0.131    0.131  0.0 %  memory    0.001  10.20  0.204
-flatten       Flatten       0.003    0.000  0.0 %  memory
+stem_…lution  Conv          6.037    6.026  0.013  0.2 %  compute   0.073  40.00
+pool          Globa…gePool  0.134    0.133  0.013  1.0 %  memory
+classifier    Gemm          0.131    0.131  0.013  0.0 %  memory    0.001  10.20
+flatten       Flatten       0.003    0.003  0.013  0.0 %  memory
 
-total                       6.306    6.290  0.2 %
+total                       6.306    6.293  0.049  0.2 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
 roof, or, without MACs, of the bandwidth
+±: half the interval of ms, and so of what there is to gain; of all layers, the
+widest
 """)
 
 
@@ -370,14 +424,15 @@ memory 10.00 GB/s (100 MiB at once), in cache 50.00 GB/s (1 MiB); balance in MAC
   int8 16.00
 
 by layer, what there is to gain below the roof
-layer             type                  ms  to gain  share  bound    GMAC/s   roof  MAC/B   GB/s
+layer             type                  ms  to gain      ±  share  bound    GMAC/s   roof  MAC/B
 ────────────────────────────────────────────────────────────────────────────────────────────────
-stem_convolution  Conv               6.037    6.026  0.2 %  compute   0.073  40.00  5.556  0.013
-pool              GlobalAveragePool  0.134    0.133  1.0 %  memory                         0.489
+stem_convolution  Conv               6.037    6.026  0.013  0.2 %  compute   0.073  40.00  5.556
+pool              GlobalAveragePool  0.134    0.133  0.013  1.0 %  memory
 
-total                                6.306    6.290  0.2 %
+total                                6.306    6.293  0.049  0.2 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the roof, or, without
 MACs, of the bandwidth
+±: half the interval of ms, and so of what there is to gain; of all layers, the widest
 2 more layers: --top 0 shows all
 """)
 
@@ -432,6 +487,9 @@ def test_the_json_of_a_roofline_has_its_figures(profile: Profile) -> None:
     found = document["cases"][0]["roofline"]
     assert found["layers"][0]["id"] == roofline.layers[0].id
     assert found["layers"][0]["gain_ms"] == pytest.approx((roofline.layers[0].gain_ns or 0) / 1e6)
+    assert found["layers"][0]["gain_interval_ms"] == pytest.approx(
+        [ns / 1e6 for ns in roofline.layers[0].gain_interval_ns or ()]
+    )
     assert found["peaks"]["measured"] == "2026-11-21"
     assert found["peaks"]["balance"]["float32"] == pytest.approx(4.0)
     assert found["unplaced"] == [{"reason": UNKNOWN_SIZE, "count": 2}]

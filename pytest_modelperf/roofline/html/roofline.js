@@ -32,6 +32,7 @@
       figure("ms", "ms", (row) => row.ms, ms),
       figure("least", "least ms", (row) => row.least_ms, ms, "the time that its roof allows"),
       figure("gain", "to gain, ms", (row) => row.gain_ms, ms, "the time that the roof would save"),
+      figure("doubt", "±", (row) => row.half_width_ms, ms, "half the interval of both times"),
       figure("share", "share", (row) => row.share, roofText, roof),
       {
         id: "bound", title: "bound", isText: true, read: ({ bound }) => bound,
@@ -73,12 +74,17 @@
   const timeOf = ({ ms, least_ms: least }) => ms ?? least;
   const rateOf = (row) => row.achieved_per_second ?? row.attainable_per_second;
 
+  function gainNote(gain, bounds, total) {
+    const range = bounds?.map((ms) => msText(ms, decimalsFor(total))).join(" … ");
+    return `${shareText(gain / total)} of the layers' time${range ? `, ${range} ms` : ""}`;
+  }
+
   // The peaks of the machine, and what they leave to gain, in large type.
-  function tiles({ peaks, least_ms: least, gain_ms: gain }, total) {
+  function tiles({ peaks, least_ms: least, gain_ms: gain, gain_interval_ms: bounds }, total) {
     const { bytes_per_second: memory, macs_per_second: rates, bandwidths } = peaks;
     const best = Math.max(...bandwidths.map((each) => each.bytes_per_second));
     const first = isKnown(gain)
-      ? ["to gain", timeText(gain, decimalsFor(total)), `${shareText(gain / total)} of the layers' time`]
+      ? ["to gain", timeText(gain, decimalsFor(total)), gainNote(gain, bounds, total)]
       : ["least time", timeText(least, decimalsFor(least)), "that these peaks allow"];
     const products = Object.entries(rates).map(([name, rate]) =>
       [`peak of ${name}`, `${rateText(rate)} GMAC/s`, ""]);
