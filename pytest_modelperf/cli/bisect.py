@@ -84,10 +84,10 @@ class RuleOptions(Struct, frozen=True):
         """The rule of the search; UsageError for a value that is no share."""
         from pytest_modelperf.bisect.records import BisectFigure
         from pytest_modelperf.bisect.search import SearchRule
-        from pytest_modelperf.comparing.limits import read_share
+        from pytest_modelperf.comparing.limits import read_median_tolerance, read_share
 
         if self.outputs_tolerance is None:
-            share = read_share(self.tolerance, "--tolerance")
+            share = read_median_tolerance(self.tolerance, "--tolerance")
             return SearchRule(tolerance=share, finds_all=self.finds_all)
         return SearchRule(
             tolerance=read_share(self.outputs_tolerance, "--outputs"),

@@ -247,7 +247,7 @@ def slowdown_option(of: str) -> Option:
         metavar="SHARE",
         default="0.03",
         show_default=True,
-        help=f"How much slower {of} may be: 0.03 is 3 %.",
+        help=f"How much slower {of} may be: 0.03 is 3 %, and so is p50=0.03.",
     )
 
 

@@ -97,7 +97,7 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after or before, input_file=cases.input_file)
     interpreters.check(static=False, is_on_cluster=False, gateway=None)
-    from pytest_modelperf.comparing.limits import read_share
+    from pytest_modelperf.comparing.limits import read_median_tolerance
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.reducing.bundle import REPLACED_FILES, deliver
@@ -105,7 +105,7 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
 
     target = folder.output or _FOLDER
     folder.check(target, REPLACED_FILES, before, after, cases.input_file)
-    share = read_share(tolerance, "--tolerance")
+    share = read_median_tolerance(tolerance, "--tolerance")
     extensions = load_extensions(plugins)
     request = request_of_one_size(cases, "reduce runs the models")
     setup = model_setup(measuring, extensions, "a reduction")

@@ -258,6 +258,20 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     return _with_default_tail(given, others)
 
 
+def read_median_tolerance(value: str, where: str) -> float:
+    """The tolerance of the median, which may be named: `0.03`, `"3 %"` or `p50=0.03`."""
+    if "=" not in value:
+        return read_share(value, where)
+    given = _split_pairs(value, where)
+    found = read_tolerances(given, where)
+    others = [name for name in given if _PERCENT_NAMES.get(name) != _MEDIAN]
+    if others:
+        raise UsageError(
+            f"{where}: the median alone is judged, not {others[0]}: give p50 or a share."
+        )
+    return found.of(_MEDIAN)
+
+
 def _with_default_tail(given: Mapping[float, float], others: Mapping[str, float]) -> Tolerances:
     """The tolerances of percentiles that the user gave, and of others by their words."""
     median = given.get(_MEDIAN, DEFAULT_TOLERANCE)

@@ -56,8 +56,8 @@ def test_the_document_goes_to_standard_output_alone() -> None:
 def test_what_is_typed_is_asked() -> None:
     asked = Asked(nothing_slower())
     run(
-        "reduce", "a.onnx", "b.onnx", "--tolerance", "0.01", "--max-seconds", "90", "--cores", "1",
-        "--anonymous", "--output", "slow.zip", core=asked,
+        "reduce", "a.onnx", "b.onnx", "--tolerance", "p50=0.01", "--max-seconds", "90",
+        "--cores", "1", "--anonymous", "--output", "slow.zip", core=asked,
     )  # fmt: skip
     (request,) = asked.requests
     assert (request.before.source, request.after.source) == ("a.onnx", "b.onnx")

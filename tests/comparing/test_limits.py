@@ -17,6 +17,7 @@ from pytest_modelperf.comparing.limits import (
     Tolerances,
     check_static,
     read_budgets,
+    read_median_tolerance,
     read_tolerances,
 )
 from pytest_modelperf.errors import UsageError
@@ -247,6 +248,28 @@ def test_a_tolerance_that_means_nothing_is_refused_at_its_percentile(
     value: object, message: str
 ) -> None:
     assert _refusal_of_tolerances(value).startswith(message)
+
+
+@pytest.mark.parametrize("value", ["0.005", "0.5 %", "p50=0.005", "p50 = 0.5 %"])
+def test_the_tolerance_of_the_median_may_have_its_name(value: str) -> None:
+    """As where other figures are judged as well."""
+    assert read_median_tolerance(value, "here") == read_tolerances(value, "here").of(50.0) == 0.005
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("p95=0.1", "here: the median alone is judged, not p95: give p50 or a share."),
+        ("p50=0.1,load=0.2", "here: the median alone is judged, not load: give p50 or a share."),
+        ("p5=0.1", "here: 'p5' is no figure with a tolerance."),
+    ],
+)
+def test_where_the_median_alone_is_judged_no_other_figure_is_named(
+    value: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_median_tolerance(value, "here")
+    assert caught.value.message.startswith(message)
 
 
 def test_a_word_that_is_far_from_all_has_no_suggestion() -> None:
