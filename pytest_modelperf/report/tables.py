@@ -24,7 +24,7 @@ class Column(Struct, frozen=True):
 
     Names are text, too: they keep what tells them apart when they are cut, and other text is cut at
     its end. No text is cut below `least`. Spare columns are dropped silently, before any text is
-    cut. A page shows verdicts as pills.
+    cut. A page shows verdicts as pills. `is_order` claims that the rows are sorted by this column.
     """
 
     title: str
@@ -33,6 +33,7 @@ class Column(Struct, frozen=True):
     least: int | None = None
     is_spare: bool = False
     is_verdict: bool = False
+    is_order: bool = False
 
     @property
     def holds_text(self) -> bool:
@@ -151,18 +152,19 @@ def fit_table(table: Table, width: int) -> Table:
     """The table in `width` columns of text, if it is wider.
 
     Columns that are blank or spare go first, then texts are cut, then the last columns are left
-    out. Numbers are never cut. The caption mentions columns that are left out, unless they are
+    out, at the very last the one that rows are sorted by. Numbers are never cut. The caption mentions columns that are left out, unless they are
     spare.
     """
     table = _without_spare(table, width)
-    count = len(table.columns)
+    kept = list(range(len(table.columns)))
     while True:
-        widths = _shrunk(select_columns(table, range(count)), width)
-        if count == 1 or sum(widths) + GAP * (count - 1) <= width:
+        widths = _shrunk(select_columns(table, kept), width)
+        if len(kept) == 1 or sum(widths) + GAP * (len(kept) - 1) <= width:
             break
-        count -= 1
-    fitted = _cut(select_columns(table, range(count)), widths)
-    hidden = len(table.columns) - count
+        others = [at for at in kept[1:] if not table.columns[at].is_order]
+        kept.remove((others or kept)[-1])
+    fitted = _cut(select_columns(table, kept), widths)
+    hidden = len(table.columns) - len(kept)
     if not hidden:
         return fitted
     note = f"{count_of(hidden, 'column')} left out: a wider terminal shows all"

@@ -51,6 +51,18 @@ from tests.support.profiles import (
 PLAIN = TextStyle()
 BY_TIME = LayerView(MEASURED_COLUMNS, sort="ms", top=20)
 IN_ORDER = LayerView(MEASURED_COLUMNS)
+
+
+@pytest.mark.parametrize("sort", ["ms", "gmacs", "params"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_column_that_rows_are_sorted_by_is_not_left_out(sort: str, width: int) -> None:
+    view = LayerView(tuple(ALL_COLUMNS), sort=sort)
+    text = render_profile(measured_classifier(), view, TextStyle(width))
+    _, table = text.split(f"by layer, sorted by {sort}\n")
+    assert ALL_COLUMNS[sort].title in re.split(r"  +", table.splitlines()[0])
+    assert "columns left out" in table
+
+
 EVIL = "a\x1b[31m\n\u202eb"
 MS = 1_000_000
 

@@ -63,6 +63,7 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
                 column.is_name,
                 _LEAST.get(name),
                 is_spare=is_default and name in spare,
+                is_order=name == sort,
             )
             for name, column in chosen
         ),
