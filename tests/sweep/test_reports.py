@@ -296,6 +296,21 @@ def test_where_none_is_within_the_quickest_is_named() -> None:
     )
 
 
+def test_a_mean_is_not_called_a_median_where_the_table_has_none() -> None:
+    point = make_point(Configuration(Case(1, 1)), 5.0)
+    assert point.latency is not None
+    few = tuple(
+        replace(each, value_ns=None, low_ns=None, high_ns=None)
+        for each in point.latency.percentiles
+    )
+    point = replace(point, latency=replace(point.latency, percentiles=few, mean_ns=5.1e6))
+    sweep = make_sweep(make_side("few.onnx", [point], 1.0), threshold_ms=5.0)
+    assert "(11)" in render_sweep(sweep, TextStyle(80))
+    lines = spot_lines(sweep)
+    assert lines[0].endswith("the quickest is b1-c1 with a mean of 5.100 ms")
+    assert not any("at 5.100 ms" in line for line in lines)
+
+
 def in_phase(phase: Phase, median_ms: float) -> SweepPoint:
     case = Case(1, 1, phase=GenerationPhase(phase, 16, 8))
     return make_point(Configuration(case), median_ms)
