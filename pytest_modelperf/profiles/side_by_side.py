@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
@@ -109,14 +110,19 @@ def _ids(named: NamedProfile) -> str:
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
+    """Both cases, with what differs most first, either way: no difference has a cause to rank by."""
     found = Differences.between(before, after, _NOT_SHOWN)
-    layers = sorted(
-        (change for change in found.of_layers() if change.time is not None),
-        key=lambda change: -abs(change.time.ns) if change.time is not None else 0.0,
-    )
+    layers = [change for change in found.of_layers() if change.time is not None]
     return CasePair(
-        before=before, after=after, layer_types=found.of_layer_types(), layers=tuple(layers)
+        before=before,
+        after=after,
+        layer_types=tuple(sorted(found.of_layer_types(), key=_by_size)),
+        layers=tuple(sorted(layers, key=_by_size)),
     )
+
+
+def _by_size(change: LayerTypeChange | LayerChange) -> float:
+    return 0.0 if change.time is None else -abs(change.time.ns)
 
 
 # -- what was not the same

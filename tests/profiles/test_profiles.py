@@ -686,6 +686,26 @@ def test_a_case_that_failed_in_one_is_told_of_the_other_alone() -> None:
     assert "measured in before only" not in text
 
 
+@given(st.lists(st.floats(0.1, 9.0), min_size=5, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_what_differs_most_comes_first_even_if_the_whole_got_faster(now: list[float]) -> None:
+    """Nothing was shown of two kept profiles, so a slowdown is not less of a cause than a gain."""
+    profile = measured_classifier()
+    (case, *_) = profile.cases
+    assert case.measured is not None
+    times = case.measured.layer_times or ()
+    moved = tuple(
+        replace(time, ns=time.ns * factor) for time, factor in zip(times, now, strict=False)
+    )
+    after = replace(case, measured=replace(case.measured, layer_times=moved))
+    (pair, *_) = put_side_by_side(
+        named(replace(profile, cases=(case,)), "a"), named(replace(profile, cases=(after,)), "b")
+    ).pairs
+    for changes in (pair.layer_types, pair.layers):
+        sizes = [abs(change.time.ns) for change in changes if change.time is not None]
+        assert sizes == sorted(sizes, reverse=True)
+
+
 def test_one_case_each_is_a_pair_whatever_they_are() -> None:
     found = put_side_by_side(named(timed(5), "a"), named(timed(3, cores=4), "b"))
     (pair,) = found.pairs
