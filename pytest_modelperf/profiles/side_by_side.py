@@ -110,7 +110,7 @@ def _ids(named: NamedProfile) -> str:
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
-    """Both cases, with what differs most first, either way: no difference has a cause to rank by."""
+    """Both cases, with what differs most first, either way: none of it is shown, or a cause."""
     found = Differences.between(before, after, _NOT_SHOWN)
     layers = [change for change in found.of_layers() if change.time is not None]
     return CasePair(

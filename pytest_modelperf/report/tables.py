@@ -152,8 +152,8 @@ def fit_table(table: Table, width: int) -> Table:
     """The table in `width` columns of text, if it is wider.
 
     Columns that are blank or spare go first, then texts are cut, then the last columns are left
-    out, at the very last the one that rows are sorted by. Numbers are never cut. The caption mentions columns that are left out, unless they are
-    spare.
+    out, at the very last the one that rows are sorted by. Numbers are never cut. The caption
+    mentions columns that are left out, unless they are spare.
     """
     table = _without_spare(table, width)
     kept = list(range(len(table.columns)))

@@ -147,6 +147,10 @@ def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | No
     return before_ms / after_ms
 
 
+def _speedup(level: Level) -> float:
+    return 0.0 if level.speedup is None else level.speedup.value
+
+
 class WhatIfCase(Struct, frozen=True, kw_only=True):
     """One case: the unchanged model with every variant and estimate.
 
@@ -178,9 +182,17 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
         An estimate has no interval, so it is never shown to be faster.
         """
         gains = [level for level in self.levels if level.is_gain]
-        return max(
-            gains, key=lambda level: level.speedup.value if level.speedup else 0.0, default=None
-        )
+        return max(gains, key=_speedup, default=None)
+
+    @property
+    def summarized(self) -> Level | None:
+        """The best level; without one, the fastest that may be a gain, although it is not shown."""
+        open_levels = [
+            level
+            for level in self.levels[1:]
+            if not level.is_estimate and not level.has_other_outputs and _speedup(level) > 1.0
+        ]
+        return self.best or max(open_levels, key=_speedup, default=None)
 
     def is_outside(self, layer_id: str, level: Level) -> bool:
         """Whether a layer has no speedup at a level, as it ran outside of the engine on a side."""

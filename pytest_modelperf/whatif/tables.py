@@ -88,8 +88,10 @@ def summary_table(cases: Sequence[WhatIfCase]) -> Table:
     )
     rows = tuple((*_about(case, is_single=is_single), *_summary_cells(case)) for case in cases)
     caption = "ms: of a batch; estimated: of the level with the largest speedup that was shown"
-    if any(case.best is None for case in cases):
-        caption += f"\n{_NOTHING}: no level was shown to be faster, or none could be measured"
+    if any(case.best is None and case.summarized is not None for case in cases):
+        caption += "; without one, of the fastest, with what was found"
+    if any(case.summarized is None for case in cases):
+        caption += f"\n{_NOTHING}: no level was faster, or none could be measured"
     return Table("model summary", columns, rows, None, caption)
 
 
@@ -98,13 +100,18 @@ def _about(case: WhatIfCase, *, is_single: bool) -> tuple[str, ...]:
 
 
 def _summary_cells(case: WhatIfCase) -> tuple[str, ...]:
-    best = case.best
+    best = case.summarized
     return (
         *_speed_cells(case, case.unchanged),
         *_speed_cells(case, best),
         _NOTHING if best is None else format_speedup(best.speedup),
-        _NOTHING if best is None else printable(best.title),
+        _NOTHING if best is None else printable(_title_in_summary(best)),
     )
+
+
+def _title_in_summary(level: Level) -> str:
+    """`Pruned 0.9`, or `Pruned 0.5, neither` for a level that was not shown to be a gain."""
+    return level.title if level.is_gain else f"{level.title}, {verdict_of(level)}"
 
 
 def _speed_cells(case: WhatIfCase, level: Level | None) -> tuple[str, str]:

@@ -12,9 +12,10 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.whatif.csv import WHATIF_COLUMNS, render_whatif_csv
 from pytest_modelperf.whatif.document import WhatIfJson, dump_whatif, whatif_to_json
@@ -603,6 +604,24 @@ def test_the_report_opens_with_the_model_beside_its_best_level() -> None:
     assert text.index("model summary") < text.index("ms per batch")
 
 
+def test_a_speedup_that_was_not_shown_is_in_the_summary_with_its_verdict() -> None:
+    case = make_case()
+    unsure = replace(case.levels[1], ms=4.558, speedup=Ratio(1.47, 0.9, 2.1))
+    wrong = replace(unsure, judged_outputs=DIFFERENT)
+    for level, cells in (
+        (unsure, ["4.558", "219.4", "x1.47", "Pruned 0.5, neither"]),
+        (wrong, ["-", "-", "-", "-"]),
+    ):
+        whatif = make_whatif(replace(case, levels=(case.levels[0], level)))
+        _, _, row, *_ = summary_of(whatif)
+        assert [cell for cell in row if cell][4:] == cells
+        # The document has what was shown.
+        assert whatif_to_json(whatif).cases[0].summary.level is None
+
+
+DIFFERENT = Metric("outputs", None, 0.5, Verdict.REGRESSED, allowed=0.01)
+
+
 def test_without_a_gain_the_summary_has_no_estimated_time() -> None:
     case = make_case()
     slower = replace(case, levels=(case.levels[0], case.levels[1]))
@@ -610,7 +629,7 @@ def test_without_a_gain_the_summary_has_no_estimated_time() -> None:
     summary = whatif_to_json(make_whatif(slower)).cases[0].summary
 
     assert [cell for cell in row if cell][2:] == ["6.700", "149.3", "-", "-", "-", "-"]
-    assert captions[-1] == ["-: no level was shown to be faster, or none could be measured"]
+    assert captions[-1] == ["-: no level was faster, or none could be measured"]
     assert (summary.measured_ms, summary.estimated_ms) == (case.levels[0].ms, None)
     assert (summary.speedup, summary.level) == (None, None)
 
