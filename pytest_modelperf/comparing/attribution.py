@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.merged_kernels import NO_PLANS, merge_kernels
@@ -10,12 +13,20 @@ from pytest_modelperf.comparing.reasons import (
     NO_GRAPHS,
     Graphs,
     MeasuredParts,
+    find_causes,
     find_reasons,
     find_reasons_of_parts,
     lower_bounds,
     reasons_of_graphs,
 )
-from pytest_modelperf.comparing.records import KernelChange, LayerChange, LayerTypeChange
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    KernelChange,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    Verdict,
+)
 from pytest_modelperf.profiler.kernel_graph import kernels_of_case
 from pytest_modelperf.profiler.records import CaseProfile
 
@@ -23,13 +34,36 @@ from pytest_modelperf.profiler.records import CaseProfile
 class Explanation(Struct, frozen=True):
     """The changes and reasons, what explains most first; `layers` are the layers that ran.
 
-    `kernels` are those of both plans as one graph.
+    `kernels` are those of both plans as one graph. `causes` are what made a figure larger, by the
+    name of its metric.
     """
 
     layer_types: tuple[LayerTypeChange, ...]
     layers: tuple[LayerChange, ...]
     reasons: tuple[str, ...]
     kernels: tuple[KernelChange, ...] = ()
+    causes: Mapping[str, str] = {}
+
+    def of(self, comparison: CaseComparison) -> CaseComparison:
+        """The case with this explanation; each figure that is worse has its own reason, or none."""
+        return replace(
+            comparison,
+            metrics=with_causes(comparison.metrics, self.causes),
+            layer_types=self.layer_types,
+            layers=self.layers,
+            reasons=self.reasons,
+            kernels=self.kernels,
+        )
+
+
+def with_causes(metrics: Iterable[Metric], causes: Mapping[str, str]) -> tuple[Metric, ...]:
+    """The metrics with the causes of those that regressed."""
+    return tuple(
+        replace(metric, reason=causes.get(metric.name))
+        if metric.verdict is Verdict.REGRESSED and metric.limit is None
+        else metric
+        for metric in metrics
+    )
 
 
 def explain(
@@ -52,8 +86,10 @@ def explain(
     known = (side.counted for side in (before, after) if side.counted is not None)
     unclear = lower_bounds(*(static.uncounted_ops for static in known))
     if found.total is None:
-        words = tuple(reason.in_words() for reason in reasons_of_graphs(found))
-        return Explanation(types, (), (*unclear, *words))
+        graph_reasons = reasons_of_graphs(found)
+        words = tuple(reason.in_words() for reason in graph_reasons)
+        causes = find_causes(found, (), graph_reasons)
+        return Explanation(types, (), (*unclear, *words), causes=causes)
     if parts is None:
         reasons = find_reasons(found, graphs)
     else:
@@ -66,4 +102,5 @@ def explain(
         layers,
         NO_PLANS if parts is None else parts.plans,
     )
-    return Explanation(types, layers, (*words, *unclear), kernels)
+    causes = find_causes(found, reasons, reasons_of_graphs(found))
+    return Explanation(types, layers, (*words, *unclear), kernels, causes)

@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import ModelBaseline, StoredStatic
-from pytest_modelperf.comparing.attribution import explain
+from pytest_modelperf.comparing.attribution import explain, with_causes
 from pytest_modelperf.comparing.limits import Tolerances, allowed_growth
-from pytest_modelperf.comparing.reasons import lower_bounds, reasons_of_counts
+from pytest_modelperf.comparing.reasons import causes_by_counts, lower_bounds, reasons_of_counts
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
@@ -65,7 +65,13 @@ def compare_cases(
     metrics = _static_metrics(*counts, tolerances)
     found = explain(before, after)
     reasons = (*found.reasons, *_doubts(metrics, *counts))
-    return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
+    return CaseComparison(
+        before.case,
+        with_causes(metrics, found.causes),
+        found.layer_types,
+        reasons,
+        found.layers,
+    )
 
 
 def _static_metrics(old: SideCounts, new: SideCounts, tolerances: Tolerances) -> tuple[Metric, ...]:
@@ -136,7 +142,7 @@ def compare_with_stored(
     reasons = (*reasons_of_counts(types), *_doubts(metrics, known, new))
     if not _are_whole(known.observed, new.observed):
         reasons += lower_bounds(known.graph.uncounted_ops, new.graph.uncounted_ops)
-    return CaseComparison(case, metrics, types, reasons)
+    return CaseComparison(case, with_causes(metrics, causes_by_counts(types)), types, reasons)
 
 
 class _Change(Struct, frozen=True):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_counts import compare_cases
@@ -315,7 +315,7 @@ def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
     parts = tuple(parts[number] for number in in_order(parts))
     comparison = replace(found.comparison, parts=parts)
     if explanation is not None:
-        comparison = replace(comparison, **asdict(explanation))
+        comparison = explanation.of(comparison)
     return replace(found, comparison=comparison)
 
 

@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_facts,
     failure_lines,
     verdict_word,
+    word_of_reasons,
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.report.page import Page
@@ -73,10 +74,11 @@ def _write_facts(page: Page, case: CaseComparison, wording: Wording) -> None:
     most, where = MAX_REASONS, "as the table shows"
     if has_times(case):
         most, where = MAX_TIMED_REASONS, f"{wording.names['json']} has them"
-    lines = [("why", printable(reason)) for reason in case.reasons[:most]]
+    word = word_of_reasons(case)
+    lines = [(word, printable(reason)) for reason in case.reasons[:most]]
     more = len(case.reasons) - most
     if more > 0:
-        lines.append(("", f"     and {more} more, {where}"))
+        lines.append(("", f"{' ' * len(word)}  and {more} more, {where}"))
     lines += describe_facts(case, wording)
     if lines and is_measured(case):
         page.line("")

@@ -24,6 +24,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     failure_lines,
     is_quiet,
+    word_of_reasons,
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.model_names import name_models
@@ -83,7 +84,7 @@ def _details(case: CaseComparison, wording: Wording) -> Iterator[str]:
         yield _titled(layer_type_change_table(case))
     if has_output_figures(case):
         yield markdown_table(output_table(case))
-    lines = [("why", reason) for reason in case.reasons[_MAX_REASONS:]]
+    lines = [(word_of_reasons(case), reason) for reason in case.reasons[_MAX_REASONS:]]
     lines += describe_facts(case, wording)
     if lines:
         yield "\n".join(f"- {word}: {escape_markdown(text)}" for word, text in lines)

@@ -85,7 +85,7 @@ class Metric(Struct, frozen=True):
     of the figure, and `after_interval` are the bounds of the figure itself. An exact figure has no
     interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
     rounds would decide an open metric, and `samples_needed` how many inferences of each side it
-    lacks.
+    lacks. `reason` is the change that made this figure worse, if that is known.
     """
 
     name: str
@@ -103,6 +103,7 @@ class Metric(Struct, frozen=True):
     confidence: float | None = None
     rounds_needed: int | None = None
     samples_needed: int | None = None
+    reason: str | None = None
 
     @property
     def decides(self) -> bool:

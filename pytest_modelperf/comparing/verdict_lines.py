@@ -46,6 +46,15 @@ from pytest_modelperf.text.words import count_of
 FAILED = "failed"
 # Cases with these verdicts need no more than a line in the summary.
 _QUIET = frozenset({Verdict.PASSED, Verdict.UNCHANGED})
+# Verdicts of which an overview says by what figure they came about.
+_SHOWS_FIGURE = frozenset(
+    {
+        Verdict.REGRESSED,
+        Verdict.OVER_BUDGET,
+        Verdict.INCONCLUSIVE,
+        Verdict.IMPROVED,
+    }
+)
 
 
 def verdict_word(case: CaseComparison) -> str:
@@ -107,12 +116,39 @@ def titles(metrics: Sequence[Metric]) -> str:
     return ", ".join(dict.fromkeys(metric_title(metric.name) for metric in metrics))
 
 
-def describe_metric(metric: Metric, confidence: float | None, *, has_interval: bool = True) -> str:
+def decided_by(case: CaseComparison) -> str:
+    """`load +260.0 %`, `p95 14.21 ms`: the figure that decided, without what is allowed.
+
+    It is empty if that is the change of the median, which overviews show in any case.
+    """
+    deciding = case.deciding
+    if case.has_failed or case.verdict not in _SHOWS_FIGURE or not deciding:
+        return ""
+    if any(metric.name == f"{LATENCY}p50" and metric.limit is None for metric in deciding):
+        return ""
+    figure = describe_metric(deciding[0], None, has_interval=False, has_allowed=False)
+    return figure.replace(" latency ", " ", 1)
+
+
+def word_of_reasons(case: CaseComparison) -> str:
+    """`why`, or `change` beside a figure that is worse and that no known change explains."""
+    regressed = [m for m in case.deciding if m.verdict is Verdict.REGRESSED]
+    return "why" if not regressed or any(m.reason for m in regressed) else "change"
+
+
+def describe_metric(
+    metric: Metric,
+    confidence: float | None,
+    *,
+    has_interval: bool = True,
+    has_allowed: bool = True,
+) -> str:
     """A figure with its change, its interval, and what is allowed."""
     title = metric_title(metric.name)
     if metric.before is None and metric.after is None and metric.ratio is None:
         text = f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
-        return text if metric.limit is None else f"{text}, {describe_allowed(metric)}"
+        has_limit = has_allowed and metric.limit is not None
+        return f"{text}, {describe_allowed(metric)}" if has_limit else text
     if metric.limit is not None:
         text = f"{title} {format_value(metric, metric.after)}"
     elif metric.name == OUTPUTS:
@@ -124,7 +160,7 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
         text = f"{title} {format_change(metric)}"
     if has_interval:
         text += interval_clause(metric, confidence)
-    allowed = describe_allowed(metric)
+    allowed = describe_allowed(metric) if has_allowed else ""
     return f"{text}, {allowed}" if allowed else text
 
 

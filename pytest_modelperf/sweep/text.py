@@ -224,11 +224,11 @@ def _write_profiled(page: Page, profiled: CaseProfile) -> None:
 
 def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) -> None:
     page.line("")
-    text = describe_verdict(case, comparison.confidence)
+    verdict = describe_verdict(case, comparison.confidence)
+    page.sentence(f"at {printable(case.id)} {verdict}", style=f"bold {verdict_style(case)}")
     p50 = case.metric(f"{LATENCY}p50")
-    if p50 is not None and metric_title(p50.name) not in text:
-        text = f"{text}; {describe_metric(p50, comparison.confidence)}"
-    page.sentence(f"at {printable(case.id)} {text}", style=f"bold {verdict_style(case)}")
+    if p50 is not None and metric_title(p50.name) not in verdict:
+        page.sentence(describe_metric(p50, comparison.confidence))
     for line in failure_lines(case):
         page.item(line, style="red")
     if has_times(case):

@@ -5,7 +5,7 @@ from posixpath import join, normpath
 
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.comparing.verdict_lines import FAILED, failure_lines
+from pytest_modelperf.comparing.verdict_lines import FAILED, failure_lines, word_of_reasons
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import describe_outcome, rank_outcome
@@ -63,7 +63,8 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str, folder: str) -> str:
         reasons = outcome.comparison.reasons[:_MAX_REASONS]
         doubt = describe_doubt(outcome.comparison, recording_with(outcome.accept))
         verdict = describe_outcome(outcome)
-        why = (f"why: {printable(r)}" for r in reasons if printable(r) not in verdict)
+        word = word_of_reasons(outcome.comparison)
+        why = (f"{word}: {printable(r)}" for r in reasons if printable(r) not in verdict)
         lines = [verdict, *([] if doubt is None else [doubt]), *why]
     if outcome.verdict is Verdict.REGRESSED:
         ways = (outcome.advice, outcome.accept)

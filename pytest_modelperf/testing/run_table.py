@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 
 from pytest_modelperf.comparing.figures import (
     LATENCY,
@@ -12,6 +12,7 @@ from pytest_modelperf.comparing.figures import (
     metric_title,
 )
 from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.verdict_lines import decided_by
 from pytest_modelperf.report.tables import (
     Column,
     Table,
@@ -41,18 +42,20 @@ _COLUMNS = (
 )
 # Columns that are dropped if there is little room, the last one first.
 _SPARE = frozenset({"p95", "MACs", "params"})
-_NOT_TOLD = frozenset({Verdict.PASSED, Verdict.NEW, Verdict.UNCHANGED})
+_FAILURES = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
 
 def outcome_table(
-    outcomes: Sequence[CaseOutcome], names: Sequence[str], *, tells_figure: bool = True
+    outcomes: Sequence[CaseOutcome],
+    names: Sequence[str],
+    show_verdict: Callable[[CaseOutcome], str] | None = None,
 ) -> Table:
     """A line for each case; columns that have nothing to show are left out.
 
-    The verdict tells the figure that decided it, where that is not the median.
+    The verdict shows the figure that decided it, if that is not the median.
     """
     rows = tuple(
-        _row(outcome, name, _verdict(outcome) if tells_figure else outcome.word)
+        _row(outcome, name, (show_verdict or _verdict)(outcome))
         for outcome, name in zip(outcomes, names, strict=True)
     )
     return drop_blank_columns(Table("", _COLUMNS, rows))
@@ -60,20 +63,28 @@ def outcome_table(
 
 def fitting_table(outcomes: Sequence[CaseOutcome], names: Sequence[str], width: int) -> Table:
     """The table with as many columns as leave names and verdicts whole, or else tell them apart."""
-    whole = outcome_table(outcomes, names)
-    plain = outcome_table(outcomes, names, tells_figure=False)
+    # The interval of the median gives way to another figure that failed.
+    has_failed = any(o.verdict in _FAILURES and decided_by(o.comparison) for o in outcomes)
+    whole = _narrower(
+        outcome_table(outcomes, names), {*_SPARE, "interval"} if has_failed else _SPARE
+    )
+    named, plain = (
+        _narrower(outcome_table(outcomes, names, show_verdict), _SPARE)
+        for show_verdict in (_named_verdict, _word)
+    )
     candidates = (
-        *((table, table_width) for table in _narrower(whole)),
-        *((table, least_width) for table in _narrower(whole)),
-        *((table, least_width) for table in _narrower(plain)),
+        *((table, table_width) for table in whole),
+        *((table, table_width) for table in named),
+        *((table, least_width) for table in named),
+        *((table, least_width) for table in plain),
     )
     fitting = (table for table, width_of in candidates if width_of(table) <= width)
     return next(fitting, candidates[-1][0])
 
 
-def _narrower(table: Table) -> list[Table]:
+def _narrower(table: Table, spare: Container[str]) -> list[Table]:
     """The table, and without the columns that may give way, one after the other."""
-    fewest = sum(column.title not in _SPARE for column in table.columns)
+    fewest = sum(column.title not in spare for column in table.columns)
     counts = range(len(table.columns), fewest - 1, -1)
     return [select_columns(table, range(count)) for count in counts]
 
@@ -99,11 +110,19 @@ def _latency(outcome: CaseOutcome, name: str, measured_ms: float | None) -> str:
     return "" if value is None else format_figure(name, value)
 
 
+def _word(outcome: CaseOutcome) -> str:
+    return outcome.word
+
+
 def _verdict(outcome: CaseOutcome) -> str:
+    """`regressed (load +260.0 %)`: the verdict with the figure that decided it."""
+    figure = decided_by(outcome.comparison)
+    return f"{outcome.word} ({figure})" if figure else outcome.word
+
+
+def _named_verdict(outcome: CaseOutcome) -> str:
+    """`regressed (p95)`."""
     case = outcome.comparison
-    if case.has_failed or case.verdict in _NOT_TOLD:
+    if not decided_by(case):
         return outcome.word
-    deciding = case.deciding
-    if not deciding or any(m.name == _P50 for m in deciding):
-        return outcome.word
-    return f"{outcome.word} ({metric_title(deciding[0].name).removesuffix(' latency')})"
+    return f"{outcome.word} ({metric_title(case.deciding[0].name).removesuffix(' latency')})"

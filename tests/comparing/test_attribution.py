@@ -23,7 +23,14 @@ from pytest_modelperf.comparing.providers import provider_metrics, uncounted_pro
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.reasons.parts import MeasuredParts, part_reasons
 from pytest_modelperf.comparing.reasons.reason import Reason
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange, Verdict
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    TimeChange,
+    Verdict,
+)
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode, Shape
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
@@ -467,6 +474,38 @@ def test_a_function_without_a_graph_has_only_its_runtime() -> None:
 
 
 # -- why
+
+
+def test_each_figure_that_is_worse_has_a_reason_of_its_own() -> None:
+    before = profile(Ran("a"), Ran("b"), Ran("c", "Relu", 0.1))
+    after = profile(Ran("a", ms=3.0, shape=(1, 16)), Ran("b"), Ran("c", "Relu", 0.1))
+    names = ("latency_p50", "latency_p95", "load_ms", "params")
+    metrics = tuple(Metric(name, 1.0, 2.0, Verdict.REGRESSED) for name in names)
+    limit = Metric("latency_p50", None, 2.0, Verdict.OVER_BUDGET, limit=1.0)
+    case = CaseComparison(before.case, (*metrics, limit), ())
+
+    found = explained(before, after).of(case)
+    why = "1 of 2 Conv of another shape"
+    assert [metric.reason for metric in found.metrics] == [why, None, None, None, None]
+
+
+def test_what_makes_a_model_faster_is_no_reason_of_what_got_worse() -> None:
+    before, after = profile(Ran("a", ms=3.0)), profile(Ran("a", ms=1.0, shape=(1, 16)))
+    metrics = (
+        Metric("latency_p50", 3.0, 1.0, Verdict.IMPROVED),
+        Metric("load_ms", 1.0, 3.6, Verdict.REGRESSED),
+    )
+    found = explained(before, after, (0.3, 0.35)).of(CaseComparison(before.case, metrics, ()))
+    assert found.reasons[0].startswith("1 of 1 Conv of another shape")
+    assert [metric.reason for metric in found.metrics] == [None, None]
+
+
+def test_a_difference_of_the_whole_run_is_a_reason_where_no_layer_is() -> None:
+    before = profile(Ran("a"), Ran("b", "Relu"), Ran("c", "Gemm"))
+    after = profile(Ran("a", ms=1.2), Ran("b", "Relu", 1.2), Ran("c", "Gemm", 1.2))
+    metric = Metric("latency_p50", 3.0, 3.6, Verdict.REGRESSED)
+    (found,) = explained(before, after).of(CaseComparison(before.case, (metric,), ())).metrics
+    assert (found.reason or "").startswith("every layer type is slower by about the same factor")
 
 
 def test_a_time_within_the_noise_explains_nothing() -> None:

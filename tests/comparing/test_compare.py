@@ -341,6 +341,23 @@ def test_reasons_tell_what_was_added_removed_and_changed() -> None:
     )
 
 
+def test_counts_that_grew_have_the_change_that_added_most_of_them() -> None:
+    before = static(layer("Conv", 100, params=10), layer("Gemm", 10, params=5), params=15)
+    after = static(
+        layer("Conv", 100, params=40), layer("Gemm", 30, params=5), layer("Exp", 0), params=45
+    )
+    why = {m.name: m.reason for m in compared(before, after).metrics if m.reason is not None}
+    assert why == {
+        "macs": "1 of 1 Gemm of another size",
+        "params": "1 of 1 Conv with other params",
+    }
+    kept = compare_with_stored(CASE, stored(before), after)
+    why = {m.name: m.reason for m in kept.metrics if m.reason is not None}
+    assert why == {"macs": "Gemm: 1 as before, of other shapes"}
+    smaller = compared(after, before)
+    assert all(metric.reason is None for metric in smaller.metrics)
+
+
 def test_against_stored_counts_the_operators_are_all_that_is_told() -> None:
     before = static(layer("Conv", 100), layer("Gemm", 10), layer("Relu", 0))
     after = static(layer("Conv", 100), layer("Gemm", 30), layer("Exp", 0))

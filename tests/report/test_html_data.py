@@ -537,6 +537,7 @@ def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     for told in (
         "encoder.onnx → encoder2.onnx",
         "1 of 6 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 improved, 1 unchanged;",
+        "b8-c1 over budget p95 14.21 ms",
         "; worst: b8-c2 +11.8 %, reason: 12 Conv+Relu fusions lost",
         "b8-c2 regressed 26.10 ms 29.18 ms +11.8 % +10.2 … +13.1 % 30.26 ms 4.089 G 25.61 M",
         "b8-c2 regressed p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %",

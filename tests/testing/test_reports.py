@@ -28,6 +28,7 @@ from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.tables import case_table
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
@@ -535,16 +536,16 @@ def test_a_summary_of_every_verdict_at_80_columns() -> None:
     assert summary(*ALL[:7], CALM) == snapshot("""\
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
 
-case                  verdict                  p50   change         interval
-────────────────────────────────────────────────────────────────────────────
-encoder.onnx::b8-c2   regressed           29.18 ms  +11.8 %  +10.2 … +13.1 %
-encoder.onnx::b1-c1   inconclusive (p95)  3.371 ms   +2.0 %    +0.4 … +2.9 %
-encoder.onnx::b4-c1   improved            12.29 ms   -8.4 %    -9.7 … -7.0 %
+case                  verdict                          p50   change
+───────────────────────────────────────────────────────────────────
+encoder.onnx::b8-c2   regressed                   29.18 ms  +11.8 %
+encoder.onnx::b1-c1   inconclusive (p95 +4.0 %)   3.371 ms   +2.0 %
+encoder.onnx::b4-c1   improved                    12.29 ms   -8.4 %
 encoder.onnx::b1-c2   unchanged
 encoder.onnx::b64-c2  failed
-encoder.onnx::b8-c1   over budget (p95)
+encoder.onnx::b8-c1   over budget (p95 14.21 ms)
 encoder.onnx::b2-c2   new
-encoder.onnx::b16-c1  passed              26.15 ms   +0.2 %    -0.6 … +0.9 %
+encoder.onnx::b16-c1  passed                      26.15 ms   +0.2 %
 
 1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1
   passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at
@@ -559,16 +560,16 @@ def test_a_summary_of_every_verdict_at_160_columns() -> None:
     assert summary(*ALL[:7], CALM, width=160) == snapshot("""\
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
 
-case                  verdict                  p50   change         interval       p95     MACs   params
-────────────────────────────────────────────────────────────────────────────────────────────────────────
-encoder.onnx::b8-c2   regressed           29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
-encoder.onnx::b1-c1   inconclusive (p95)  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M
-encoder.onnx::b4-c1   improved            12.29 ms   -8.4 %    -9.7 … -7.0 %            4.089 G  25.61 M
-encoder.onnx::b1-c2   unchanged                                                         4.089 G  25.61 M
-encoder.onnx::b64-c2  failed                                                            4.089 G  25.61 M
-encoder.onnx::b8-c1   over budget (p95)                                       14.21 ms  4.089 G  25.61 M
-encoder.onnx::b2-c2   new                                                               4.089 G  25.61 M
-encoder.onnx::b16-c1  passed              26.15 ms   +0.2 %    -0.6 … +0.9 %            4.089 G  25.61 M
+case                  verdict                          p50   change         interval       p95     MACs   params
+────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+encoder.onnx::b8-c2   regressed                   29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
+encoder.onnx::b1-c1   inconclusive (p95 +4.0 %)   3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M
+encoder.onnx::b4-c1   improved                    12.29 ms   -8.4 %    -9.7 … -7.0 %            4.089 G  25.61 M
+encoder.onnx::b1-c2   unchanged                                                                 4.089 G  25.61 M
+encoder.onnx::b64-c2  failed                                                                    4.089 G  25.61 M
+encoder.onnx::b8-c1   over budget (p95 14.21 ms)                                      14.21 ms  4.089 G  25.61 M
+encoder.onnx::b2-c2   new                                                                       4.089 G  25.61 M
+encoder.onnx::b16-c1  passed                      26.15 ms   +0.2 %    -0.6 … +0.9 %            4.089 G  25.61 M
 
 1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its
   tolerance passes in at most 5 %.
@@ -673,8 +674,44 @@ def test_baselines_without_a_test_are_named_and_so_is_the_way_to_remove_them() -
 
 def test_a_line_says_which_figure_decided_where_it_is_not_the_median() -> None:
     heavier = replace(SLOWER, metrics=(exact("macs", 1, 2),))
-    assert "regressed (MACs)" in summary(heavier)
+    assert "regressed (MACs +100.0 %)" in summary(heavier)
     assert re.search(r"regressed +29", summary(SLOWER))
+
+
+# INT8: much faster, because of what also makes it load for longer.
+LOADS_LONGER = replace(
+    SLOWER,
+    metrics=(
+        Metric("latency_p50", 10.0, 6.51, Verdict.IMPROVED, allowed=0.03, interval=(0.64, 0.66)),
+        Metric("load_ms", 2.0, 7.2, Verdict.REGRESSED, allowed=0.15, interval=(3.4, 3.8)),
+    ),
+    reasons=(
+        "all 64 Conv with other params (first: c): explains 97 % of the difference (-3.39 ms)",
+    ),
+)
+
+
+def test_an_overview_shows_the_figure_that_failed_without_the_reason_of_another() -> None:
+    report = run(outcome(LOADS_LONGER), outcome(SAME))
+    overview = run_overview(report)
+    assert overview.headline.endswith("; worst: encoder.onnx::b8-c2 load +260.0 %, allowed +15 %")
+    assert overview.cases is not None
+    decided = [column.title for column in overview.cases.columns].index("decided by")
+    assert [row[decided] for row in overview.cases.rows] == ["load +260.0 %", ""]
+    for width in (80, 100, 160):
+        assert "regressed (load +260.0 %)" in summary(LOADS_LONGER, width=width)
+    assert "regressed (load +260.0 %)" in render_run_markdown(report)
+    table = case_table(compared(LOADS_LONGER, SAME))
+    assert table.rows[0][1:6] == ("regressed", "load", "2.000 ms", "7.200 ms", "+260.0 %")
+
+
+def test_a_change_that_made_nothing_worse_is_not_called_why() -> None:
+    for case, word in ((LOADS_LONGER, "change"), (SLOWER, "why")):
+        first = case.reasons[0].partition(" (first")[0]
+        report = run(outcome(case))
+        assert f"{word}: {first}" in failure(case)
+        assert f"{word}: {first}" in "".join(github.annotations(report))
+        assert (word, case.reasons[0]) in run_overview(report).sections[0].facts
 
 
 def test_a_run_without_cases_or_plans_says_nothing() -> None:
@@ -868,7 +905,7 @@ linux-x86&#95;64-zen4-2c, onnxruntime 1.31.1, 3 cases in 4.3 s
 
 | case | verdict | p95 | MACs | params |
 | --- | --- | ---: | ---: | ---: |
-| <code>encoder.onnx::b8-c1</code> | over budget (p95) | 14.21 ms | 4.089 G | 25.61 M |
+| <code>encoder.onnx::b8-c1</code> | over budget (p95 14.21 ms) | 14.21 ms | 4.089 G | 25.61 M |
 | <code>encoder.onnx::b1-c2</code> | unchanged |  | 4.089 G | 25.61 M |
 | <code>encoder.onnx::b64-c2</code> | failed |  | 4.089 G | 25.61 M |
 

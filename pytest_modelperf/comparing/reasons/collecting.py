@@ -7,6 +7,8 @@ to 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences
@@ -72,6 +74,28 @@ def find_reasons_of_parts(
         reasons += elsewhere_reasons(found)
     idle = [Reason(fact.text, added_macs=fact.added_macs) for fact in facts if not fact.parts]
     return tuple(sorted((*reasons, *idle), key=_order))
+
+
+def find_causes(
+    found: Differences, reasons: Sequence[Reason], graph_reasons: Sequence[Reason]
+) -> dict[str, str]:
+    """What made a figure larger, by the name of its metric.
+
+    The time is that of the median, which the `reasons` explain: nothing is known of what makes a
+    tail or a start slower. Counts follow from the graphs.
+    """
+    causes = {}
+    slower = [r for r in reasons if r.time is not None and r.time.explains(LEAST_SHOWN)]
+    slower += [reason for reason in reasons if reason.is_of_whole]
+    if found.is_real and slower:
+        causes["latency_p50"] = slower[0].headline
+    macs = max(graph_reasons, key=lambda reason: reason.added_macs, default=None)
+    if macs is not None and macs.added_macs > 0:
+        causes["macs"] = macs.headline
+    params = max(graph_reasons, key=lambda reason: reason.added_params, default=None)
+    if params is not None and params.added_params > 0:
+        causes["params"] = params.headline
+    return causes
 
 
 def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pytest_modelperf.comparing.records import LayerTypeChange
 from pytest_modelperf.profiler.counting.records import LayerType
@@ -27,6 +27,25 @@ def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
         elif change.added_macs:
             reasons.append(f"{printable(change.op)}: {after} as before, of other shapes")
     return tuple(reasons)
+
+
+def causes_by_counts(changes: Sequence[LayerTypeChange]) -> dict[str, str]:
+    """What made a count larger, by the name of its metric: the operator that added most of it."""
+    causes: dict[str, str] = {}
+    for name, added in (("macs", _added_macs), ("params", _added_params)):
+        most = max(changes, key=added, default=None)
+        if most is not None and added(most) > 0:
+            causes.update((name, text) for text in reasons_of_counts((most,)))
+    return causes
+
+
+def _added_macs(change: LayerTypeChange) -> int:
+    return change.added_macs
+
+
+def _added_params(change: LayerTypeChange) -> int:
+    before, after = (0 if side is None else side.params for side in (change.before, change.after))
+    return after - before
 
 
 def describe_count_change(op: str, before: int, after: int) -> str:

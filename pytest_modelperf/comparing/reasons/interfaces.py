@@ -51,7 +51,8 @@ def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
         return ()
     change = f"{format_bytes(before.weight_bytes)} -> {format_bytes(after.weight_bytes)}"
     if after.params > before.params:
-        return (Reason(f"weights that layers shared are stored for each of them now: {change}"),)
+        text = f"weights that layers shared are stored for each of them now: {change}"
+        return (Reason(text, added_params=after.params - before.params),)
     return (Reason(f"weights that were stored for each layer are shared now: {change}"),)
 
 

@@ -23,7 +23,8 @@ def engine_reasons(found: Differences) -> tuple[Reason, ...]:
     before, after = found.before.profile.measured, found.after.profile.measured
     if before is None or after is None:
         return ()
-    return tuple(map(Reason, _describe_engines(before.engine, after.engine)))
+    texts = _describe_engines(before.engine, after.engine)
+    return tuple(Reason(text, is_of_whole=True) for text in texts)
 
 
 def _describe_engines(old: EngineFacts, new: EngineFacts) -> Iterator[str]:

@@ -29,7 +29,8 @@ class Reason(Struct, frozen=True):
     many more MACs they have. `pairs` are the layers on both sides that it explains, and `kernel` is
     a kind of kernels that belong to no layer. `parts` are the numbers of the parts that it is
     about, and `measured` says how its time was measured, if not by profiled layers. `outputs` are
-    the names of outputs of a model that it is about.
+    the names of outputs of a model that it is about. `added_params` is how many more parameters the
+    layers have. `is_of_whole` claims that it is about the whole run, rather than some layers.
     """
 
     text: str
@@ -40,6 +41,13 @@ class Reason(Struct, frozen=True):
     parts: frozenset[int] = frozenset()
     measured: str | None = None
     outputs: frozenset[str] = frozenset()
+    added_params: int = 0
+    is_of_whole: bool = False
+
+    @property
+    def headline(self) -> str:
+        """The text without its place."""
+        return self.text.partition(" (first: ")[0]
 
     def in_words(self) -> str:
         if self.time is not None and self.measured is not None:
@@ -75,14 +83,15 @@ def reason_about_layers(
 ) -> Reason:
     """A reason about layers of each side, by their indexes."""
     old, new = set(before), set(after)
-    removed = sum(found.before.layers[index].macs or 0 for index in old)
-    added = sum(found.after.layers[index].macs or 0 for index in new)
+    removed = [found.before.layers[index] for index in old]
+    added = [found.after.layers[index] for index in new]
     return Reason(
         text,
         found.time_of_layers(old, new),
-        added - removed,
+        sum(layer.macs or 0 for layer in added) - sum(layer.macs or 0 for layer in removed),
         pairs,
         parts=found.parts_of_layers(old, new),
+        added_params=sum(layer.params for layer in added) - sum(layer.params for layer in removed),
     )
 
 

@@ -46,7 +46,8 @@ def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason
     word = "slower" if ratio > 1 else "faster"
     return Reason(
         f"every {what} is {word} by about the same factor"
-        f" ({min(factors):.2f}x to {max(factors):.2f}x): look at the runtime or the machine"
+        f" ({min(factors):.2f}x to {max(factors):.2f}x): look at the runtime or the machine",
+        is_of_whole=True,
     )
 
 

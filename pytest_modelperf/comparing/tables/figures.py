@@ -16,7 +16,7 @@ from pytest_modelperf.comparing.figures import (
 )
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
 from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
-from pytest_modelperf.comparing.verdict_lines import verdict_word
+from pytest_modelperf.comparing.verdict_lines import decided_by, verdict_word
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
@@ -34,7 +34,10 @@ _NOT_SHOWN = "not shown"
 
 
 def case_table(comparison: Comparison) -> Table:
-    """A row for each case: its verdict and its median latency, or its MACs where nothing ran."""
+    """A row for each case: its verdict, and the figure that decided or its median latency.
+
+    Where nothing ran, that is its MACs.
+    """
     columns = (
         Column("case", is_name=True, least=24),
         Column("verdict", is_text=True, least=_LEAST_VERDICT),
@@ -49,7 +52,10 @@ def case_table(comparison: Comparison) -> Table:
 
 def _case_row(case: CaseComparison) -> tuple[str, ...]:
     named = {metric.name: metric for metric in case.metrics}
-    metric = named.get(f"{LATENCY}p50") or next(iter(case.deciding), None) or named.get("macs")
+    deciding = next(iter(case.deciding), None)
+    metric = named.get(f"{LATENCY}p50") or deciding or named.get("macs")
+    if decided_by(case):
+        metric = deciding
     head = (printable(case.id), verdict_word(case))
     if metric is None:
         return (*head, "", "", "", "", "")
