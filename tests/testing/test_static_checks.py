@@ -118,9 +118,9 @@ accept: pytest --modelperf --modelperf-update-baseline "dense.onnx::b1-c1"
     assert summary_of(result) == snapshot("""\
 1 case in 0.0 s
 
-case               verdict           MACs  params
-─────────────────────────────────────────────────
-dense.onnx::b1-c1  regressed (MACs)    21      21
+case               verdict                   MACs  params
+─────────────────────────────────────────────────────────
+dense.onnx::b1-c1  regressed (MACs +40.0 %)    21      21
 
 1 regressed.
 regressed: each failure names the command that accepts it\
@@ -598,9 +598,9 @@ def test_quiet_says_only_what_is_wrong(mixed: pytest.Pytester) -> None:
     result = check(mixed, "-q")
     result.assert_outcomes(passed=2, failed=1)
     assert summary_of(result) == snapshot("""\
-case               verdict           MACs  params
-─────────────────────────────────────────────────
-dense.onnx::b1-c1  regressed (MACs)    21      21
+case               verdict                   MACs  params
+─────────────────────────────────────────────────────────
+dense.onnx::b1-c1  regressed (MACs +40.0 %)    21      21
 1 regressed.\
 """)
 
@@ -646,7 +646,7 @@ def test_every_style_of_tracebacks_shows_the_verdict_and_none_our_frames(
 ) -> None:
     result = check(mixed, f"--tb={style}")
     result.assert_outcomes(passed=2, failed=1)
-    assert "regressed (MACs)" in result.stdout.str()
+    assert "regressed (MACs +40.0 %)" in result.stdout.str()
     assert_says_no_internals(result)
     if style == "no":
         result.stdout.no_fnmatch_line("*accept:*")
