@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
@@ -80,6 +80,23 @@ def match_plans(
         for one, other in in_common(here, there) or ():
             join(old[one], new[other])
     return Matching(partners, tuple(left[0]), tuple(left[1]))
+
+
+def find_other_work(
+    before: EnginePlan, after: EnginePlan, before_types: TensorTypes, after_types: TensorTypes
+) -> str | None:
+    """Return the operator of a kernel of equal plans that works on tensors of other types or sizes.
+
+    Nothing is found of kernels whose tensors have no known type.
+    """
+    old, new = (
+        Counter(
+            (digest, kernel.op_type, _sizes(plan, types, index))
+            for index, (digest, kernel) in enumerate(zip(plan.forward, plan.kernels, strict=True))
+        )
+        for plan, types in ((before, before_types), (after, after_types))
+    )
+    return next((op_type for _, op_type, _ in (new - old).elements()), None)
 
 
 def _sizes(plan: EnginePlan, types: TensorTypes, index: int) -> tuple[str | None, ...]:

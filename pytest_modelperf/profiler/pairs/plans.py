@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -13,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.plans.matching import match_plans
+from pytest_modelperf.graph.plans.matching import find_other_work, match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
@@ -305,26 +304,9 @@ class Seen(Struct, frozen=True):
 
 
 def find_other_size(before: SavedPlan, after: SavedPlan) -> str | None:
-    """Return the kernel of equal plans that works on other sizes on the other side, if any does.
-
-    Both plans run once. Nothing is found of kernels whose sizes the engine does not report.
-    """
-    old, new = (_sized_kernels(side.plan, run_once(side)) for side in (before, after))
-    other = next(iter((new - old).elements()), None)
-    return None if other is None else other.op_type
-
-
-class _SizedKernel(Struct, frozen=True):
-    digest: str
-    op_type: str
-    outputs: tuple[str | None, ...]
-
-
-def _sized_kernels(plan: EnginePlan, seen: Seen) -> Counter[_SizedKernel]:
-    return Counter(
-        _SizedKernel(digest, kernel.op_type, tuple(map(seen.types.get, kernel.outputs)))
-        for digest, kernel in zip(plan.forward, plan.kernels, strict=True)
-    )
+    """Run two equal plans once, and return the operator of a kernel that works on other sizes."""
+    old, new = run_once(before).types, run_once(after).types
+    return find_other_work(before.plan, after.plan, old, new)
 
 
 def run_once(side: SavedPlan) -> Seen:

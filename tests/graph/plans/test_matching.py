@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.graph.plans.matching import Matching, match_plans
+from pytest_modelperf.graph.plans.matching import Matching, find_other_work, match_plans
 from pytest_modelperf.graph.plans.plan import EnginePlan
 from tests.graph.plans.plan_models import make_plan
 
@@ -78,6 +78,14 @@ def test_kernels_behind_a_size_that_changed_are_no_partners() -> None:
     behind = {"t0": "float32 (1, 8)", "t1": "float32 (1, 8)", "y": "float32 (1, 8)"}
     found = match_plans(before, after, types_of(before), {**types_of(after), **behind})
     assert named(found, before, after) == (["Exp", "Relu", "Neg"], ["Sin", "Relu", "Neg"])
+
+
+def test_equal_plans_may_work_on_other_sizes() -> None:
+    before, after = chain("Exp Relu Neg"), chain("Exp Relu Neg")
+    alike = types_of(before)
+    assert find_other_work(before, after, alike, alike) is None
+    assert find_other_work(before, after, alike, {**alike, "y": "float32 (1, 8)"}) == "Neg"
+    assert find_other_work(before, after, {}, {}) is None
 
 
 QKV = """g (float[1,4] x) => (float[1,4] y) {
