@@ -15,9 +15,11 @@ from pytest_modelperf.text.escaping import printable
 # Characters with a meaning in CommonMark or in GitHub's dialect, anywhere or first in a line.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)")
 _NUMBERED = re.compile(r"^([0-9]+)([.)])(?=\s|$)")
-# Plain text that a site turns into mentions, references to issues, or links after it is rendered.
-# Character references are resolved by then, so a zero-width space breaks these.
-_LINKED = re.compile(r"(@|&#35;|GH-|www\.|://)(?=\S)", re.IGNORECASE)
+# Plain text that a site turns into links or mentions. It looks for some of them before it resolves
+# character references, and for others after, so a zero-width space breaks the part that it looks
+# for: behind `www.` it would be a part of the host. A commit stays whole, to be copied: its link
+# leads to the same repository.
+_LINKED = re.compile(r"(?:@|&#35;|GH-)(?=\S)|www(?=\.)|:(?=//)", re.IGNORECASE)
 _BREAK = "&#8203;"
 
 
@@ -25,7 +27,7 @@ def escape_markdown(text: str) -> str:
     """The text escaped so that Markdown shows it unchanged, in a line or in a table cell."""
     safe = _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", printable(text).strip())
     safe = _NUMBERED.sub(lambda found: f"{found[1]}&#{ord(found[2])};", safe)
-    return _LINKED.sub(lambda found: f"{found[1]}{_BREAK}", safe)
+    return _LINKED.sub(lambda found: f"{found[0]}{_BREAK}", safe)
 
 
 def code(name: str) -> str:

@@ -563,12 +563,25 @@ def test_a_line_of_its_own_stays_one_line_of_text(name: str) -> None:
     assert {token.type for token in tokens} <= {"paragraph_open", "inline", "paragraph_close"}
 
 
-@pytest.mark.parametrize("name", ["@someone", "x#12", "GH-7", "http://evil.test", "www.evil.test"])
+@pytest.mark.parametrize("name", ["@someone", "x#12", "GH-7", "who@evil.test", "mailto:a@b.test"])
 def test_what_a_site_would_link_is_broken_by_a_space_of_no_width(name: str) -> None:
+    assert name not in shown_in_markdown(name)
+    assert shown_in_markdown(name).replace("\u200b", "") == name
+
+
+@pytest.mark.parametrize("name", ["www.evil.test", "WWW.x", "x*www.e", "http://e", "ftp://e.test"])
+def test_no_link_is_left_for_a_site_that_looks_for_it_before_or_after_it_resolves_references(
+    name: str,
+) -> None:
+    """The space is not behind the mark of a link, where it would be a part of the host."""
+    for text in (escape_markdown(name), shown_in_markdown(name)):
+        assert not re.search(r"www\.|://", text, re.IGNORECASE)
+    assert shown_in_markdown(name).replace("\u200b", "") == name
+
+
+def shown_in_markdown(name: str) -> str:
     (paragraph,) = (t for t in MARKDOWN.parse(escape_markdown(name)) if t.type == "inline")
-    shown = "".join(child.content for child in paragraph.children or ())
-    assert name not in shown
-    assert shown.replace("\u200b", "") == name
+    return "".join(child.content for child in paragraph.children or ())
 
 
 # -- JSON

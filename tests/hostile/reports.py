@@ -20,8 +20,9 @@ _FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?")
 # Tables, as GitHub has them.
 _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-# What GitHub makes of the text of a page: mentions, references, links.
-_LINKED = re.compile(r"@\w|#\d|\bGH-\d|www\.\w|://\w", re.IGNORECASE)
+# What GitHub makes of the text of a page: mentions, references, links. It takes a character
+# reference behind `www.` for a part of the host.
+_LINKED = re.compile(r"@\w|#\d|\bGH-\d|www\.\S|://\S", re.IGNORECASE)
 # What names would make of a page or of Markdown, and we do not.
 _FOREIGN_TAGS = frozenset({"b", "comment", "form", "iframe", "img", "link", "object", "svg"})
 _FOREIGN_TOKENS = frozenset({"code_inline", "em_open", "image", "link_open", "s_open"})
