@@ -624,6 +624,96 @@ def test_a_part_is_told_once_where_a_fact_says_the_same_and_names_the_layer() ->
     assert reason.text == "1 Neg became 1 Abs; 1 Abs added (first: n)"
 
 
+def test_quantized_weights_are_named_with_their_bytes_and_whether_each_run_dequantizes_them() -> (
+    None
+):
+    """It said "all 2 MatMul with other params", for scales and zero points are params, too."""
+    plain = storing(404, profile(*(Ran(name, "MatMul") for name in "ab")))
+    quantized = storing(108, profile(*(Ran(name, "MatMul", 1.5) for name in "ab")))
+    assert explained(plain, quantized).reasons == (
+        (
+            "all 2 MatMul with quantized weights (first: a, 404 B -> 108 B):"
+            " explains 100 % of the difference (+1.00 ms)"
+        ),
+    )
+    steps = [step(f"{name}_dq", "DequantizeLinear", f"{name}.weight", name) for name in "ab"]
+    plan = PlanGraph((*steps, step("more", "DequantizeLinear", "", "c")), frozenset({"a.weight"}))
+    found = explained(plain, quantized, plans=(PlanGraph(()), plan)).reasons
+    assert [reason.partition(" (")[0] for reason in found] == [
+        "1 of 2 MatMul with quantized weights, dequantized in each run",
+        "1 of 2 MatMul with quantized weights",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (108, 404, "1 of 1 Conv with weights no longer quantized (first: a, 108 B -> 404 B)"),
+        (400, 200, "1 of 1 Conv with weights of another type (first: a, 400 B -> 200 B)"),
+        (58, 108, "1 of 1 Conv with weights of another type (first: a, 58 B -> 108 B)"),
+    ],
+)
+def test_other_ways_to_store_a_weight_are_told_by_their_bytes(
+    before: int, after: int, text: str
+) -> None:
+    sides = storing(before, profile(Ran("a"))), storing(after, profile(Ran("a", ms=2.0)))
+    (reason,) = explained(*sides).reasons
+    assert reason.startswith(text)
+
+
+def storing(nbytes: int, case: CaseProfile) -> CaseProfile:
+    """The case with weights of 100 params that take this many bytes, in each product."""
+    assert case.counted is not None
+    layers = tuple(
+        replace(each, weight=f"{each.name}.weight", params=100, weight_bytes=nbytes)
+        if each.op_type in {"Conv", "MatMul"}
+        else each
+        for each in case.counted.layers
+    )
+    return replace(case, counted=replace(case.counted, layers=layers))
+
+
+def test_a_fusion_that_was_won_explains_no_layer_that_takes_longer() -> None:
+    before = profile(Ran("m", "MatMul", 1.0), Ran("a", "Add", 0.2))
+    after = profile(Ran("m", "MatMul", 2.2), Ran("a", "Add", None, inside="m"))
+    assert explained(before, after, plans=NO_PLANS).reasons == (
+        "MatMul: the same layer takes 2.20x as long: explains 100 % of the difference (+1.20 ms)",
+        "1 MatMul+Add fusion won (first: m)",
+    )
+    named, _ = explained(storing(404, before), storing(108, after), plans=NO_PLANS).reasons
+    assert named.startswith("1 of 1 MatMul with quantized weights")
+
+
+def test_a_fusion_that_was_lost_explains_no_layer_that_takes_less_time() -> None:
+    before = profile(Ran("m", "MatMul", 2.2), Ran("a", "Add", None, inside="m"))
+    after = profile(Ran("m", "MatMul", 1.0), Ran("a", "Add", 0.2))
+    reasons = explained(before, after, (0.5, 0.6), plans=NO_PLANS).reasons
+    assert reasons[0].startswith("MatMul: the same layer takes 0.45x as long: explains 100 %")
+    assert reasons[-1] == "1 MatMul+Add fusion lost (first: m)"
+
+
+def test_fewer_kernels_of_the_engine_explain_no_time_that_these_take_more() -> None:
+    sides = [profile(Ran("a"), others=[(RowKind.LAYOUT, "Reorder", ms)]) for ms in (0.5, 1.0)]
+    moves = [step(f"r{n}", "Reorder", f"t{n}", f"t{n + 1}") for n in range(2)]
+    plans = PlanGraph(tuple(moves)), PlanGraph(tuple(moves[:1]))
+    assert explained(sides[0], sides[1], plans=plans).reasons == (
+        "Reorder kernels put in by the engine: 2 before, 1 now",
+    )
+
+
+def test_a_gain_is_told_beside_the_part_that_takes_longer_and_not_as_its_cause() -> None:
+    doubts = (Doubt(1.0, 1.0),)
+    found = Differences.between(profile(Ran("a")), profile(Ran("a", ms=2.0)), SLOWER, doubts)
+    gain = Reason("1 MatMul+Add fusion won (first: a)", parts=frozenset({0}), is_gain=True)
+    parts = MeasuredParts(
+        ("1 Gemm became 2 kernels",), (frozenset(),), (9.0,), doubts, KnownPlans()
+    )
+    cause, told = part_reasons(found, (gain,), parts)
+    assert (cause.text, told) == ("1 Gemm became 2 kernels", Reason(gain.text))
+    (faster,) = part_reasons(found, (gain,), replace(parts, shifts_ns=(-9.0,)))
+    assert faster.text == "1 Gemm became 2 kernels; 1 MatMul+Add fusion won (first: a)"
+
+
 def test_layers_of_another_size_are_told_by_what_changed() -> None:
     before = profile(Ran("a"), Ran("b"), Ran("c", "Relu", 0.1))
     after = profile(Ran("a", ms=3.0, shape=(1, 16)), Ran("b"), Ran("c", "Relu", 0.1))

@@ -80,3 +80,25 @@ def test_its_layers_have_times_that_differ_by_the_part_alone(case: CaseCompariso
     assert p50.after is not None
     total = sum(time.ns for time in times.values() if time is not None)
     assert total == pytest.approx(1e6 * (p50.after - p50.before), abs=1.0)
+
+
+def test_weights_that_an_engine_dequantizes_in_each_run_are_named(tmp_path: Path) -> None:
+    product = "[fc] y = Gemm<transB = 1>(x, w)"
+    models = {
+        "plain": parse(
+            f"g (float[4,16] x) => (y) {{ {product} }}",
+            weights={"w": np.ones((16, 16), np.float32)},
+        ),
+        "quantized": parse(
+            f"g (float[4,16] x) => (y) {{ w = DequantizeLinear(q, s) {product} }}",
+            weights={"q": np.ones((16, 16), np.int8), "s": np.array(0.5, np.float32)},
+        ),
+    }
+    for name, made in models.items():
+        onnx.save(made, tmp_path / f"{name}.onnx")
+    setup = Setup(policy=SamplingPolicy(max_seconds=0.5))
+    gate = Gate(tolerances=read_tolerances({"p50": "900 %"}, "here"), judges_starts=False)
+    before, after = (Side(tmp_path / f"{name}.onnx", setup) for name in models)
+    (found,) = compare_models(before, after, ProfileRequest(), gate).cases
+    named = "1 of 1 Gemm with quantized weights, dequantized in each run (first: fc"
+    assert any(named in reason for reason in found.reasons)

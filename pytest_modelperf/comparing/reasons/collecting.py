@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
@@ -29,6 +30,7 @@ from pytest_modelperf.comparing.reasons.placement import (
 )
 from pytest_modelperf.comparing.reasons.reason import LEAST_SHOWN, Reason
 from pytest_modelperf.comparing.reasons.unexplained import proportional_reason, slower_reasons
+from pytest_modelperf.comparing.reasons.weights import weight_reasons
 from pytest_modelperf.graph.structure import Graph, PlanGraph
 
 
@@ -48,6 +50,7 @@ def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
         *operator_reasons(found),
         *form_reasons(found),
         *size_reasons(found),
+        *weight_reasons(found, None),
         *sharing_reasons(found),
     )
     return tuple(sorted(reasons, key=lambda reason: -reason.added_macs))
@@ -55,7 +58,10 @@ def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
 
 def find_reasons(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
     """The changes between two cases that ran; the one that explains most comes first."""
-    changes = _changes(found, graphs)
+    changes = [
+        change if change.can_explain(change.time) else replace(change, time=None, pairs=frozenset())
+        for change in _changes(found, graphs)
+    ]
     proportional = proportional_reason(found, changes)
     rest = slower_reasons(found, changes) if proportional is None else (proportional,)
     return tuple(sorted((*changes, *rest, *engine_reasons(found)), key=_order))
@@ -66,7 +72,8 @@ def find_reasons_of_parts(
 ) -> tuple[Reason, ...]:
     """The changes between two cases with measured parts; the one that explains most comes first.
 
-    A change that is in no part changed no kernel, so it is told without a time.
+    A change that is in no part changed no kernel, so it is told without a time. So is a gain in a
+    part that takes longer.
     """
     facts = [find_parts_of(fact, parts) for fact in _changes(found, graphs)]
     reasons = [*part_reasons(found, facts, parts)]
@@ -104,6 +111,7 @@ def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
         *operator_reasons(found),
         *form_reasons(found),
         *size_reasons(found),
+        *weight_reasons(found, graphs.plans[1]),
         *fusion_reasons(found, *graphs.plans),
         *inserted_kernel_reasons(found, *graphs.plans),
         *precision_reasons(found),

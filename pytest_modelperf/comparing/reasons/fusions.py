@@ -54,6 +54,7 @@ def _reasons(found: Differences, *, is_lost: bool) -> Iterator[Reason]:
             found.time_of_layers(before, after),
             pairs=frozenset((m, index[m]) if is_lost else (index[m], m) for m in members),
             parts=found.parts_of_layers(before, after),
+            is_gain=not is_lost,
         )
 
 

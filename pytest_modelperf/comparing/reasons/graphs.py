@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
 from pytest_modelperf.comparing.layer_pairs import is_alike
-from pytest_modelperf.comparing.reasons.counts import describe_count_change
+from pytest_modelperf.comparing.reasons.counts import describe_count_change, describe_how_many
 from pytest_modelperf.comparing.reasons.reason import (
     LayerPair,
     Reason,
@@ -17,6 +17,7 @@ from pytest_modelperf.comparing.reasons.reason import (
     reason_about_layers,
     reason_about_pairs,
 )
+from pytest_modelperf.comparing.reasons.weights import has_other_weights
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_shape
@@ -79,15 +80,14 @@ def size_reasons(found: Differences) -> tuple[Reason, ...]:
         for old, new in pairs_in_order(found)
         if before[old].qualified_op == after[new].qualified_op
         and not is_alike(before[old], after[new])
+        and not has_other_weights(before[old], after[new])
     ]
     reasons = []
     for op, pairs in pairs_by_operator(found, changed).items():
         first_old, first_new = pairs[0]
         old, new = before[first_old], after[first_new]
-        count = sum(layer.qualified_op == op for layer in after)
-        how_many = f"all {count}" if count == len(pairs) > 1 else f"{len(pairs)} of {count}"
         text = (
-            f"{how_many} {printable(op)} {_what_differs(old, new)}"
+            f"{describe_how_many(len(pairs), op, after)} {printable(op)} {_what_differs(old, new)}"
             f" (first: {layer_name(new)}, {_size_change(old, new)})"
         )
         reasons.append(reason_about_pairs(found, text, pairs))

@@ -39,7 +39,10 @@ def inserted_kernel_reasons(
             text += f" (first: {place})" if place else ""
         times = row_times(old_rows.get(kernel)), row_times(new_rows.get(kernel))
         parts = frozenset(part for side in times for each in side for part in each.parts)
-        reasons.append(Reason(text, found.time(*times), kernel=kernel, parts=parts))
+        is_gain = None if before is None or after is None else after < before
+        reasons.append(
+            Reason(text, found.time(*times), kernel=kernel, parts=parts, is_gain=is_gain)
+        )
     return tuple(reasons)
 
 

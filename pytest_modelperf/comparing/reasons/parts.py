@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.differences import Differences, Doubt, row_times
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.reasons.reason import Reason
+from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.words import count_of
 
@@ -47,14 +48,26 @@ def part_reasons(
     alike = [[part for part, own in enumerate(texts) if own == text] for text in set(texts)]
     groups = _joined(range(len(texts)), [*alike, *(fact.parts for fact in facts)])
     return tuple(
-        Reason(
-            _describe([texts[part] for part in group], [f for f in facts if f.parts & set(group)]),
-            found.time_of_parts(group, math.fsum(shifts_ns[part] for part in group)),
-            parts=frozenset(group),
-            measured="measured in place",
-        )
+        reason
         for group in groups
+        for reason in _reasons_of_group(
+            group,
+            [texts[part] for part in group],
+            found.time_of_parts(group, math.fsum(shifts_ns[part] for part in group)),
+            [fact for fact in facts if fact.parts & set(group)],
+        )
     )
+
+
+def _reasons_of_group(
+    group: Iterable[int], texts: Sequence[str], time: TimeChange, facts: Sequence[Reason]
+) -> Iterator[Reason]:
+    """The reason of these parts, and by themselves the facts that cannot be a cause of its time."""
+    causes = [fact for fact in facts if fact.can_explain(time)]
+    yield Reason(
+        _describe(texts, causes), time, parts=frozenset(group), measured="measured in place"
+    )
+    yield from (Reason(fact.text) for fact in facts if fact not in causes)
 
 
 def elsewhere_reasons(found: Differences) -> tuple[Reason, ...]:

@@ -31,6 +31,7 @@ class Reason(Struct, frozen=True):
     about, and `measured` says how its time was measured, if not by profiled layers. `outputs` are
     the names of outputs of a model that it is about. `added_params` is how many more parameters the
     layers have. `is_of_whole` claims that it is about the whole run, rather than some layers.
+    `is_gain` claims that it makes a model faster, or with False slower; with None it may do both.
     """
 
     text: str
@@ -43,11 +44,18 @@ class Reason(Struct, frozen=True):
     outputs: frozenset[str] = frozenset()
     added_params: int = 0
     is_of_whole: bool = False
+    is_gain: bool | None = None
 
     @property
     def headline(self) -> str:
         """The text without its place."""
         return self.text.partition(" (first: ")[0]
+
+    def can_explain(self, time: TimeChange | None) -> bool:
+        """Whether its layers may take that much longer because of it: by a gain, no layer does."""
+        if self.is_gain is None or time is None or not time.ns:
+            return True
+        return self.is_gain == (time.ns < 0.0)
 
     def in_words(self) -> str:
         if self.time is not None and self.measured is not None:
