@@ -70,12 +70,20 @@ class DeclaredInput(Struct, frozen=True):
 
 
 class InputSpec(Struct, frozen=True):
-    """An input that the user gives: a single value fills it, several values are its elements."""
+    """An input that the user gives: a single value fills it, several values are its elements.
+
+    The values of an input of the type `string` are `texts`.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     value: tuple[float, ...] | None = None
+    texts: tuple[str, ...] | None = None
+
+    @property
+    def has_values(self) -> bool:
+        return self.value is not None or self.texts is not None
 
 
 class Binding(Struct, frozen=True):
@@ -132,27 +140,34 @@ def parse_input_spec(text: str) -> InputSpec:
             "name:dtype:shape:value, for example ids:i64:1x64 or ratio:f32:1:0.25 "
             f"(types: {', '.join(sorted(_SHORT_DTYPES))} or a full name such as float32)."
         )
-    value = None
-    if match["value"] is not None:
-        try:
-            value = tuple(float(part) for part in match["value"].split(","))
-        except ValueError:
-            raise UsageError(
-                f"the value {printable(match['value'])!r} of the input {printable(match['name'])!r}"
-                " is not a number or a list such as 1,2,3."
-            ) from None
-    shape = _given_shape(match["shape"], value)
-    if value is not None and len(value) not in (1, prod(shape)):
+    written = match["value"]
+    parts = [] if written is None else written.split(",")
+    shape = _given_shape(match["shape"], len(parts))
+    if dtype == "string" and prod(shape) == 1 and match["shape"] != _AS_MANY:
+        # The commas belong to the text.
+        parts = [] if written is None else [written]
+    if written is not None and len(parts) not in (1, prod(shape)):
         raise UsageError(
             f"the input {printable(match['name'])!r} has {prod(shape)} elements, "
-            f"but {len(value)} values are given. Give one value, or one for each element."
+            f"but {len(parts)} values are given. Give one value, or one for each element."
         )
-    return InputSpec(match["name"], dtype, shape, value)
+    spec = InputSpec(match["name"], dtype, shape)
+    if written is None:
+        return spec
+    if dtype == "string":
+        return replace(spec, texts=tuple(parts))
+    try:
+        return replace(spec, value=tuple(map(float, parts)))
+    except ValueError:
+        raise UsageError(
+            f"the value {printable(written)!r} of the input {printable(match['name'])!r}"
+            " is not a number or a list such as 1,2,3."
+        ) from None
 
 
-def _given_shape(text: str, value: Sequence[float] | None) -> tuple[int, ...]:
+def _given_shape(text: str, values: int) -> tuple[int, ...]:
     if text == _AS_MANY:
-        return (len(value or ()),)
+        return (values,)
     return tuple(int(dim) for dim in text.split("x")) if text else ()
 
 
@@ -333,7 +348,7 @@ class _Binder:
             batch_size=1 if self.batch_size is None else self.batch_size,
             dims=self.sizes,
             shapes=shapes,
-            values={s.name: s for s in self.binding.inputs if s.value is not None},
+            values={s.name: s for s in self.binding.inputs if s.has_values},
             rebound=self.rebound,
             changed_inputs=tuple(dict.fromkeys(self.changed_inputs)),
         )

@@ -444,6 +444,12 @@ def test_only_inputs_with_a_value_have_one() -> None:
         ("x:u8:2:-1", InputSpec("x", "uint8", (2,), (-1.0,))),
         ("downsample_ratio:f32:-1:0.25", InputSpec("downsample_ratio", "float32", (1,), (0.25,))),
         ("x:i64:-1:3,4", InputSpec("x", "int64", (2,), (3.0, 4.0))),
+        ("x:str::Well, well: a=b", InputSpec("x", "string", (), texts=("Well, well: a=b",))),
+        ("x:str:1:20261126", InputSpec("x", "string", (1,), texts=("20261126",))),
+        ("x:str:2:a,b", InputSpec("x", "string", (2,), texts=("a", "b"))),
+        ("x:str:2:a", InputSpec("x", "string", (2,), texts=("a",))),
+        ("x:str:-1:a,b", InputSpec("x", "string", (2,), texts=("a", "b"))),
+        ("x:str:1:", InputSpec("x", "string", (1,), texts=("",))),
         ("name with space:f32:1", InputSpec("name with space", "float32", (1,))),
     ],
 )
@@ -467,6 +473,8 @@ def test_a_value_that_is_no_number_is_refused() -> None:
         parse_input_spec("x:f32:1:one")
     with pytest.raises(UsageError, match="has 4 elements, but 2 values"):
         parse_input_spec("x:f32:2x2:1,2")
+    with pytest.raises(UsageError, match="has 3 elements, but 2 values"):
+        parse_input_spec("x:str:3:a,b")
 
 
 @given(

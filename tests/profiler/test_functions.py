@@ -65,6 +65,31 @@ def test_an_exception_is_the_failure_of_its_case() -> None:
         _ = case.latency
 
 
+@pytest.mark.parametrize("function", [functions.fail, "tests.support.functions:fail"])
+def test_a_failure_has_the_traceback_of_the_function_and_no_frames_of_ours(
+    function: Callable[..., object] | str,
+) -> None:
+    (case,) = measure_function(function, ProfileRequest(), SETUP).cases
+    summary, *trace = case.reason.splitlines()
+    assert summary == "in round 1 (warm up): RuntimeError: no luck today"
+    assert trace[0] == "Traceback (most recent call last):"
+    assert [line for line in trace if line.startswith("  File")] == [
+        f'  File "{functions.__file__}", line {LINE_OF_FAILURE}, in fail'
+    ]
+    assert "raise RuntimeError" in trace[2]
+
+
+def test_a_text_reaches_a_function_as_a_text() -> None:
+    seen: list[object] = []
+    inputs = (parse_input_spec("text:str::Well, hello"), parse_input_spec("several:str:2:a,b"))
+    measure_function(
+        lambda text, several: seen.append((text, several.tolist())),
+        ProfileRequest(inputs=inputs),
+        SETUP,
+    )
+    assert seen[0] == ("Well, hello", ["a", "b"])
+
+
 def test_a_function_has_no_graph_to_count() -> None:
     (case,) = measure_function("tests.support.functions:work", ProfileRequest(), SETUP).cases
     assert case.latency.samples >= 1

@@ -57,7 +57,12 @@ class _Session:
         inputs: Mapping[str, Array],
         dtypes: Mapping[str, str],  # noqa: ARG002  # arrays come as they are
     ) -> Callable[[], Any]:
-        return functools.partial(self._function, **inputs) if inputs else self._function
+        # An array that holds a single text and has no shape is of no use to a function.
+        arguments = {
+            name: array.item() if array.dtype.hasobject and array.ndim == 0 else array
+            for name, array in inputs.items()
+        }
+        return functools.partial(self._function, **arguments) if arguments else self._function
 
     # A function that several threads call at once has to be thread-safe.
     prepare_another = prepare

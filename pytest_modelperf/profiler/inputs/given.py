@@ -34,6 +34,7 @@ GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeIn
 _MAX_VALUES = 1024
 # Inputs of at most so many values are shown in full: a shape, or a count. More values are data.
 _SHOWN_VALUES = 8
+_SHOWN_LETTERS = 80
 # Values are kept as floats, which cannot represent all integers beyond this.
 _EXACT = 2**53
 
@@ -113,7 +114,7 @@ def describe_given(
         return StoredInputs(specs={}, sha256=None)
     digest = hashlib.sha256(repr(seed).encode())
     for spec in given.values():
-        digest.update(repr((spec.name, spec.dtype, spec.shape, spec.value)).encode())
+        digest.update(repr((spec.name, spec.dtype, spec.shape, spec.texts or spec.value)).encode())
     for name, feed in sorted(feeds.items()):
         dtype, stored, shape, values = feed.to_wire()
         digest.update(repr((name, dtype, stored, shape)).encode())
@@ -125,6 +126,9 @@ def describe_given(
 def _described(spec: InputSpec) -> str:
     """`int64:1:5`; many values are left out, for the digest covers them."""
     text = f"{spec.dtype}:{'x'.join(map(str, spec.shape))}"
+    if spec.texts is not None:
+        joined = ",".join(spec.texts)
+        return f"{text}:{joined}" if len(joined) <= _SHOWN_LETTERS else text
     if spec.value is None or len(spec.value) > _SHOWN_VALUES:
         return text
     return f"{text}:{','.join(f'{value:.17g}' for value in spec.value)}"

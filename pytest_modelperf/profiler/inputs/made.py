@@ -92,6 +92,8 @@ def make_input(
     spec: InputSpec, seed: int = 0, demand: Demand | None = None, model: str = "the model"
 ) -> Feed:
     """One input: filled with its value, or made as the `demand` on it asks."""
+    if spec.texts is not None:
+        return Feed(spec.dtype, _shaped(np.array(spec.texts, dtype=object), spec.shape))
     if spec.value is not None:
         return _filled(spec, spec.value, model)
     return _made(spec.name, spec.dtype, spec.shape, demand or Demand(), seed)
@@ -139,16 +141,19 @@ def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
     """The input that `name:dtype:shape:value` describes."""
     require_fitting_values(spec, model)
     numbers = np.asarray(values, np.float64)
-    if spec.dtype == "string":
-        array: Array = np.array([exact_number(number) for number in numbers], dtype=object)
-    elif spec.dtype in STORED_AS:
-        array = to_bits(numbers, spec.dtype)
+    if spec.dtype in STORED_AS:
+        array: Array = to_bits(numbers, spec.dtype)
     else:
         with np.errstate(all="ignore"):
             array = numbers.astype(spec.dtype)
+    return Feed(spec.dtype, _shaped(array, spec.shape))
+
+
+def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
+    """The elements in this shape; a single one fills it."""
     if array.size == 1:
-        array = np.full(spec.shape, array.reshape(-1)[0], array.dtype)
-    return Feed(spec.dtype, array.reshape(spec.shape))
+        return np.full(shape, array.reshape(-1)[0], array.dtype)
+    return array.reshape(shape)
 
 
 # -- made values
