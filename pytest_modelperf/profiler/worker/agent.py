@@ -655,12 +655,51 @@ def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
     agent = Agent(heartbeat=partial(heartbeat, partial(channel.send, None)))
     try:
         for request in channel:
-            channel.send(agent.handle(request))
+            _answer(channel, agent.handle(request))
             if request["command"] == "end":
                 return
     finally:
         # The other side may have gone without a word.
         agent.do_end()
+
+
+def _answer(channel: Any, answer: Mapping[str, Any]) -> None:  # noqa: ANN401  # execnet's channel
+    """Send an answer; an engine may have put values into it that have to be made plain first."""
+    try:
+        channel.send(answer)
+    except Exception as error:
+        if type(error).__name__ != "DumpError":
+            raise
+        try:
+            plain = plain_value(answer)
+        except TypeError as error:
+            plain = {"error": describe_error(error)}
+        channel.send(plain)
+
+
+def plain_value(value: Any) -> Any:  # noqa: ANN401  # whatever an engine returns
+    """The value with the types of Python itself in place of subclasses, such as of `str`.
+
+    TypeError for an object that is no such value.
+    """
+    if isinstance(value, Mapping):
+        return {plain_value(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(each) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    # By its own methods, a member of an enum would be its name.
+    copies: Mapping[type, Callable[[Any], Any]] = {
+        str: str.__str__,
+        int: int.__int__,
+        float: float.__float__,
+        bytes: bytes,
+    }
+    for kind, copy in copies.items():
+        if isinstance(value, kind):
+            return copy(value)
+    found = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(f"the engine returned {value!r}, which is a {found} and no plain value")
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -271,6 +271,39 @@ def test_an_engine_that_answers_in_no_way_that_can_be_sent_is_told(source: str, 
         worker.ask("engine", "as it loaded", source=source, file="e.py", options={})
 
 
+SUBCLASSES = """
+import enum
+import numpy
+
+class Version(str):
+    pass
+
+class Level(str, enum.Enum):
+    ALL = "all"
+
+def describe(options):
+    return {
+        "version": Version("1.2"),
+        "options": {Version("level"): Level.ALL},
+        "providers": (Version("CPU"), numpy.str_("GPU")),
+        "share": numpy.float64(0.5),
+        "count": enum.IntEnum("Count", "ONE").ONE,
+    }
+"""
+
+
+def test_an_engine_may_describe_itself_with_subclasses_of_plain_types() -> None:
+    with ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker:
+        told = worker.ask("engine", "as it loaded", source=SUBCLASSES, file="e.py", options={})
+    assert told == {
+        "version": "1.2",
+        "options": {"level": "all"},
+        "providers": ["CPU", "GPU"],
+        "share": 0.5,
+        "count": 1,
+    }
+
+
 def test_an_option_that_the_engine_does_not_know_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no option 'unknown'"), working(unknown="1"):
         pass
