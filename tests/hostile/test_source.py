@@ -51,6 +51,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
         "subprocess",
     ): "the interpreter of a gateway, by execnet",
     ("profiler/worker/execnet_private.py", "Popen"): "the same",
+    ("profiler/worker/host.py", "eval"): "what execnet sends as it starts a worker, there alone",
+    ("profiler/worker/host.py", "exec"): "the same",
     ("profiler/worker/starter.py", "compile"): "our agent, and an engine, ours or a plugin's",
     ("profiler/worker/starter.py", "exec"): "the same",
     ("profiler/worker/starter.py", "marshal"): "the same, compiled by the process that starts this",

@@ -1,6 +1,8 @@
 """The private members of execnet that starting and ending a worker needs, where nothing is public.
 
 - `ThreadExecModel.subprocess`: the module that execnet starts processes with.
+- `popen_bootstrapline`: the program that execnet starts a Python on this machine with. It would
+  keep the main thread.
 - `Group._cleanup_atexit`: each group registers it with `atexit`, so execnet keeps every group until
   this process ends.
 - `Gateway._io`: the pipes or the socket of a gateway. `Gateway.exit` waits for whoever reads or
@@ -20,9 +22,13 @@ from typing import IO, Any
 
 import execnet
 from execnet.gateway_base import ThreadExecModel
+from execnet.gateway_io import popen_bootstrapline
 
 from pytest_modelperf.files.interrupts import interrupt_delayed
+from pytest_modelperf.profiler.engines.source import find_source
 from pytest_modelperf.systems.trees import TREES, Tree
+
+_HOST = f"{__package__}.host"
 
 
 class Processes:
@@ -36,6 +42,8 @@ class Processes:
         self._inputs: list[IO[bytes]] = []
 
     def Popen(self, command: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:  # noqa: N802  # as the standard library has it
+        if command[-1] == popen_bootstrapline:
+            command = [*command[:-1], find_source(_HOST).text]
         with interrupt_delayed():
             process = subprocess.Popen(command, stdin=stdin, stdout=stdout, **self._options)  # noqa: S603  # the user's gateway
             self._trees.append(TREES.tree_of(process.pid))

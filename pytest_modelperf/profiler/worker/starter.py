@@ -11,6 +11,7 @@ import marshal
 import platform
 import sys
 import types
+from functools import partial
 from typing import Any
 
 _OLDEST = (3, 9)
@@ -40,7 +41,13 @@ def start(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
             f"{'.'.join(map(str, _OLDEST))} or newer"
         )
     taken = [take_module(*part) for part in parts]
-    taken[-1].serve(channel)
+    serve = partial(taken[-1].serve, channel)
+    # A worker on this machine keeps its main thread for this.
+    host = getattr(sys.modules["__main__"], "modelperf_host", None)
+    if host is None:
+        serve()
+    else:
+        host.run(serve)
 
 
 if __name__ == "__channelexec__":

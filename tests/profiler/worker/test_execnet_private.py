@@ -60,6 +60,20 @@ def test_a_process_of_execnet_begins_in_a_session_of_its_own() -> None:
     assert pid == session
 
 
+def test_a_process_of_execnet_keeps_its_main_thread_for_the_agent() -> None:
+    group = group_of(Processes(TREES.popen_options()))
+    opened = group.makegateway("popen")
+    told = """
+import threading
+from __main__ import modelperf_host
+ran_in = [threading.current_thread(), modelperf_host.run(threading.current_thread)]
+channel.send([thread is threading.main_thread() for thread in ran_in])
+"""
+    ran_in = opened.remote_exec(told).receive(60.0)
+    group.terminate(timeout=60.0)
+    assert ran_in == [False, True]
+
+
 def test_a_process_can_be_ended_before_it_has_said_anything() -> None:
     processes = Processes(TREES.popen_options())
     silent = processes.Popen([sys.executable, "-c", "input()"], processes.PIPE, processes.PIPE)

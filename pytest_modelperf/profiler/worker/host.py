@@ -1,0 +1,92 @@
+"""A thread that runs work for another one, so that a call is not deep in frames of ours.
+
+A program that looks at its stack, as some that log do, takes longer the deeper it is called. So the
+main thread of a worker, or the thread of a test, waits for calls; what decides about them runs in a
+thread beside it. This is the program that a worker on this machine starts with, so it needs only
+the standard library.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Host:
+    """The thread that calls `serve`, for the work of the thread that this starts."""
+
+    def __init__(self) -> None:
+        # None: there is no more.
+        self._orders: SimpleQueue[_Order | None] = SimpleQueue()
+
+    def run(self, work: Callable[[], _T]) -> _T:
+        """The result of `work`, which the serving thread runs; called by the other thread."""
+        order = _Order(work)
+        self._orders.put(order)
+        return order.result()  # type: ignore[no-any-return]  # of this very work
+
+    def serve(self, job: Callable[[], _T]) -> _T:
+        """The result of `job`, which another thread runs; its work runs here.
+
+        An interrupt that comes between two pieces of work is the result of the next.
+        """
+        whole = _Order(job)
+        thread = threading.Thread(target=self._run, args=(whole,), daemon=True)
+        thread.start()
+        interrupt: BaseException | None = None
+        while True:
+            try:
+                order = self._orders.get()
+            except BaseException as error:  # noqa: BLE001  # raised when the other thread has ended
+                interrupt = error
+                continue
+            if order is None:
+                break
+            if interrupt is not None:
+                order.end(None, interrupt)
+                continue
+            try:
+                order.end(order.work(), None)
+            except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
+                order.end(None, error)
+        thread.join()
+        if interrupt is not None:
+            raise interrupt
+        return whole.result()  # type: ignore[no-any-return]  # of this very job
+
+    def _run(self, whole: _Order) -> None:
+        try:
+            whole.end(whole.work(), None)
+        except BaseException as error:  # noqa: BLE001  # raised by `serve`
+            whole.end(None, error)
+        finally:
+            self._orders.put(None)
+
+
+class _Order:
+    """A piece of work and, once it is done, its result."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def end(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401  # of any work
+        self._ended.put((result, error))
+
+    def result(self) -> Any:  # noqa: ANN401  # the same
+        """Wait for the result; raises what the work raised."""
+        result, error = self._ended.get()
+        if error is not None:
+            raise error
+        return result
+
+
+if __name__ == "__main__":
+    modelperf_host = Host()
+    # What execnet itself would be started with.
+    modelperf_host.serve(lambda: exec(eval(sys.stdin.readline()), globals()))  # noqa: S102, S307
