@@ -30,6 +30,11 @@ class EngineModule(Struct, frozen=True):
     module: str
     install: str = ""
 
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether it may import modules of the user: all engines but those that run ONNX files."""
+        return self.name == CALLABLE_ENGINE or self not in BUILT_IN.values()
+
 
 def _built_in(name: str, install: str = "") -> EngineModule:
     return EngineModule(name, f"{__package__}.{name}", install)

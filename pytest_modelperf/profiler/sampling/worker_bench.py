@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     ProcessWorker,
     Worker,
     WorkerRequest,
+    is_this_python,
 )
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import PartTurns, Turns
@@ -334,33 +335,37 @@ def _starts_ns(answer: Mapping[str, Any], side: str) -> tuple[int, ...] | None:
 
 
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
-    """A worker in a process of its own, on so many cores."""
-    return ProcessWorker(
-        WorkerRequest(
-            spec=setup.spec,
-            cores=cores,
-            limit_s=setup.limit_s,
-            cgroup_files=cgroup_files,
-            paths=[str(path) for path in _own_paths(setup.engine)],
-        )
+    """A worker in a process of its own, on so many cores; without `cores` it is not pinned."""
+    return ProcessWorker(worker_request(setup, cores, cgroup_files))
+
+
+def worker_request(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> WorkerRequest:
+    """The settings of a worker for these cases.
+
+    What imports modules of the user finds the same ones as this process, and in the same order.
+    """
+    is_whole_path = setup.engine.runs_user_code and is_this_python(setup.spec)
+    paths = _import_path(setup.engine)
+    return WorkerRequest(
+        spec=setup.spec,
+        cores=cores,
+        limit_s=setup.limit_s,
+        cgroup_files=cgroup_files,
+        paths=[str(path) for path in paths if is_whole_path or not _is_installed(path)],
+        is_whole_path=is_whole_path,
     )
 
 
-def _own_paths(engine: EngineModule) -> Iterator[Path]:
-    """The entries of `sys.path` that hold the user's own modules, not installed packages.
-
-    Another interpreter has its own packages, and must not take missing ones from here. A function
-    that the user names may lie in the working folder.
-    """
-    for entry in (*sys.path, *([""] if engine.name == CALLABLE_ENGINE else [])):
-        path = Path(entry).absolute()
-        if not _is_installed(path):
-            yield path
+def _import_path(engine: EngineModule) -> Sequence[Path]:
+    """The entries of `sys.path`; a function that the user names may lie in the working folder."""
+    here = [""] if engine.name == CALLABLE_ENGINE else []
+    return list(dict.fromkeys(Path(entry).absolute() for entry in (*sys.path, *here)))
 
 
 def _is_installed(path: Path) -> bool:
     """Whether a folder of modules belongs to the interpreter or to its packages.
 
+    Another interpreter has its own packages, and must not take missing ones from here.
     Not all below the prefix does: with the Python of a system that is /usr, and a project may lie
     in /usr/src.
     """

@@ -124,8 +124,15 @@ class Agent:
         folder: str | None = None,
         log: str | None = None,
         paths: Sequence[str] = (),
+        is_whole_path: bool = False,  # noqa: FBT001, FBT002  # the same
+        inherited: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Make this process ready: its own group, its log, its processors."""
+        """Make this process ready: its own group, its log, its processors, its modules.
+
+        Without `cores`, it is not pinned. The `paths` are all of `sys.path` or come after what
+        this interpreter has installed. The `inherited` ones, which it found in its environment,
+        come last.
+        """
         self._is_child = is_child
         if is_child:
             OWN_PROCESS.settle()
@@ -136,14 +143,17 @@ class Agent:
                 os.environ["TMPDIR"] = folder
         if log is not None:
             redirect_output(log)
-        if is_child:
+        if is_whole_path:
+            sys.path[:] = paths
+        elif is_child:
+            last = set(inherited)
             # A file beside the model may have the name of a module that is imported later.
-            sys.path[:] = filter(None, sys.path)
-        sys.path.extend(path for path in paths if path not in sys.path)
+            own = [p for p in sys.path if p and os.path.abspath(p) not in last]  # noqa: PTH100  # paths are texts on this side
+            sys.path[:] = dict.fromkeys((*own, *paths, *inherited))
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
         self._affinity = OWN_PROCESS.allowed_processors()
         told = describe_platform()
-        pinned, why = pin(cores)
+        pinned, why = pin(cores) if cores else (None, None)
         self._cores = 0 if pinned is None else len(pinned)
         self._other_threads = other_threads()
         self._meter = Meter(tuple(cgroup_files), pinned)

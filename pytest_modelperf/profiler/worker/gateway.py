@@ -137,7 +137,11 @@ class Worker(Protocol):
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
-    """The settings that a worker is started with."""
+    """The settings that a worker is started with.
+
+    Without `cores` it is not pinned. The `paths` come after the packages of its interpreter, or
+    with `is_whole_path` they are all that it imports from.
+    """
 
     spec: str = LOCAL
     cores: int = 1
@@ -145,6 +149,7 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
     least_start_limit_s: float = LEAST_START_LIMIT_S
     cgroup_files: Sequence[str] = ()
     paths: Sequence[str] = ()
+    is_whole_path: bool = False
 
 
 class ProcessWorker:
@@ -333,6 +338,8 @@ class ProcessWorker:
             folder=str(self.folder) if self.is_local else None,
             log=str(self._log) if self.is_local else None,
             paths=list(self._request.paths) if self.is_local else [],
+            is_whole_path=self._request.is_whole_path,
+            inherited=_inherited_path(self._request.spec),
         )
         if self.is_local:
             self._pid = int(begun["pid"])
@@ -501,6 +508,17 @@ def _first_word(command: str) -> str:
 def is_this_python(spec: str) -> bool:
     """Whether a gateway uses this very interpreter."""
     return is_local(spec) and not any(part.startswith("python=") for part in spec.split("//"))
+
+
+def _inherited_path(spec: str) -> list[str]:
+    """The PYTHONPATH that another interpreter of this machine takes over from this one.
+
+    It holds modules for this one, which must not replace what is installed there.
+    """
+    if not is_local(spec) or is_this_python(spec):
+        return []
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [str(Path(entry).absolute()) for entry in entries if entry]
 
 
 def _last_line(traceback: str) -> str:
