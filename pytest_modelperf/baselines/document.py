@@ -114,7 +114,7 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
             raise file.error(problem, f'cases["{shortened(case_id)}"]')
     _require_one_structure(file, found.cases)
     return ModelBaseline(
-        model=copy_fields(ModelFacts, found.model, path=None),
+        model=copy_fields(ModelFacts, found.model, path=None, function_file=None),
         cases=tuple(_read_case(case_id, case) for case_id, case in sorted(found.cases.items())),
         twin=found.twin,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, Usa
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import make_arguments
+from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Timed,
@@ -30,11 +32,12 @@ from pytest_modelperf.profiler.model_in_worker import (
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
+from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.rounds import IsEnough
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import Workload, measure_rounds, set_up
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, measure_rounds, set_up
 from pytest_modelperf.profiler.worker.gateway import is_this_python
-from pytest_modelperf.profiler.worker.inline import work_inline
+from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.text.escaping import printable
 
 # Inferences after loading. Buffers are taken by the first, and a second one shows what is kept.
@@ -160,12 +163,14 @@ def measure_function(
 ) -> Profile:
     """The profile of a Python function: its latency only.
 
-    A function that a worker can import, named as `module:function`, runs in a process of its own;
-    one that exists only here, such as a lambda, runs in this process. The inputs of the request are
-    its keyword arguments.
+    A function that is named as `module:function` is imported by a process of its own. One that is
+    given runs in this process, as it is: what a test has set up or replaced is part of it. Another
+    interpreter imports it by its name. The inputs of the request are its keyword arguments. Unless
+    the request asks for cores, it may use all that this machine has.
     """
     name = function if isinstance(function, str) else importable_name(function)
     shown = name or str(getattr(function, "__qualname__", type(function).__name__))
+    is_here = not isinstance(function, str) and is_this_python(setup.spec)
     if request.dims:
         raise UsageError(
             f"{printable(shown)} is a function, whose dimensions have no names.",
@@ -176,43 +181,83 @@ def measure_function(
             f"{printable(shown)} is a function, which hands on no state.",
             Remedy("Leave the lengths of a generation out, or give an ONNX model."),
         )
-    if name is None and not is_this_python(setup.spec):
+    if name is None and not is_here:
         raise UsageError(
             f"{printable(shown)} exists only in this process, and cannot run through the gateway "
             f"{printable(setup.spec)!r}: define it at the top of a module that is installed there, "
             "or give no gateway."
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
-    cases: list[CaseProfile] = []
+    found: list[_MeasuredFunction] = []
     for size, cores in itertools.product(sizes, request.cores):
-        place = CasePlace(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
+        place = CasePlace(Case(size, cores), len(found) + 1, len(sizes) * len(request.cores), watch)
         feeds = make_arguments(request.inputs, request.seed, request.given)
-        workload = Workload(model=name or function, batch_size=size, feeds=feeds)
-        cases.append(_measure_function_case(workload, setup, place, is_enough))
-    return _on_its_machine(Profile(ModelFacts.named(shown), tuple(cases)))
+        model = function if is_here or name is None else name
+        workload = Workload(model=model, batch_size=size, feeds=feeds)
+        pinned_to = cores if request.has_cores else 0
+        found.append(_measure_function_case(workload, pinned_to, setup, place, is_enough))
+    file = next((each.file for each in found if each.file is not None), None)
+    facts = ModelFacts.named(shown, function_file=file)
+    return _on_its_machine(Profile(facts, tuple(each.profile for each in found)))
+
+
+class _MeasuredFunction(Struct, frozen=True):
+    """The profile of a case of a function, and the file of the function if it was loaded."""
+
+    profile: CaseProfile
+    file: str | None = None
 
 
 def _measure_function_case(
-    workload: Workload, setup: Setup, place: CasePlace, is_enough: IsEnough | None
-) -> CaseProfile:
-    case = place.case
-    is_importable = isinstance(workload.model, str)
+    workload: Workload, cores: int, setup: Setup, place: CasePlace, is_enough: IsEnough | None
+) -> _MeasuredFunction:
+    """One case on so many cores, or without `cores` on all of them."""
+    case, file = place.case, None
+    is_named = isinstance(workload.model, str)
     try:
-        check_cores(case.cores, setup)
-        with alone_at(place):
-            started = start_on(setup, case.cores) if is_importable else work_inline(case.cores)
-            with started as worker:
-                place.tell("loading")
-                rig = set_up(worker, setup, case.cores, workload)
-                measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
+        check_cores(cores, setup)
+        with alone_at(place), start_on(setup, cores) if is_named else work_inline(cores) as worker:
+            place.tell("loading")
+            rig = set_up(worker, setup, cores, workload)
+            try:
+                measured = _measure_rounds(rig, place, is_enough)
+            finally:
+                file = rig.function_file
     except MeasureError as error:
-        return CaseProfile(case, None, None, Outcome.of(error), error.worded(setup.wording))
-    if not is_importable:
-        measured = replace(measured, notes=(*measured.notes, _NOT_IMPORTABLE))
-    return CaseProfile(case, None, measured)
+        reason = error.worded(setup.wording)
+        return _MeasuredFunction(CaseProfile(case, None, None, Outcome.of(error), reason), file)
+    notes = (*measured.notes, *(() if cores else (_ALL_CORES,)), *(() if is_named else (_HERE,)))
+    return _MeasuredFunction(CaseProfile(case, None, replace(measured, notes=notes)), file)
 
 
-_NOT_IMPORTABLE = "the function cannot be imported by another process, so it ran in this one"
+def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
+    """The measurement of a function.
+
+    Its module is imported before, because only the first round would take that long.
+    """
+    load = rig.open()
+    rig.close()
+    measured = _measure_loaded(rig, place, is_enough)
+    first, *others = measured.rounds
+    starts = None if first.starts is None else replace(first.starts, load_ns=load.begun_ns)
+    first = replace(first, load_ns=load.duration_ns, starts=starts)
+    return replace(measured, rounds=(first, *others))
+
+
+def _measure_loaded(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
+    """The measurement of a function, which is called near the frames of whoever asks for it."""
+    if not isinstance(rig.worker, InlineWorker):
+        return measure_rounds(rig, place.tell_round, is_enough=is_enough)
+    host = rig.worker.host
+
+    def tell_round(at: SamplingProgress) -> None:
+        host.run(partial(place.tell_round, at))
+
+    return host.serve(partial(measure_rounds, rig, tell_round, is_enough=is_enough))
+
+
+_HERE = "the function ran in this process, with all that was set up here"
+_ALL_CORES = "no number of cores was asked for, so the function was not pinned to processors"
 
 
 def importable_name(function: Callable[..., Any]) -> str | None:

@@ -46,17 +46,28 @@ class ModelIdentity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
     """Which file a profile is of. A newer version may add keys to it.
 
-    `path` stands after the name: positional fields come before the others.
+    `path` stands after the name: positional fields come before the others. `function_file` is the
+    Python file that a function was read from.
     """
 
     name: str
     path: str | None
+    function_file: str | None = None
 
     @classmethod
-    def named(cls, name: str, path: str | None = None) -> ModelFacts:
+    def named(
+        cls, name: str, path: str | None = None, function_file: str | None = None
+    ) -> ModelFacts:
         """The facts of a model of which nothing else is known."""
         return cls(
-            name, path, sha256=None, size_bytes=None, opsets={}, producer="", total_bytes=None
+            name,
+            path,
+            function_file,
+            sha256=None,
+            size_bytes=None,
+            opsets={},
+            producer="",
+            total_bytes=None,
         )
 
     @property

@@ -46,7 +46,8 @@ class ProfileRequest(Struct, frozen=True):
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
     `given` are values for inputs of a model that is run; other inputs are made from `seed`. With
-    `generations`, each of their `phases` is a case.
+    `generations`, each of their `phases` is a case. `has_cores` is whether the user asked for these
+    `cores`: a Python function is pinned only then.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -59,6 +60,7 @@ class ProfileRequest(Struct, frozen=True):
     named: tuple[str, ...] = ()
     generations: tuple[Generation, ...] = ()
     phases: tuple[Phase, ...] = tuple(Phase)
+    has_cores: bool = True
 
     def bindings(self) -> Iterator[Binding]:
         """Every combination of batch size, dimensions and phase, whether or not a model has it."""

@@ -27,12 +27,13 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     `model`. `baseline` is the path that names the baseline, if that is not the model's own. Each
     case runs on each of the `machines`. A model with state generates after prompts of each length
     in `prompts` as many tokens as each number in `generates`; these `phases` of it are cases.
-    `state` names inputs, and the outputs that they take over.
+    `state` names inputs, and the outputs that they take over. Without `cores`, a model runs on one
+    core, and a Python function on all that this machine has.
     """
 
     model: TestedModel | None = None
     batch_sizes: tuple[int | None, ...] = (None,)
-    cores: tuple[int, ...] = (1,)
+    cores: tuple[int, ...] = ()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     prompts: tuple[int, ...] = ()
@@ -52,6 +53,11 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     min_seconds: float | None = None
     baseline: str | None = None
     machines: tuple[str, ...] = ()
+
+    @property
+    def core_counts(self) -> tuple[int, ...]:
+        """The core counts of its cases."""
+        return self.cores or (1,)
 
     def request(self) -> ProfileRequest:
         """All cases together; UsageError for words about a generation that has no lengths."""
@@ -82,7 +88,8 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
             )
         return ProfileRequest(
             batch_sizes=self.batch_sizes,
-            cores=self.cores,
+            cores=self.core_counts,
+            has_cores=bool(self.cores),
             dims=self.dims,
             inputs=tuple(map(parse_input_spec, self.inputs)),
             given=given,

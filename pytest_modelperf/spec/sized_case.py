@@ -105,7 +105,7 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
             machine,
         )
         for request, binding, batch_size in zip(requests, bindings, batch_sizes, strict=True)
-        for cores in spec.cores
+        for cores in spec.core_counts
         for machine in spec.machines or (None,)
     )
 

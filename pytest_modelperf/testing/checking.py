@@ -28,7 +28,6 @@ from pytest_modelperf.testing.drift import require_history
 from pytest_modelperf.testing.function_check import (
     check_function,
     count_function,
-    function_facts,
     run_function,
 )
 from pytest_modelperf.testing.judging import judge_case
@@ -87,8 +86,8 @@ class Checker(Struct, frozen=True):
         stopwatch = Stopwatch(self.context.watch)
         bound = None
         if check.is_function:
-            facts = function_facts(check)
-            result = check_function(self.context, check, stopwatch)
+            found = check_function(self.context, check, stopwatch)
+            facts, result = found.facts, found.result
         else:
             bound = BoundCheck.bind(self.context, check, stopwatch)
             if not self.context.is_static:

@@ -63,7 +63,9 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
     wording = recording_with(outcome.accept)
     write_doubts(page, case, wording)
     if case.id not in outcome.test:
-        write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}")
+        file = outcome.model.function_file
+        place = "" if file is None else f" from {printable(file)}"
+        write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}{place}")
     write_findings(page, untold(outcome), wording)
     _write_advice(page, outcome)
     return page.text()

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
+import inspect
 import os
 import sys
+import threading
+from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
 from pytest_modelperf.profiler.measured_cases import importable_name, measure_function
-from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support import functions
 
 SETUP = Setup(engine=BUILT_IN[CALLABLE_ENGINE], policy=SamplingPolicy(max_seconds=0.2))
+LINE_OF_FAILURE = inspect.getsourcelines(functions.fail)[1] + 1
 
 
 def test_a_function_of_a_module_is_named_by_it() -> None:
@@ -42,16 +50,99 @@ def test_a_function_that_only_exists_here_runs_in_this_process() -> None:
     assert len(seen) >= case.latency.samples
     assert case.measured is not None
     assert case.peak_rss_bytes is None
-    assert "so it ran in this one" in case.measured.notes[-1]
+    assert "ran in this process" in case.measured.notes[-1]
+
+
+def test_a_function_of_a_module_is_timed_with_what_a_test_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[float] = []
+
+    def arange(end: float) -> npt.NDArray[np.float64]:
+        calls.append(end)
+        return np.ones(1)
+
+    monkeypatch.setattr(np, "arange", arange)
+    profile = measure_function(functions.work, ProfileRequest(), SETUP)
+    assert len(calls) >= profile.cases[0].latency.samples
+    assert profile.model.name == "tests.support.functions:work"
+
+
+@pytest.mark.parametrize("function", [functions.work, "tests.support.functions:work"])
+def test_the_profile_names_the_file_that_the_function_was_read_from(
+    function: Callable[..., object] | str,
+) -> None:
+    profile = measure_function(function, ProfileRequest(), SETUP)
+    assert profile.model.function_file == functions.__file__
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin")
-def test_this_process_is_pinned_only_as_long_as_it_is_measured() -> None:
+@pytest.mark.parametrize("has_cores", [True, False])
+def test_this_process_is_pinned_only_where_cores_are_asked_for(*, has_cores: bool) -> None:
     before = os.sched_getaffinity(0)
     during: list[set[int]] = []
-    measure_function(lambda: during.append(os.sched_getaffinity(0)), ProfileRequest(), SETUP)
-    assert {len(processors) for processors in during} == {1}
+    request = ProfileRequest(has_cores=has_cores)
+    (case,) = measure_function(lambda: during.append(os.sched_getaffinity(0)), request, SETUP).cases
+    assert {len(processors) for processors in during} == {1 if has_cores else len(before)}
     assert os.sched_getaffinity(0) == before
+    assert case.measured is not None
+    assert (case.measured.processors is None) is not has_cores
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin")
+def test_a_process_of_its_own_is_pinned_only_where_cores_are_asked_for() -> None:
+    name = "tests.support.functions:require_all_processors"
+    (case,) = measure_function(name, ProfileRequest(has_cores=False), SETUP).cases
+    assert case.outcome is not Outcome.FAILED, case.reason
+    assert case.measured is not None
+    assert any("not pinned" in note for note in case.measured.notes)
+
+
+def test_a_call_in_a_process_of_its_own_is_shallow() -> None:
+    name = "tests.support.functions:require_shallow"
+    (case,) = measure_function(name, ProfileRequest(), SETUP).cases
+    assert case.outcome is not Outcome.FAILED, case.reason
+
+
+def test_a_call_in_this_process_is_a_few_frames_below_who_asks() -> None:
+    seen: set[int] = set()
+    here = functions.depth()
+    measure_function(lambda: seen.add(functions.depth()), ProfileRequest(), SETUP)
+    # The lambda is one of them.
+    assert seen <= set(range(here, here + 8))
+
+
+def test_a_call_in_this_process_runs_in_the_thread_of_who_asks() -> None:
+    seen: set[int] = set()
+    measure_function(lambda: seen.add(threading.get_ident()), ProfileRequest(), SETUP)
+    assert seen == {threading.get_ident()}
+
+
+def test_a_function_may_run_an_event_loop_while_another_one_runs() -> None:
+    async def step() -> None:
+        await asyncio.sleep(0)
+
+    async def measured() -> CaseProfile:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        profile = measure_function(lambda: asyncio.run(step()), ProfileRequest(), SETUP)
+        assert asyncio.current_task() is task
+        assert asyncio.get_running_loop() is loop
+        return profile.cases[0]
+
+    case = asyncio.run(measured())
+    assert case.outcome is not Outcome.FAILED, case.reason
+
+
+def test_an_interrupt_ends_the_measurement_at_once() -> None:
+    calls: list[int] = []
+
+    def interrupted() -> None:
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_function(interrupted, ProfileRequest(), SETUP)
+    assert calls == [1]
 
 
 def test_an_exception_is_the_failure_of_its_case() -> None:

@@ -414,6 +414,7 @@ OPTIONAL = {
     ),
     *("intensity", "achieved_per_second", "attainable_per_second", "achieved_bytes_per_second"),
     *("bytes_per_second", "balance", "given_dims", "total_bytes"),
+    "function_file",
     *("phase", "prompt", "generate", "generation", "first_step"),
     *Noise.__struct_fields__[1:],
 }

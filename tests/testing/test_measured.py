@@ -965,6 +965,45 @@ def test_the_growth_of_a_function_is_refused(models: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*growth_kb_per_inference is for models*leave it out*"])
 
 
+def test_the_peak_memory_of_a_function_needs_a_process_of_its_own(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile("""
+        import pytest
+
+        @pytest.mark.perf_budget(peak_memory_mb=100)
+        def test_function(modelperf):
+            modelperf(lambda: sum(range(1000)))
+    """)
+    result = models.runpytest_inprocess("--modelperf")
+    result.stdout.fnmatch_lines(["*peak_memory_mb needs a process*name it*"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["'sold:price', engine='callable'", "sold.price"])
+def test_a_failure_names_the_file_of_the_function_that_the_test_imports(
+    models: pytest.Pytester, call: str
+) -> None:
+    """The project has the package in `src`, and a release of it lies further back in the path."""
+    for place in ("src", "release"):
+        models.mkdir(place).joinpath("sold.py").write_text("def price():\n    pass\n")
+        models.syspathinsert(models.path / "release")
+    models.makeini("[pytest]\npythonpath = src")
+    models.makepyfile(f"""
+        import pytest
+        import sold
+
+        @pytest.mark.perf_budget(latency_ms=1e-9)
+        def test_price(modelperf):
+            modelperf({call})
+    """)
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=60", JSON)
+    result.assert_outcomes(failed=1)
+    file = models.path / "src" / "sold.py"
+    assert case_of(models)["model"]["function_file"] == str(file)
+    result.stdout.fnmatch_lines(["E * case: b1-c1 of *price from*"])
+
+
 @pytest.mark.slow
 def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
     models: pytest.Pytester,

@@ -1185,6 +1185,7 @@ def test_a_run_as_json() -> None:
             "model": {
                 "name": "encoder.onnx",
                 "path": "models/encoder.onnx",
+                "function_file": None,
                 "sha256": "abababababababababababababababababababababababababababababababab",
                 "bytes": 97,
                 "opsets": {},

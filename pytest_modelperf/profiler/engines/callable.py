@@ -1,17 +1,20 @@
 """Any Python function as an engine. Its source is sent to a worker, so it needs only Python.
 
 The model is a function, or the name of one: `package.module:function`. It gets the inputs as
-keyword arguments, and one call of it is timed. There are no options.
+keyword arguments, and one call of it is timed. There are no options. Libraries hear of `threads`
+if there are any; 0 leaves the program as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Array
@@ -40,7 +43,8 @@ def load(model: Any, threads: int, options: Mapping[str, str]) -> _Session:  # n
     function = model.path
     reference = getattr(function, "__qualname__", str(function))
     if isinstance(function, str):
-        os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+        if threads:
+            os.environ.update(dict.fromkeys(_THREADS, str(threads)))
         function = _find(function)
     _check(function, reference)
     return _Session(function)
@@ -51,6 +55,7 @@ class _Session:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self.file = _file_of(function)
 
     def prepare(
         self,
@@ -97,6 +102,20 @@ def _find(reference: str) -> Any:  # noqa: ANN401  # whatever has that name
             )
         found = getattr(found, part)
     return found
+
+
+def _file_of(function: Any) -> str | None:  # noqa: ANN401  # whatever can be called
+    """The file that a function, or the class of a callable object, was read from."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isfunction(function):
+        function = inspect.unwrap(function)
+    module = sys.modules.get(str(getattr(function, "__module__", "")))
+    for owner in (function, type(function), module):
+        # What is written in C is in no file, but its module may be.
+        with contextlib.suppress(TypeError, OSError):
+            return os.path.abspath(inspect.getfile(cast("Any", owner)))  # noqa: PTH100  # paths are texts here
+    return None
 
 
 def _functions(owner: object) -> list[str]:

@@ -135,7 +135,8 @@ class Rig(Struct):
     requests run at once. `opened` sessions have been loaded so far; the next block of a generation
     begins at `next_step`. The `parts` run after each inference of a block that several sides share.
     With `watches` it is known what disturbed each inference, as it is where sides take turns.
-    `clocks` is None for an engine that has a clock of its own.
+    `clocks` is None for an engine that has a clock of its own. `function_file` is where a Python
+    function was found, once it has been loaded.
     """
 
     worker: Worker
@@ -152,6 +153,7 @@ class Rig(Struct):
     parts: tuple[PlacedPart, ...] = ()
     watches: bool = False
     clocks: ClockTicks | None = None
+    function_file: str | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -220,6 +222,7 @@ class Rig(Struct):
             streams=self.streams,
             is_part=self.workload.is_plan,
         )
+        self.function_file = answer.get("file")
         return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ def models_table(rows: Iterable[ModelRow]) -> Table:
         rows,
         (Column("", is_text=True), lambda row: row.role),
         (Column("model", is_name=True), lambda row: row.model.name),
-        (Column("path", is_name=True), lambda row: row.model.path or ""),
+        (Column("path", is_name=True), lambda row: row.model.path or row.model.function_file or ""),
         (Column("size"), lambda row: row.model.described_size),
         (Column("sha256", is_name=True), lambda row: (row.model.sha256 or "")[:_SHORT_HASH]),
         (Column("operator sets", is_text=True), lambda row: _describe_opsets(row.model)),

@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -59,6 +60,10 @@ ENGINE_MODULE = "modelperf_engine"
 QUANTIZER_MODULE = "modelperf_quantizer"
 # Warm-up inferences of each session before profiled runs.
 _PROFILE_WARMUP = 3
+# The frames of a traceback that are sent, and those that say nothing of the user's code.
+_MOST_FRAMES = 30
+_OWN_FILES = ("<pytest_modelperf.", "<remote exec>", "<frozen ")
+_OWN_FOLDER = os.path.join("", "pytest_modelperf", "profiler", "")  # noqa: PTH118  # paths are texts on this side
 # The fewest profiled sessions that tell how sure the times of kernels are.
 _FEWEST_SESSIONS = 3
 
@@ -84,7 +89,10 @@ class Agent:
         meter: Meter | None = None,
         heartbeat: Callable[[], AbstractContextManager[None]] = nullcontext,
         process_clock: Clock = time.process_time_ns,
+        run: Callable[[Callable[[], Any]], Any] | None = None,
     ) -> None:
+        # Has the thread that inferences belong to run a block of them; None: it is this one.
+        self._run = run
         self._machine_clock = clock
         self._clock = clock
         self._process_clock = process_clock
@@ -232,7 +240,8 @@ class Agent:
     ) -> dict[str, Any]:
         """Load a model as `side`, for so many requests at once; returns when and how long.
 
-        A part of a plan is loaded as it is, without optimizations.
+        Of a Python function it also returns the file. A part of a plan is loaded as it is, without
+        optimizations.
         """
         engine = self._require_engine()
         chosen = dict(options)
@@ -256,7 +265,12 @@ class Agent:
                 for _ in range(streams - 1)
             ),
         ]
-        return {"begun_ns": start, "load_ns": load_ns}
+        return {
+            "begun_ns": start,
+            "load_ns": load_ns,
+            # Only a Python function is read from a file of its own choice.
+            "file": getattr(session, "file", None),
+        }
 
     def do_close(self, side: str) -> None:
         self._infer.pop(side, None)
@@ -314,7 +328,8 @@ class Agent:
                 all_times, per_second = time_at_once(infers[0], count, max_ns, self._clock)
                 taken, times = [], [all_times]
             else:
-                taken, times = [], [time_one(infers[0][0], count, max_ns, self._clock)]
+                block = partial(time_one, infers[0][0], count, max_ns, self._clock)
+                taken, times = [], [block() if self._run is None else self._run(block)]
         noise = self._meter.since(before)
         self._require_processors()
         return {
@@ -626,10 +641,30 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {
         "kind": error_kind(error),
         "type": type(error).__name__,
-        # Half of a character, as in the name of a file, could not be sent.
-        "message": str(error).encode("utf-8", "backslashreplace").decode(),
+        "message": _utf8(str(error)),
         "name": getattr(error, "name", None),
+        "trace": _utf8(_trace_of(error)),
     }
+
+
+def _utf8(text: str) -> str:
+    """The text as it can be sent: half of a character, as in the name of a file, is escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _trace_of(error: BaseException) -> str:
+    """The traceback of an error and of its causes, without our frames."""
+    told = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
+    each: traceback.TracebackException | None = told
+    while each is not None:
+        frames = [frame for frame in each.stack if not _is_own_frame(frame.filename)]
+        each.stack[:] = frames
+        each = each.__cause__ or each.__context__
+    return "".join(told.format()) if told.stack else ""
+
+
+def _is_own_frame(file: str) -> bool:
+    return file.startswith(_OWN_FILES) or _OWN_FOLDER in file
 
 
 _KINDS = {

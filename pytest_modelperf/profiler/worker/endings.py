@@ -70,8 +70,17 @@ class ProcessEnding:
         return f"ended with status {self.status}"
 
 
-def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPerfError:
-    """The error to raise for an exception in a worker."""
+def failure(
+    told: Mapping[str, Any], step: str, executable: str = "", *, shows_trace: bool = False
+) -> ModelPerfError:
+    """The error to raise for an exception in a worker, with its traceback if that helps."""
+    error = _failure(told, step, executable)
+    if shows_trace and told["trace"] and not isinstance(error, EngineOptionError):
+        error.details = tuple(printable_lines(told["trace"]).splitlines())
+    return error
+
+
+def _failure(told: Mapping[str, Any], step: str, executable: str) -> ModelPerfError:
     kind, message = told["kind"], printable_lines(str(told["message"]))
     if kind == "missing":
         where = executable or "its Python"

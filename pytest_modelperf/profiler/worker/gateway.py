@@ -31,6 +31,7 @@ from pytest_modelperf.errors import (
     UsageError,
 )
 from pytest_modelperf.profiler.engines.source import (
+    CALLABLE_ENGINE,
     EngineModule,
     compile_source,
     find_source,
@@ -169,6 +170,7 @@ class ProcessWorker:
         self._tree: Tree | None = None
         self._is_over = False
         self._why_over = ""
+        self._shows_trace = False
         self._folder = WorkingFolder("worker")
         self.processors: tuple[int, ...] | None = None
         self.unpinned_because: str | None = None
@@ -222,7 +224,7 @@ class ProcessWorker:
                 raise self._describe_start(error) from None
             raise self._over(MeasureError(self._describe_end(step, error))) from None
         if "error" in answer:
-            raise failure(answer["error"], step, self.executable)
+            raise failure(answer["error"], step, self.executable, shows_trace=self._shows_trace)
         return answer["ok"]
 
     def _over(self, error: MeasureError) -> MeasureError:
@@ -231,6 +233,7 @@ class ProcessWorker:
         return error
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
+        self._shows_trace = engine.name == CALLABLE_ENGINE
         source = find_source(engine.module)
         try:
             described: Mapping[str, Any] = self.ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import platform
@@ -13,6 +14,7 @@ from typing import Any
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.worker.agent import Agent, describe_error
 from pytest_modelperf.profiler.worker.endings import failure
+from pytest_modelperf.profiler.worker.host import Host
 from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import pin
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -20,7 +22,10 @@ from pytest_modelperf.systems.process import OWN_PROCESS
 
 
 class InlineWorker:
-    """Answers the requests of a worker in this process."""
+    """Answers the requests of a worker in this process.
+
+    Its `host` has to serve while inferences are asked for: they run in the thread that does.
+    """
 
     is_own_process = False
     machine = None
@@ -33,7 +38,8 @@ class InlineWorker:
         unpinned_because: str | None = None,
     ) -> None:
         self.folder = folder
-        self._agent = Agent(meter=Meter((), processors))
+        self.host = Host()
+        self._agent = Agent(meter=Meter((), processors), run=self.host.run)
         self.processors = processors
         self.unpinned_because = unpinned_because
 
@@ -45,7 +51,7 @@ class InlineWorker:
         except Exception as error:
             # A worker process would report this error in the same words.
             step = f"as the engine {engine.name} was loaded"
-            raise failure(describe_error(error), step) from error
+            raise failure(describe_error(error), step, shows_trace=True) from error
         return described
 
     def send_file(self, path: Path, name: str) -> str:  # noqa: ARG002  # the worker's interface
@@ -60,19 +66,42 @@ class InlineWorker:
     ) -> Any:  # noqa: ANN401  # the worker's interface
         answer = self._agent.handle({"command": command, **arguments})
         if "error" in answer:
-            raise failure(answer["error"], step)
+            raise failure(answer["error"], step, shows_trace=True)
         return answer["ok"]
 
 
 @contextmanager
 def work_inline(cores: int) -> Iterator[InlineWorker]:
-    """Make this process a worker for a while, pinned if the platform can."""
+    """Make this process a worker for a while, pinned to so many processors if the platform can.
+
+    Without `cores` it keeps its own processors.
+    """
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder("inline"))
         stack.callback(_use_processors, OWN_PROCESS.allowed_processors())
-        pinned, why = pin(cores)
+        pinned, why = pin(cores) if cores else (None, None)
         stack.enter_context(_garbage_set_aside())
+        stack.enter_context(_event_loop_set_aside())
         yield InlineWorker(folder, None if pinned is None else tuple(pinned), why)
+
+
+@contextmanager
+def _event_loop_set_aside() -> Iterator[None]:
+    """Let functions run an event loop of their own, as with `asyncio.run`, in an async test."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio exports it for event loops
+    if loop is None:
+        yield
+        return
+    task = asyncio.current_task(loop)
+    if task is not None:
+        asyncio.tasks._leave_task(loop, task)  # noqa: SLF001  # documented for those who write loops
+    asyncio._set_running_loop(None)  # noqa: SLF001  # the same
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)  # noqa: SLF001  # the same
+        if task is not None:
+            asyncio.tasks._enter_task(loop, task)  # noqa: SLF001  # the same
 
 
 @contextmanager

@@ -72,6 +72,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
   "model": {
     "name": "m.onnx",
     "path": "m.onnx",
+    "function_file": null,
     "sha256": "abababababababababababababababababababababababababababababababab",
     "bytes": 300,
     "opsets": {

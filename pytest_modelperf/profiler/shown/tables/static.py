@@ -10,7 +10,9 @@ from pytest_modelperf.text.units import format_bytes, format_count, format_share
 
 
 def describe_model(model: ModelFacts) -> str:
-    """One line on the model file: name, size, operator sets, producer."""
+    """One line on the model: name, size, operator sets, producer; the file of a function."""
+    if model.function_file is not None:
+        return f"{printable(model.name)}: a function from {printable(model.function_file)}"
     opsets = ", ".join(
         f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
         for domain, number in model.opsets.items()
