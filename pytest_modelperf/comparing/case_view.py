@@ -11,11 +11,11 @@ from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import (
     LATENCY,
+    format_after,
     format_allowed,
     format_change,
     format_figure,
     format_interval,
-    format_value,
     metric_title,
 )
 from pytest_modelperf.comparing.records import (
@@ -207,5 +207,5 @@ def _ms(value: float | None) -> str:
 
 def _budget(metric: Metric) -> str:
     """`p95 latency 14.21 ms <= 12.00 ms: over budget`."""
-    figure = f"{metric_title(metric.name)} {format_value(metric, metric.after)}"
+    figure = f"{metric_title(metric.name)} {format_after(metric)}"
     return f"{figure} {format_allowed(metric)}: {metric.verdict.value}"

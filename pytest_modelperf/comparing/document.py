@@ -54,6 +54,7 @@ class MetricJson(Struct, frozen=True, kw_only=True):
     allowed: Figure | None
     limit: Figure | None
     after_interval: Interval
+    least: Figure | None
     gated: bool
     awaited: bool
     verdict: Verdict

@@ -133,6 +133,13 @@ def format_value(metric: Metric, value: float | None) -> str:
     return f"{value:,.0f}{' B' if is_bytes else ''}"
 
 
+def format_after(metric: Metric) -> str:
+    """The value now; `>= 200.1 ms` if only a bound of it is known."""
+    if metric.after is None and metric.least is not None:
+        return f">= {format_value(metric, metric.least)}"
+    return format_value(metric, metric.after)
+
+
 def _format_limited(metric: Metric, value: float | None) -> str:
     if metric.limit is None or value is None or not metric.name.endswith(_BYTES):
         return format_figure(metric.name, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct, field
@@ -44,8 +44,9 @@ PASS_LEVEL = 0.05
 # The median's share of the level of a case; the other figures have the rest.
 _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
-# The rounds after which limits are checked; they are checked once more after the last round.
-_LIMIT_LOOKS = plan_looks(100)
+# The rounds after which limits are checked; they are checked once more after the last round. The
+# first ones are for models so slow that the usual time is too short for the usual rounds.
+_LIMIT_LOOKS = (1, 3, *plan_looks(100))
 # The chance that one of these checks passes a figure just at its limit.
 LIMIT_PASS_LEVEL = PASS_LEVEL / (len(_LIMIT_LOOKS) + 1)
 
@@ -87,9 +88,12 @@ class LatencyLimit(Struct, frozen=True, tag=True):
     percent: float
     ns: float
 
-    def judge(self, rounds: Sequence[Round], level: float) -> BudgetDecision:
+    def judge(
+        self, rounds: Sequence[Round], level: float, limited: Collection[float] = ()
+    ) -> BudgetDecision:
+        """The decision; the `limited` percentiles have levels of their own."""
         times_ns = [made.times_ns for made in rounds]
-        return judge_percentile(times_ns, self.percent, self.ns, level, LIMIT_PASS_LEVEL)
+        return judge_percentile(times_ns, self.percent, self.ns, level, LIMIT_PASS_LEVEL, limited)
 
 
 class StartLimit(Struct, frozen=True, tag=True):
@@ -98,7 +102,12 @@ class StartLimit(Struct, frozen=True, tag=True):
     metric: str
     ms: float
 
-    def judge(self, rounds: Sequence[Round], level: float) -> BudgetDecision:
+    def judge(
+        self,
+        rounds: Sequence[Round],
+        level: float,
+        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+    ) -> BudgetDecision:
         (of,) = (start.of for start in _STARTS.values() if start.metric == self.metric)
         warm = rounds[_COLD_ROUNDS:] or rounds
         return judge_typical([of(made) / _NS_PER_MS for made in warm], self.ms, level)
@@ -248,7 +257,8 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Whether each limit is known to be kept, or one is known to be exceeded."""
         if self.limits and len(rounds) not in _LIMIT_LOOKS:
             return False
-        answers = [limit.judge(rounds, self.limit_level).answer for limit in self.limits]
+        limited = self._limited_percents
+        answers = [limit.judge(rounds, self.limit_level, limited).answer for limit in self.limits]
         return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 

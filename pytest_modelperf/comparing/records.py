@@ -85,7 +85,8 @@ class Metric(Struct, frozen=True):
     of the figure, and `after_interval` are the bounds of the figure itself. An exact figure has no
     interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
     rounds would decide an open metric, and `samples_needed` how many inferences of each side it
-    lacks. `reason` is the change that made this figure worse, if that is known.
+    lacks. `reason` is the change that made this figure worse, if that is known. `least` is a bound
+    of a figure without a value: a percentile is no less than a lower one.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Metric(Struct, frozen=True):
     rounds_needed: int | None = None
     samples_needed: int | None = None
     reason: str | None = None
+    least: float | None = None
 
     @property
     def decides(self) -> bool:

@@ -10,10 +10,10 @@ from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
     describe_change,
+    format_after,
     format_allowed,
     format_change,
     format_figure,
-    format_value,
     interval_clause,
     is_time,
     metric_title,
@@ -145,12 +145,13 @@ def describe_metric(
 ) -> str:
     """A figure with its change, its interval, and what is allowed."""
     title = metric_title(metric.name)
-    if metric.before is None and metric.after is None and metric.ratio is None:
+    known = (metric.before, metric.after, metric.ratio, metric.least)
+    if all(figure is None for figure in known):
         text = f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
         has_limit = has_allowed and metric.limit is not None
         return f"{text}, {describe_allowed(metric)}" if has_limit else text
     if metric.limit is not None:
-        text = f"{title} {format_value(metric, metric.after)}"
+        text = f"{title} {format_after(metric)}"
     elif metric.name == OUTPUTS:
         text = _describe_outputs(metric)
     elif metric.ratio is None:

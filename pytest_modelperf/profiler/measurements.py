@@ -95,10 +95,14 @@ class Block(Turns, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True):
-    """How long a session took to create, and when that began, by the clock of the worker."""
+    """How long a session took to create, and when that began, by the clock of the worker.
+
+    With `is_only`, what was loaded stays, so later loads take no time.
+    """
 
     duration_ns: int
     begun_ns: int | None = None
+    is_only: bool = False
 
 
 class RoundStarts(Struct, frozen=True, kw_only=True):

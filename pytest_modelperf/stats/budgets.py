@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.estimates import (
@@ -17,44 +19,86 @@ from pytest_modelperf.stats.estimates import (
     logs,
     typical_interval,
 )
+from pytest_modelperf.stats.ordered import imply
 from pytest_modelperf.stats.quantiles import tolerance_factor
+from pytest_modelperf.stats.records import PERCENTS
 
-# How many times as slow as the slowest inference of some rounds another kind of rounds can be.
+# How many times as slow as the slowest inference of some rounds another kind of rounds can be, and
+# how many times as fast as the fastest.
 _FAR = 5.0
+# The t quantile of fewer rounds makes any interval useless, so the inferences of these are divided
+# into parts, in the order in which they ran.
+FEWEST_ROUNDS = 5
+_PARTS = 10
+# Parts of a few sessions do not show how much sessions differ, so their bounds are moved away by
+# this factor. The standard deviation between sessions was 1 to 4 %.
+SESSION_FACTOR = 1.25
+# The shares of the error levels of a percentile for its own samples, and for what each of the
+# others implies.
+_OWN_SHARE = 0.9
+_OTHER_SHARE = (1.0 - _OWN_SHARE) / (len(PERCENTS) - 1)
 
 
-def judge_percentile(
+def judge_percentile(  # noqa: PLR0913, PLR0917  # a limit, and what else is limited
     rounds: Sequence[Times],
     percent: float,
     limit_ns: float,
     level: float,
     pass_level: float | None = None,
+    limited: Collection[float] = (),
 ) -> BudgetDecision:
     """Whether a percentile of the latency keeps to its limit.
 
     The interval has the error level of alarms. A tail with too few samples for an upper bound has
     none, unless its rounds show that it is below the limit, with the error level `pass_level`.
     A limit far above all samples is kept even if there are too few to estimate the percentile.
+
+    A lower percentile that is over the limit shows that this one is, and a higher one that is
+    within it shows the same of this one. They share a part of both levels; those that are `limited`
+    as well have levels of their own.
     """
-    confidence = 1.0 - 2.0 * level
-    share, chance = percent / 100.0, level if pass_level is None else pass_level
-    is_far = percent != MEDIAN and _is_far_below(rounds, share, limit_ns, chance)
-    found = estimate_percentile(rounds, percent, confidence)
-    if found.value_ns is None:
-        return BudgetDecision(
+    passing = level if pass_level is None else pass_level
+
+    def judge(each: float, share: float) -> BudgetDecision:
+        return _judge_alone(rounds, each, limit_ns, share * level, share * passing)
+
+    def judge_other(each: float) -> BudgetDecision:
+        return judge(each, _OWN_SHARE if each in limited else _OTHER_SHARE)
+
+    own = replace(judge(percent, _OWN_SHARE), confidence=1.0 - 2.0 * level)
+    if own.answer is not BudgetAnswer.OPEN:
+        return own
+    lower = [judge_other(each) for each in PERCENTS if each < percent]
+    return imply(own, lower, [judge_other(each) for each in PERCENTS if each > percent])
+
+
+def _judge_alone(
+    rounds: Sequence[Times], percent: float, limit_ns: float, level: float, pass_level: float
+) -> BudgetDecision:
+    """Whether a percentile keeps to its limit, by its own samples."""
+    share, confidence = percent / 100.0, 1.0 - 2.0 * level
+    is_far = _is_far_below(rounds, share, limit_ns, pass_level)
+    replicates, factor = rounds, 1.0
+    if len(rounds) < FEWEST_ROUNDS:
+        replicates, factor = _parts(rounds), SESSION_FACTOR
+    found = estimate_percentile(replicates, percent, confidence)
+    if found.value_ns is None or len(replicates) < 2:
+        few = _judge_few(replicates, limit_ns, level, pass_level) if percent == MEDIAN else None
+        return few or BudgetDecision(
             answer=BudgetAnswer.WITHIN if is_far else BudgetAnswer.OPEN,
             limit=limit_ns,
             confidence=confidence,
             samples_needed=None if is_far else found.needed,
         )
     low_ns, high_ns, needed = found.low_ns, found.high_ns, None
-    if percent == MEDIAN and len(rounds) > 1:
-        low_ns, high_ns = _bounds_of_median(rounds, found.value_ns, confidence)
-    # A single round has no interval, but the samples of one are enough for such a limit.
+    if percent == MEDIAN:
+        low_ns, high_ns = _bounds_of_median(replicates, found.value_ns, confidence)
+    low_ns, high_ns = _moved(low_ns, high_ns, factor)
     answer = BudgetAnswer.WITHIN if is_far else compare_with_limit(low_ns, high_ns, limit_ns)
     if answer is BudgetAnswer.WITHIN and percent != MEDIAN and not is_far:
-        needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
-        if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:
+        needed = _samples_for_a_bound(replicates, found.value_ns, share, pass_level)
+        bound_ns = factor * _bound_by_rounds(replicates, share, pass_level)
+        if needed is not None and bound_ns >= limit_ns:
             answer, high_ns = BudgetAnswer.OPEN, None
     return BudgetDecision(
         answer=answer,
@@ -64,6 +108,52 @@ def judge_percentile(
         low=low_ns,
         high=high_ns,
         samples_needed=needed if answer is BudgetAnswer.OPEN else None,
+    )
+
+
+def _parts(rounds: Sequence[Times]) -> list[Times]:
+    """The inferences of a few rounds in parts of equal length: means of batches.
+
+    See Conway, "Some tactical problems in digital simulation", Management Science 10 (1963).
+    """
+    pooled = [ns for times in rounds for ns in times]
+    count = min(len(pooled), _PARTS)
+    ends = [len(pooled) * number // count for number in range(count + 1)]
+    return [pooled[first:last] for first, last in pairwise(ends)]
+
+
+def _moved(low: float | None, high: float | None, factor: float) -> tuple[float | None, ...]:
+    return None if low is None else low / factor, None if high is None else high * factor
+
+
+def _judge_few(
+    samples: Sequence[Times], limit_ns: float, level: float, pass_level: float
+) -> BudgetDecision | None:
+    """Whether the median keeps to its limit, by fewer samples than support it; None if open.
+
+    The interval is that of the mean of their logarithms, which are taken to be normal. Where they
+    are not, all samples lie on one side of the median with the chance 2^-n. If that is more than
+    the level, only a limit that is far from all samples is decided: no kind of inferences that was
+    not seen differs by so much.
+    """
+    times = [float(ns) for each in samples for ns in each]
+    if len(times) < 2:
+        return None
+    confidence, chance = 1.0 - 2.0 * level, 0.5 ** len(times)
+    low, high = typical_interval(times, confidence)
+    low, high = low / SESSION_FACTOR, high * SESSION_FACTOR
+    answer = compare_with_limit(low, high, limit_ns)
+    is_far = limit_ns * _FAR < min(times) or limit_ns > _FAR * max(times)
+    allowed = level if answer is BudgetAnswer.OVER else pass_level
+    if answer is BudgetAnswer.OPEN or not (is_far or chance <= allowed):
+        return None
+    return BudgetDecision(
+        answer=answer,
+        limit=limit_ns,
+        confidence=confidence,
+        value=float(np.median(times)),
+        low=low,
+        high=high,
     )
 
 
@@ -80,7 +170,7 @@ def judge_typical(values: Sequence[float], limit: float, level: float) -> Budget
             limit=limit,
             confidence=confidence,
             value=value,
-            samples_needed=2,
+            samples_needed=FEWEST_ROUNDS,
         )
     low, high = typical_interval(values, confidence)
     low, high = min(low, value), max(high, value)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.figures import GROWTH
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.doctor.growth import measure_growth
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
-from pytest_modelperf.profiler.sampling.policy import coarsened, filling_time
+from pytest_modelperf.profiler.sampling.policy import coarsened, deciding_limits, filling_time
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.case_check import BoundCheck
 
@@ -24,18 +26,24 @@ def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | Non
         return None
     gate = bound.gate
     is_only_shown = is_new and not gate.limits
-    policy = bound.check.setup.policy
+    setup = setup_for_limits(bound.check.setup, gate)
     if is_only_shown:
-        policy = coarsened(policy, gate.tolerance)
-    if gate.has_limits:
-        policy = filling_time(policy)
-    policy = replace(policy, tail_samples=gate.samples_needed)
-    setup = replace(bound.check.setup, policy=policy)
+        setup = replace(setup, policy=coarsened(setup.policy, gate.tolerance))
     is_enough = None if is_only_shown else gate.fits
     found = measure_case(
         prepare(bound.model), setup, bound.place, takes_layers=False, is_enough=is_enough
     )
     return require_measured(found.profile)
+
+
+def setup_for_limits(setup: Setup, gate: Gate) -> Setup:
+    """The setup in which one side runs until the limits of a gate are decided."""
+    policy = replace(setup.policy, tail_samples=gate.samples_needed)
+    if gate.limits:
+        policy = deciding_limits(policy, setup.stretch_seconds)
+    if gate.has_limits:
+        policy = filling_time(policy)
+    return replace(setup, policy=policy)
 
 
 def with_memory(bound: BoundCheck, profile: CaseProfile) -> CaseProfile:

@@ -15,9 +15,10 @@ from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.stats.budgets import compare_with_limit
+from pytest_modelperf.stats.budgets import FEWEST_ROUNDS, SESSION_FACTOR, compare_with_limit
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.text.words import count_of
 
 _VERDICTS = {
     BudgetAnswer.OVER: Verdict.OVER_BUDGET,
@@ -80,6 +81,19 @@ def timed_budget_metrics(
     return tuple(_timed(budgets, figures, figures.measured, level))
 
 
+def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
+    """A note if the time was too short for the rounds that show how much sessions differ."""
+    has_limit = any(budget.figure.percent is not None for budget in budgets)
+    if measured is None or not has_limit or len(measured.rounds) >= FEWEST_ROUNDS:
+        return None
+    sessions = count_of(len(measured.rounds), "session")
+    return (
+        f"the time was enough for {sessions}, so budgets are judged by the inferences within, and "
+        f"the bounds are {100 * (SESSION_FACTOR - 1.0):g} % further away for sessions that did "
+        "not run"
+    )
+
+
 class _Figure(Struct, frozen=True):
     """A count or a size: the model takes no less if `is_least`, and no more if `is_most`."""
 
@@ -123,9 +137,10 @@ def _counted(name: str, figures: LimitedFigures) -> _Figure:
 def _timed(
     budgets: Sequence[Budget], figures: LimitedFigures, measured: Measurement, level: float
 ) -> Iterator[Metric]:
+    limited = [b.figure.percent for b in budgets if b.figure.percent is not None]
     for budget in budgets:
         figure, limit = budget.figure, _time_limit(budget, figures.batch_size)
-        decision = None if limit is None else limit.judge(measured.rounds, level)
+        decision = None if limit is None else limit.judge(measured.rounds, level, limited)
         if figure.metric == "peak_rss_bytes":
             # The peak of one process has no interval.
             yield _exact(budget, _Figure(measured.peak_rss_bytes))
@@ -133,10 +148,14 @@ def _timed(
             yield _of_growth(budget, figures.growth)
         elif decision is not None and figure.percent is not None:
             metric = _of_latency(budget, decision, figures.batch_size)
-            yield _with_needs(metric, decision, [made.times_ns for made in measured.rounds])
+            times_ns = [made.times_ns for made in measured.rounds]
+            yield _with_needs(_with_least(metric, decision), decision, times_ns)
         elif decision is not None:
             found = (decision.value, decision.low, decision.high)
-            yield _metric(budget, decision.answer, found, decision.confidence)
+            metric = _metric(budget, decision.answer, found, decision.confidence)
+            # Each round has one of these, and the first one is cold.
+            needed = decision.samples_needed
+            yield replace(metric, rounds_needed=None if needed is None else needed + 1)
 
 
 def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Metric:
@@ -146,6 +165,13 @@ def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Me
     else:
         value, low, high = (None if ns is None else ns / _NS_PER_MS for ns in found)
     return _metric(budget, decision.answer, (value, low, high), decision.confidence)
+
+
+def _with_least(metric: Metric, decision: BudgetDecision) -> Metric:
+    """The figure with the bound that is known of it, if it has no value."""
+    if decision.value is not None or decision.low is None:
+        return metric
+    return replace(metric, least=decision.low / _NS_PER_MS)
 
 
 def _with_needs(

@@ -12,6 +12,7 @@ from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budget_figures import growth_for_budgets, with_memory
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
+    few_rounds_note,
     static_budget_metrics,
     timed_budget_metrics,
 )
@@ -90,7 +91,8 @@ def _notes(bound: BoundCheck, result: CaseResult, counts: tuple[Metric, ...]) ->
         b.figure.is_timed or b.figure.is_change for b in bound.check.budgets
     ):
         notes = (*notes, NOTHING_RAN)
-    return notes
+    few = few_rounds_note(bound.timed_budgets, result.profile.measured)
+    return notes if few is None else (*notes, few)
 
 
 def _without_reason(comparison: CaseComparison) -> CaseComparison:

@@ -39,7 +39,8 @@ class FakeBench:
     """A model that takes `curve` for an inference, a factor of its own in each session, and noise.
 
     `sessions` and `jitter` are the standard deviations of the logs of both; `blocks` are the
-    numbers of inferences that were asked for and taken, session by session.
+    numbers of inferences that were asked for and taken, session by session. With `loads_once`, only
+    the first load takes time.
     """
 
     clock: FakeClock
@@ -48,6 +49,7 @@ class FakeBench:
     sessions: float = 0.0
     jitter: float = 0.0
     seed: int = 1
+    loads_once: bool = False
     is_open: bool = False
     opened: int = 0
     blocks: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -60,13 +62,14 @@ class FakeBench:
     def open(self) -> Load:
         assert not self.is_open, "the session before was not closed"
         begun_ns = self.clock()
-        self.clock.pass_ns(self.load_ns)
+        load_ns = 0 if self.loads_once and self.opened else self.load_ns
+        self.clock.pass_ns(load_ns)
         self.is_open = True
         self.opened += 1
         self._factor = math.exp(self._random.gauss(0.0, self.sessions))
         self._done = 0
         self.blocks.append([])
-        return Load(self.load_ns, begun_ns)
+        return Load(load_ns, begun_ns, self.loads_once)
 
     def block(self, count: int, max_ns: int) -> Block:
         """As the worker does it: what was begun within `max_ns` is ended, and counts."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import How, Metric, Verdict
+from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.rounds import sample
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.testing.budget_figures import setup_for_limits
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
+    few_rounds_note,
     static_budget_metrics,
     time_limits,
     timed_budget_metrics,
@@ -27,6 +32,8 @@ from tests.support.profiles import make_measurement, make_round
 from tests.support.small_models import ones, static_of
 
 LEVEL = 0.001
+# As of a run to which nobody gave a time.
+STRETCHED = Setup(stretch_seconds=60.0)
 
 
 def budgets(**values: object) -> tuple[Budget, ...]:
@@ -94,7 +101,7 @@ def test_an_interval_of_a_budget_has_the_confidence_of_its_own_level() -> None:
 
 
 def test_a_percentile_with_too_few_samples_is_inconclusive_and_has_no_value() -> None:
-    (metric,) = judged(rounds_of(10.0), p99_ms=1)
+    (metric,) = judged(rounds_of(10.0), p99_ms=11)
     assert metric.verdict is Verdict.INCONCLUSIVE
     assert (metric.after, metric.after_interval) == (None, None)
 
@@ -122,6 +129,82 @@ def test_a_tail_that_lacks_samples_leaves_the_other_percentiles_their_rounds(see
     assert {metric.verdict for metric in others} == {Verdict.PASSED}
     assert rarest.verdict is Verdict.INCONCLUSIVE
     assert rarest.samples_needed == 6636
+
+
+# -- slow models and functions
+
+
+def held(bench: FakeBench, setup: Setup = STRETCHED, **limits: float) -> tuple[list[Metric], int]:
+    """The budgets of a model that runs as long as they ask for, and its rounds."""
+    limited = budgets(**limits)
+    gate = Gate(limits=time_limits(limited, 1))
+    policy = setup_for_limits(setup, gate).policy
+    taken = sample(bench, policy, bench.clock, lambda _: None, gate.fits)
+    measured = make_measurement(rounds=list(taken), half_width=None)
+    figures = LimitedFigures(None, None, 1, measured)
+    return list(timed_budget_metrics(limited, figures, gate.limit_level)), len(taken)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "limit", "expected", "most_s"),
+    [
+        (3000, 100, Verdict.OVER_BUDGET, 13),
+        (1000, 10_000, Verdict.PASSED, 5),
+        (10_000, 100, Verdict.OVER_BUDGET, 41),
+        (1000, 1500, Verdict.PASSED, 13),
+        (1000, 700, Verdict.OVER_BUDGET, 21),
+    ],
+)
+def test_a_slow_model_is_decided_by_default(
+    time_ms: int, limit: float, expected: Verdict, most_s: float
+) -> None:
+    bench = FakeBench(FakeClock(), steady(time_ms * MS), jitter=0.003)
+    begun_ns = bench.clock()
+    ((metric,), _) = held(bench, latency_ms=limit)
+    assert metric.verdict is expected
+    assert (bench.clock() - begun_ns) / 1e9 <= most_s
+
+
+def test_a_slow_import_leaves_a_function_its_rounds() -> None:
+    bench = FakeBench(FakeClock(), steady(MS), load_ns=11_000 * MS, jitter=0.01, loads_once=True)
+    ((metric,), rounds) = held(bench, Setup(), latency_ms=50)
+    assert (metric.verdict, rounds) == (Verdict.PASSED, 6)
+
+
+def test_a_model_that_loads_slowly_is_decided_by_its_first_session() -> None:
+    bench = FakeBench(FakeClock(), steady(MS), load_ns=11_000 * MS, jitter=0.01)
+    ((metric,), rounds) = held(bench, p95_ms=50)
+    assert (metric.verdict, rounds) == (Verdict.PASSED, 1)
+
+
+@pytest.mark.parametrize("words", [{"latency_ms": 3010}, {"p95_ms": 9000}, {"load_ms": 5010}])
+def test_what_a_slow_model_leaves_open_says_what_would_decide_it(words: dict[str, float]) -> None:
+    bench = FakeBench(FakeClock(), steady(3000 * MS), load_ns=5000 * MS, jitter=0.02)
+    ((metric,), rounds) = held(bench, Setup(), **words)
+    assert metric.verdict is Verdict.INCONCLUSIVE
+    assert metric.rounds_needed is not None
+    assert metric.rounds_needed > rounds
+
+
+def test_a_tail_is_over_budget_with_the_median() -> None:
+    bench = FakeBench(FakeClock(), steady(200 * MS), jitter=0.001)
+    ((metric,), _) = held(bench, p95_ms=50)
+    assert (metric.verdict, metric.after) == (Verdict.OVER_BUDGET, None)
+    assert metric.least == pytest.approx(200, rel=0.01)
+    assert describe_metric(metric, None).startswith("p95 latency >= ")
+
+
+def test_few_rounds_are_said_to_be_few() -> None:
+    limited = budgets(latency_ms=1)
+    few, enough = (
+        make_measurement(rounds=[make_round([10 * MS] * 60)] * count) for count in (1, 5)
+    )
+    assert few_rounds_note(limited, few) == snapshot(
+        "the time was enough for 1 session, so budgets are judged by the inferences within, and "
+        "the bounds are 25 % further away for sessions that did not run"
+    )
+    assert few_rounds_note(limited, enough) is None
+    assert few_rounds_note(budgets(load_ms=1), few) is None
 
 
 # -- throughput: more is better

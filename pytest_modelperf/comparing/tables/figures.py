@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_modelperf.comparing.figures import (
     LATENCY,
+    format_after,
     format_allowed,
     format_change,
     format_interval,
@@ -69,7 +70,7 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
     is_alone = metric.limit is not None or ran_alone or not has_before
     return (
         "" if metric.before is None and is_alone else format_value(metric, metric.before),
-        format_value(metric, metric.after),
+        format_after(metric),
         format_change(metric),
     )
 

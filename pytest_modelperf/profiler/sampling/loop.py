@@ -137,9 +137,21 @@ class Loop:
     def _is_enough(self) -> bool:
         if len(self._trials) >= self._policy.max_rounds:
             return True
-        return len(self._trials) >= self._policy.min_rounds and self._target.is_enough(
-            self._trials, self._estimate
-        )
+        first = self._trials[0]
+        fewest = self._fewest_rounds(first.turn_ns, first.prepare_ns)
+        return len(self._trials) >= fewest and self._target.is_enough(self._trials, self._estimate)
+
+    def _fewest_rounds(self, turn_ns: float, prepare_ns: int) -> int:
+        """The rounds after which to ask whether there are enough."""
+        policy = self._policy
+        is_slow = policy.min_slow_rounds < policy.min_rounds and self._is_slow(turn_ns, prepare_ns)
+        return policy.min_slow_rounds if is_slow else policy.min_rounds
+
+    def _is_slow(self, turn_ns: float, prepare_ns: int) -> bool:
+        """Whether the shortest of the usual rounds take longer than the usual time."""
+        fewest = self._policy.fewest_in_block(self._seconds_a_side(turn_ns))
+        round_ns = prepare_ns + fewest * turn_ns
+        return self._policy.min_rounds * round_ns > self._policy.max_seconds * _NS_PER_S
 
     def _is_over(self) -> bool:
         """Whether another round would not end in time.
@@ -180,6 +192,8 @@ class Loop:
             whole_ns = round(self._policy.max_seconds * _NS_PER_S)
             load_ns = min(self._begun_ns - start, round(self._policy.load_share * whole_ns))
             self._end_ns = unstretched_ns = self._begun_ns + whole_ns - load_ns
+        if all(load.is_only for load in loads):
+            start = self._clock()
         self._tell("warm up")
         first = self._target.take(1, _SHORTEST_BLOCK_NS)
         first_ns = _turns_ns(first)[0]
@@ -228,7 +242,7 @@ class Loop:
         if self._trials or self._end_ns is None or self._end_ns - self._begun_ns <= usual_ns:
             return None
         fewest = self._policy.fewest_in_block(self._seconds_a_side(turn_ns))
-        least_ns = self._policy.min_rounds * (prepare_ns + fewest * turn_ns)
+        least_ns = self._fewest_rounds(turn_ns, prepare_ns) * (prepare_ns + fewest * turn_ns)
         return min(least_ns, self._end_ns - self._begun_ns) / _NS_PER_S
 
     def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
@@ -335,7 +349,12 @@ class Loop:
         )
         wanted = max(min(wanted, policy.max_block), self._filling_block(turn_ns, prepare_ns))
         left_ns = self.left_ns()
-        if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
+        is_early = len(self._trials) < policy.min_rounds
+        if is_early and self._fewest_rounds(turn_ns, prepare_ns) < policy.min_rounds:
+            fewest = policy.fewest_in_block(self._seconds_a_side(turn_ns))
+            missing = self._wanted_samples(turn_ns, prepare_ns) - self._samples()
+            wanted = min(max(wanted, missing), max(fewest, round(prepare_ns / turn_ns)))
+        elif not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
             # There will be no second round, so no time has to be saved.
             wanted = policy.max_block
         rounds = self._rounds_to_come(turn_ns, prepare_ns, left_ns)

@@ -31,6 +31,10 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold. If inferences vary
     by more than `steady_spread`, a few of them have no reliable median. A first inference that
     takes `warm_after_seconds` is the whole warm-up, unless it is slow only to begin.
+
+    If `min_rounds` do not fit into `max_seconds`, the rule to stop is asked after
+    `min_slow_rounds`, and until there are `min_rounds` no block takes longer than its preparation
+    or its fewest inferences.
     """
 
     max_seconds: float = 10.0
@@ -43,6 +47,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     confidence: float = 0.95
     # The t quantile of fewer rounds makes any interval useless.
     min_rounds: int = 5
+    min_slow_rounds: int = 5
     # If so many rounds are not enough, the machine is too noisy, and more rounds do not help.
     max_rounds: int = 100
     usual_share: float = 1.0
@@ -99,6 +104,22 @@ DUET_POLICY = SamplingPolicy(
     # A turn of these takes a fifth of a round, with the parts that run beside both models.
     warm_after_seconds=0.25,
 )
+
+
+def deciding_limits(policy: SamplingPolicy, stretch_seconds: float | None) -> SamplingPolicy:
+    """The policy for one side with limits.
+
+    A limit that is far from a slow model is decided by a few inferences of one round; others get
+    the time for the usual rounds, up to `stretch_seconds`.
+    """
+    return replace(
+        policy,
+        stretch_seconds=stretch_seconds,
+        stretch_rounds=policy.min_rounds,
+        min_slow_rounds=1,
+        min_slow_block=DUET_POLICY.min_slow_block,
+        warm_after_seconds=DUET_POLICY.warm_after_seconds,
+    )
 
 
 def filling_time(policy: SamplingPolicy) -> SamplingPolicy:

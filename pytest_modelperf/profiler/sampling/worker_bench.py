@@ -223,7 +223,9 @@ class Rig(Struct):
             is_part=self.workload.is_plan,
         )
         self.function_file = answer.get("file")
-        return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
+        # A module is imported once, and the function stays.
+        is_only = self.setup.engine.name == CALLABLE_ENGINE
+        return Load(int(answer["load_ns"]), int(answer["begun_ns"]), is_only)
 
     def close(self) -> None:
         for part in self.parts:
