@@ -356,7 +356,9 @@ class CaseComparison(Struct, frozen=True):
         if self.outcome is not None:
             kept = (m.verdict for m in self.metrics if m.limit is not None)
             return worst([self.outcome, *(v for v in kept if v is not Verdict.PASSED)])
-        return worst(metric.verdict for metric in self.metrics if metric.decides)
+        decided = [metric.verdict for metric in self.metrics if metric.decides]
+        # What judged nothing has not passed.
+        return worst(decided or [Verdict.INCONCLUSIVE])
 
     def metric(self, name: str) -> Metric | None:
         """The metric of this name that compares both sides, rather than one with a limit."""

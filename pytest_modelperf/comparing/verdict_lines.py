@@ -88,7 +88,8 @@ def describe_verdict(
     if case.has_failed:
         return word
     if not case.deciding:
-        return word
+        is_open = case.verdict is Verdict.INCONCLUSIVE and case.failure is None
+        return f"{word}: nothing was judged" if is_open else word
     first, *others = case.deciding
     if len(case.engines) > 1:
         word += f", {' → '.join(map(printable, case.engines))}"

@@ -79,6 +79,8 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
     if model is None:
         raise TypeError("a spec without a model has no cases")
     whole = spec.request()
+    if is_function(spec, model):
+        _require_no_baseline(spec)
     parts = _parts(spec, model, whole)
     requests = [
         replace(
@@ -108,6 +110,23 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
         for cores in spec.core_counts
         for machine in spec.machines or (None,)
     )
+
+
+def _require_no_baseline(spec: CaseSpec) -> None:
+    """UsageError for words about the baseline of a function, which has none."""
+    given = {
+        "baseline": spec.baseline,
+        "tolerance": spec.tolerances,
+        "measure": spec.measure,
+        "output_sketch": spec.output_sketch,
+    }
+    words = [word for word, value in given.items() if value is not None]
+    if words:
+        raise UsageError(
+            f"{' and '.join(words)}: a Python function has no baseline to compare it with. Leave "
+            f"{'it' if len(words) == 1 else 'them'} out, and limit the function with "
+            "@pytest.mark.perf_budget(latency_ms=...)."
+        )
 
 
 def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[ProfileRequest, ...]:

@@ -20,7 +20,14 @@ from pytest_modelperf.profiler.shown.report_files import check_report_files
 from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, HTML, JSON, MARKDOWN
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
-from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOT_SENT, CaseOutcome, RunReport
+from pytest_modelperf.testing.outcomes import (
+    NO_OLDER_VERSION,
+    NOT_SENT,
+    NOTHING_JUDGED,
+    NOTHING_RECORDED,
+    CaseOutcome,
+    RunReport,
+)
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
@@ -367,8 +374,8 @@ def _skipped(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str
 
 
 def _functions_left_out(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
-    """A note of the functions that --modelperf-against or a cluster left out."""
-    for note in (NO_OLDER_VERSION, NOT_SENT):
+    """A note of the functions that were not judged, or left out of what was asked for."""
+    for note in (NOTHING_JUDGED, NOTHING_RECORDED, NO_OLDER_VERSION, NOT_SENT):
         tests = [printable(o.test) for o in outcomes if note in o.comparison.notes]
         if tests:
             yield f"{note}: {shorten_list(tests, _MOST_NAMED)}"

@@ -5,18 +5,28 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measured_cases import measure_function
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
-from pytest_modelperf.testing.budget_figures import require_measured
-from pytest_modelperf.testing.budgets import LimitedFigures, time_limits, timed_budget_metrics
+from pytest_modelperf.testing.budget_figures import require_measured, setup_for_limits
+from pytest_modelperf.testing.budgets import (
+    LimitedFigures,
+    few_rounds_note,
+    time_limits,
+    timed_budget_metrics,
+)
 from pytest_modelperf.testing.case_budgets import NOTHING_RAN, with_run
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
-from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION
+from pytest_modelperf.testing.outcomes import (
+    NO_OLDER_VERSION,
+    NOTHING_JUDGED,
+    NOTHING_RECORDED,
+)
+
+_MEMORY = "peak_memory_mb"
 
 
 class CheckedFunction(Struct, frozen=True):
@@ -29,30 +39,41 @@ class CheckedFunction(Struct, frozen=True):
 def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CheckedFunction:
     """The result of a function, judged by its budgets alone."""
     is_static = context.is_static
-    if any(budget.figure.metric == GROWTH for budget in check.budgets):
-        raise UsageError(
-            "growth_kb_per_inference is for models, which run in a process of their own: leave it "
-            "out for a Python function."
-        )
-    if callable(check.model) and any(
-        budget.figure.metric == "peak_rss_bytes" for budget in check.budgets
-    ):
-        raise UsageError(
-            "peak_memory_mb needs a process that runs nothing else, and a function that is given "
-            "runs in the process of the test: name it, as in 'my_package.models:run', so that a "
-            "process of its own imports it."
-        )
+    _require_times(check)
     found = _not_run(check) if is_static else _run(context, check, watch)
     (profile,) = found.cases
     case, measured = profile.case, profile.measured
     figures = LimitedFigures(None, None, case.batch_size, measured)
     metrics = timed_budget_metrics(check.budgets, figures, check.gate.limit_level)
+    few = few_rounds_note(check.budgets, measured)
     notes = [
+        *([few] if few is not None else []),
+        *([NOTHING_JUDGED] if not check.budgets else []),
+        *([NOTHING_RECORDED] if context.update is not None else []),
         *([NO_OLDER_VERSION] if context.against is not None else []),
         *([NOTHING_RAN] if is_static and check.budgets else []),
     ]
     comparison = CaseComparison(case, metrics, (), notes=tuple(notes), after=side_run(measured))
     return CheckedFunction(found.model, CaseResult(with_run(comparison, measured), profile))
+
+
+def _require_times(check: CaseCheck) -> None:
+    """UsageError for budgets of figures that a function does not have.
+
+    Its module is imported once, so no round but the first one has a time to load.
+    """
+    for budget in check.budgets:
+        if budget.figure.percent is None and budget.word != _MEMORY:
+            raise UsageError(
+                f"{budget.word} is for models, and this is a Python function: leave it out, and "
+                "limit its latency or peak_memory_mb."
+            )
+        if budget.word == _MEMORY and callable(check.model):
+            raise UsageError(
+                "peak_memory_mb needs a process that runs nothing else, and a function that is "
+                "given runs in the process of the test: name it, as in 'my_package.models:run', "
+                "so that a process of its own imports it."
+            )
 
 
 def count_function(check: CaseCheck) -> CaseProfile:
@@ -73,9 +94,9 @@ def _run(context: CheckContext, check: CaseCheck, watch: Watch) -> Profile:
             "'my_package.models:run'."
         )
     engine = context.extensions.engines.find("callable")
-    setup = replace(check.setup, engine=engine)
     (size,) = check.request.batch_sizes
     gate = replace(check.gate, limits=time_limits(check.budgets, size or 1))
+    setup = setup_for_limits(replace(check.setup, engine=engine), gate)
     is_enough = gate.fits if gate.limits else None
     profile = measure_function(check.model, check.request, setup, watch, is_enough)
     require_measured(profile.cases[0])

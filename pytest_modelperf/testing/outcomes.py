@@ -24,6 +24,13 @@ from pytest_modelperf.stats.records import Latency
 NO_OLDER_VERSION = (
     "a Python function has no older version, so --modelperf-against did not compare it"
 )
+NOTHING_JUDGED = (
+    "a Python function has no baseline, so it is judged by budgets alone, and this one has none: "
+    "set one with @pytest.mark.perf_budget(latency_ms=...)"
+)
+NOTHING_RECORDED = (
+    "a Python function has no baseline, so --modelperf-update-baseline recorded nothing of it"
+)
 NOT_SENT = "a Python function cannot be sent to a cluster, so it was measured here"
 
 

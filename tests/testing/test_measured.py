@@ -953,16 +953,76 @@ def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) 
     over.stdout.fnmatch_lines(["E * over budget: p50 latency *"])
 
 
-def test_the_growth_of_a_function_is_refused(models: pytest.Pytester) -> None:
-    models.makepyfile("""
+@pytest.mark.parametrize(
+    "word", ["growth_kb_per_inference", "load_ms", "first_inference_ms", "macs", "size_mb"]
+)
+def test_a_budget_that_a_function_has_no_figure_for_is_refused(
+    models: pytest.Pytester, word: str
+) -> None:
+    models.makepyfile(f"""
         import pytest
 
-        @pytest.mark.perf_budget(growth_kb_per_inference=1)
+        @pytest.mark.perf_budget({word}=1)
         def test_function(modelperf):
             modelperf(lambda: sum(range(1000)))
     """)
     result = models.runpytest_inprocess("--modelperf")
-    result.stdout.fnmatch_lines(["*growth_kb_per_inference is for models*leave it out*"])
+    result.stdout.fnmatch_lines([f"*{word} is for models*leave it out*"])
+
+
+@pytest.mark.parametrize(
+    "words", ["baseline='a/name'", "tolerance=0.05", "measure='always'", "output_sketch=True"]
+)
+def test_a_function_is_not_checked_against_a_baseline(models: pytest.Pytester, words: str) -> None:
+    models.makepyfile(f"""
+        def test_function(modelperf):
+            modelperf.check(lambda: sum(range(1000)), {words})
+    """)
+    result = models.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(failed=1)
+    word = words.partition("=")[0]
+    result.stdout.fnmatch_lines([f"*{word}: a Python function has no baseline*perf_budget*"])
+
+
+UNLIMITED = """
+    import pytest
+
+    def test_function(modelperf):
+        modelperf.check(lambda: sum(range(1000)))
+
+    @pytest.mark.perf_budget(latency_ms=1e6)
+    def test_limited(modelperf):
+        modelperf.check(lambda: sum(range(1000)))
+"""
+
+
+@pytest.mark.slow
+def test_a_function_without_a_budget_has_not_passed(models: pytest.Pytester) -> None:
+    models.makepyfile(UNLIMITED)
+
+    def run(*options: str) -> pytest.RunResult:
+        return models.runpytest_inprocess(
+            "--modelperf", "--modelperf-max-seconds=1", JSON, *options
+        )
+
+    result = run("--modelperf-update-baseline")
+    result.assert_outcomes(passed=2)
+    verdicts = [case["verdict"] for case in cases_of(models)]
+    assert sorted(verdicts) == ["inconclusive", "passed"]
+    result.stdout.fnmatch_lines(
+        ["*a Python function has no baseline, so it is judged by budgets alone*"],
+    )
+    result.stdout.fnmatch_lines(["*so --modelperf-update-baseline recorded*"])
+    strict = run("--modelperf-strict")
+    strict.assert_outcomes(passed=1, failed=1)
+    strict.stdout.fnmatch_lines(["*inconclusive: nothing was judged*"])
+
+
+def test_a_function_that_did_not_run_has_not_passed(models: pytest.Pytester) -> None:
+    models.makepyfile(UNLIMITED)
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-static-only", JSON)
+    result.assert_outcomes(passed=2)
+    assert {case["verdict"] for case in cases_of(models)} == {"inconclusive"}
 
 
 def test_the_peak_memory_of_a_function_needs_a_process_of_its_own(
