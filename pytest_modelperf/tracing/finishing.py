@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
@@ -36,6 +37,7 @@ _MAX_SHARED = 20_000
 # Models whose layers are kept.
 _MAX_MODELS = 8
 _NS_PER_US = 1000
+_FACTS = "MACs and layers"
 # The model's facts of an unknown operator: always this object, so that the cache finds it.
 _NOTHING: Mapping[str, Argument] = {}
 
@@ -110,6 +112,8 @@ class _SessionOperators:
             for failed, hidden in zip(each.failed, each.hidden, strict=True)
         )
         self._layers = facts_of(session.model, session.plan)
+        # Inferences whose input shapes are unknown.
+        self._unknown = 0
         # By the ids of objects that the reader shares; both are kept, so that the ids stay theirs.
         self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
 
@@ -143,6 +147,22 @@ class _SessionOperators:
             )
         if self._layers is not None and self._layers.note is not None:
             yield Note(self._layers.note)
+        if self._layers is None and placer.placed:
+            yield Note(f"its operators lack {_FACTS}: {self._why_no_layers}.", is_loss=True)
+        elif self._unknown:
+            yield Note(
+                f"the operators of {self._unknown:,} of its {placer.placed:,} inferences lack "
+                f"{_FACTS}: the shapes of their inputs are not known.",
+                is_loss=True,
+            )
+
+    @property
+    def _why_no_layers(self) -> str:
+        """Why nothing is known of the layers of the model."""
+        model = self._session.model
+        if model is not None:
+            return f"the layers of {printable(model.name)} cannot be read"
+        return "its model is in memory, and too large to be kept as a file"
 
     def _write(self, profile: OrtProfile) -> None:
         recorder = self._recorder
@@ -159,6 +179,7 @@ class _SessionOperators:
     def _facts(self, operators: Sequence[Span], shapes: int) -> list[Mapping[str, Argument]]:
         if self._layers is None:
             return [_NOTHING for _ in operators]
+        self._unknown += shapes < 0
         from pytest_modelperf.tracing.layers import OperatorKey
 
         keys = [

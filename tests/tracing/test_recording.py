@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def test_layers_are_told_at_any_number_of_shapes(model: Path) -> None:
     assert [(told["output_shape"], told["params"], told.get("macs")) for told in products[-3:]] == [
         (f"{MAX_SHAPES}x4", 32, 32 * MAX_SHAPES),
         (f"{MAX_SHAPES + 1}x4", 32, None),
-        ("2x4", 32, None),
+        ("2x4", 32, 64),
     ]
     assert p.notes == (
         f"small.onnx: operators have MACs at the first {MAX_SHAPES} sets of shapes only",
@@ -244,6 +244,78 @@ def test_every_way_to_run_a_session_is_recorded(model: Path) -> None:
         assert around.thread == span.thread
         assert around.start_ns <= span.start_ns
         assert span.end_ns <= around.end_ns
+
+
+def run_list(session: ort.InferenceSession) -> None:
+    session.run(None, {"x": FEED["x"].tolist()})
+
+
+def run_list_of_arrays(session: ort.InferenceSession) -> None:
+    session.run(None, {"x": list(FEED["x"])})
+
+
+def run_value(session: ort.InferenceSession) -> None:
+    session.run_with_ort_values(["y"], {"x": ort.OrtValue.ortvalue_from_numpy(FEED["x"])})
+
+
+def run_bound_array(session: ort.InferenceSession) -> None:
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", FEED["x"])
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+
+
+def run_bound_value(session: ort.InferenceSession) -> None:
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(FEED["x"]))
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+
+
+def run_bound_memory(session: ort.InferenceSession) -> None:
+    binding = session.io_binding()
+    array = FEED["x"]
+    binding.bind_input("x", "cpu", 0, np.float32, array.shape, array.ctypes.data)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [run_list, run_list_of_arrays, run_value, run_bound_array, run_bound_value, run_bound_memory],
+)
+def test_macs_are_counted_in_whatever_way_the_inputs_are_given(
+    model: Path, run: Callable[[ort.InferenceSession], None]
+) -> None:
+    with trace() as p:
+        run(ort.InferenceSession(str(model), options(), providers=CPU))
+    assert p.notes == ()
+    assert [span.arguments.get("macs") for span in spans_of(p, "operator")] == [64, 0]
+    (inference,) = spans_of(p, "inference")
+    assert inference.arguments["input_shape"] == "2x8"
+
+
+def test_inferences_whose_input_shapes_are_unknown_are_said_to_lack_macs(model: Path) -> None:
+    def record() -> None:
+        with trace():
+            session = ort.InferenceSession(str(model), options(), providers=CPU)
+            session.run(None, FEED)
+            binding = session.io_binding()
+            # Not by the method of the class that is recorded.
+            binding._iobinding.bind_input("x", FEED["x"])
+            binding.bind_output("y")
+            session.run_with_iobinding(binding)
+
+    with pytest.warns(TraceWarning, match="1 of its 2 inferences lack MACs and layers"):
+        record()
+
+
+def test_a_recording_puts_the_methods_of_bindings_back(model: Path) -> None:
+    before = dict(vars(ort.IOBinding))
+    with trace() as p:
+        p.session(model, options(), providers=CPU).run(None, FEED)
+        assert dict(vars(ort.IOBinding)) != before
+    assert dict(vars(ort.IOBinding)) == before
 
 
 def test_an_inference_that_waited_begins_after_what_ran_on_its_thread(tmp_path: Path) -> None:

@@ -14,37 +14,38 @@ from typing import Any
 
 import onnxruntime as ort
 
-# The argument with the inputs of each method that runs a model; None if it has no shapes.
-RUNS: Mapping[str, tuple[int, str] | None] = {
+# The argument with the inputs of each method that runs a model.
+RUNS: Mapping[str, tuple[int, str]] = {
     "run": (1, "input_feed"),
     "run_with_ort_values": (1, "input_dict_ort_values"),
-    "run_with_iobinding": None,
-    "run_with_ortvaluevector": None,
+    "run_with_iobinding": (0, "iobinding"),
+    "run_with_ortvaluevector": (2, "feeds"),
 }
 
 
 class WrappedMethods:
     """Methods of a class, wrapped until they are restored."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Any = ort.InferenceSession) -> None:  # noqa: ANN401  # no types
+        self._owner = owner
         self.originals: dict[str, Callable[..., Any]] = {}
         self._wrapped: dict[str, Callable[..., Any]] = {}
         self._inherited: set[str] = set()
 
     def wrap(self, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Replace a method by its wrapper; does nothing if this runtime has no such method."""
-        original = getattr(ort.InferenceSession, name, None)
+        original = getattr(self._owner, name, None)
         if original is None:
             return
-        if name not in vars(ort.InferenceSession):
+        if name not in vars(self._owner):
             self._inherited.add(name)
         self.originals[name] = original
         self._wrapped[name] = functools.wraps(original)(make(original))
-        setattr(ort.InferenceSession, name, self._wrapped[name])
+        setattr(self._owner, name, self._wrapped[name])
 
     def is_in_place(self, name: str) -> bool:
         """Whether the class has our wrapper, and nobody has wrapped it again."""
-        return getattr(ort.InferenceSession, name) is self._wrapped.get(name)
+        return getattr(self._owner, name) is self._wrapped.get(name)
 
     def put_back(self) -> None:
         for name in self._wrapped:
@@ -52,9 +53,9 @@ class WrappedMethods:
             if not self.is_in_place(name):
                 continue
             if name in self._inherited:
-                delattr(ort.InferenceSession, name)
+                delattr(self._owner, name)
             else:
-                setattr(ort.InferenceSession, name, self.originals[name])
+                setattr(self._owner, name, self.originals[name])
 
 
 class FirstUse:

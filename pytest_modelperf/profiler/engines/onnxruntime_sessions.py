@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from pytest_modelperf.profiler.engines.onnxruntime_methods import (
 )
 from pytest_modelperf.profiler.engines.watched import (
     PLAN_FILE,
+    InputShape,
     InputShapes,
     WatchedSession,
     Watcher,
@@ -70,6 +71,7 @@ class SessionWatch:
         # The same by number, which is quicker to find; removed with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
         self._methods = WrappedMethods()
+        self._bindings = BoundInputs()
         # The files of models in memory, by length and hash.
         self._kept: dict[tuple[int, int], Path] = {}
 
@@ -87,17 +89,22 @@ class SessionWatch:
         make_way()
         for name, make in makers.items():
             self._methods.wrap(name, make)
+        self._bindings.begin()
 
     def leave(self) -> None:
         """Stop reporting in a forked process: the watcher belongs to the parent."""
         self._is_on = False
+        self._put_back()
+
+    def _put_back(self) -> None:
         self._methods.put_back()
+        self._bindings.put_back()
 
     def end(self) -> None:
         """Restore the methods, and finish the profiles that are still open."""
         self._is_on = False
         _WATCHES.discard(self)
-        self._methods.put_back()
+        self._put_back()
         if os.getpid() != self._process:
             return
         for session, watched in list(self._known.items()):
@@ -294,7 +301,7 @@ class SessionWatch:
     # -- inferences
 
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        clock, feeds_at = time.perf_counter_ns, RUNS[method]
+        clock, find_shapes = time.perf_counter_ns, self._find_shapes(method)
         find, tell, count = self._find, self._watcher.on_inference, self._count
         known = self._known_by_id
 
@@ -312,12 +319,26 @@ class SessionWatch:
                 raise
             finally:
                 end_ns = clock()
-                shapes = None if feeds_at is None else _shapes(feeds_at, arguments, named)
+                shapes = find_shapes(arguments, named)
                 tell(watched, method, start_ns, end_ns, shapes, error)
                 if watched.calls_left:
                     count(session, watched)
 
         return run
+
+    def _find_shapes(
+        self, method: str
+    ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], InputShapes | None]:
+        """The function that reads the shapes of the inputs from the arguments of a method."""
+        place = RUNS[method]
+        if method == "run_with_iobinding":
+            return lambda arguments, named: self._bindings.shapes(_at(place, arguments, named))
+        if method == "run_with_ortvaluevector":
+            names_at = (1, "feed_names")
+            return lambda arguments, named: _shapes_of_vector(
+                _at(names_at, arguments, named), _at(place, arguments, named)
+            )
+        return functools.partial(_shapes, place)
 
     def _running_later(self, original: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter_ns
@@ -455,23 +476,120 @@ def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
         return False
 
 
+class BoundInputs:
+    """The shapes of the inputs that a program binds: an `IOBinding` itself does not show them."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, InputShape]]
+        self._known = weakref.WeakKeyDictionary()
+        self._methods = WrappedMethods(ort.IOBinding)
+
+    def begin(self) -> None:
+        self._methods.wrap("bind_cpu_input", self._binding)
+        self._methods.wrap("bind_ortvalue_input", self._binding)
+        self._methods.wrap("bind_input", self._binding_memory)
+        self._methods.wrap("clear_binding_inputs", self._clearing)
+
+    def put_back(self) -> None:
+        self._methods.put_back()
+
+    def shapes(self, binding: Any) -> InputShapes | None:  # noqa: ANN401  # the runtime has no types
+        """The shapes that were bound while the methods were wrapped; None if none were."""
+        known = self._known.get(binding)
+        return tuple(known.values()) if known else None
+
+    def _binding(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def bind(binding: Any, name: Any, value: Any) -> Any:  # noqa: ANN401
+            found = original(binding, name, value)
+            self._keep(binding, _described(name, value))
+            return found
+
+        return bind
+
+    def _binding_memory(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def bind_input(  # noqa: PLR0913, PLR0917  # as the runtime has it
+            binding: Any,  # noqa: ANN401
+            name: Any,  # noqa: ANN401
+            device_type: Any,  # noqa: ANN401
+            device_id: Any,  # noqa: ANN401
+            element_type: Any,  # noqa: ANN401
+            shape: Any,  # noqa: ANN401
+            buffer_ptr: Any,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            found = original(binding, name, device_type, device_id, element_type, shape, buffer_ptr)
+            self._keep(binding, (name, tuple(map(int, shape)), _name_of(element_type)))
+            return found
+
+        return bind_input
+
+    def _clearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def clear_binding_inputs(binding: Any) -> Any:  # noqa: ANN401
+            self._known.pop(binding, None)
+            return original(binding)
+
+        return clear_binding_inputs
+
+    def _keep(self, binding: Any, described: InputShape | None) -> None:  # noqa: ANN401
+        if described is not None:
+            self._known.setdefault(binding, {})[described[0]] = described
+
+
+def _at(place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    at, name = place
+    return arguments[at] if len(arguments) > at else named.get(name)
+
+
 def _shapes(
     place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]
 ) -> InputShapes | None:
-    """Names, shapes and types of the inputs; None if one is no array and no runtime value."""
-    at, name = place
-    feeds: Any = arguments[at] if len(arguments) > at else named.get(name)
+    """Names, shapes and types of the inputs; None if there are no inputs by name."""
+    feeds: Any = _at(place, arguments, named)
     try:
-        return tuple(
-            [
-                (key, value.shape, value.dtype)
-                if type(value) is np.ndarray
-                else (key, _shape(value), _type(value))
-                for key, value in feeds.items()
-            ]
-        )
+        # Nearly all inputs are arrays, and a small inference takes 10 us.
+        found = [
+            (key, value.shape, value.dtype) if type(value) is np.ndarray else _described(key, value)
+            for key, value in feeds.items()
+        ]
+    except (AttributeError, TypeError):
+        return None
+    return _known(found)
+
+
+def _shapes_of_vector(names: Any, values: Any) -> InputShapes | None:  # noqa: ANN401
+    try:
+        pairs = list(zip(names, values))  # noqa: B905  # 3.9 has no strict
+    except TypeError:
+        return None
+    return _known([_described(name, value) for name, value in pairs])
+
+
+def _known(described: Sequence[InputShape | None]) -> InputShapes | None:
+    """Those that have a shape; None if no input has one."""
+    return tuple([each for each in described if each is not None]) or None
+
+
+def _described(name: str, value: Any) -> InputShape | None:  # noqa: ANN401
+    """Name, shape and type of an input; None for one that has no shape, such as a sequence.
+
+    The runtime takes lists and numbers too. It has checked that lists have equal lengths.
+    """
+    outer: list[int] = []
+    while isinstance(value, (list, tuple)):
+        outer.append(len(value))
+        if not value:
+            return name, tuple(outer), "list"
+        value = value[0]
+    if isinstance(value, (bool, int, float, str, bytes)):
+        return name, tuple(outer), "list" if outer else type(value).__name__
+    try:
+        return name, (*outer, *_shape(value)), _type(value)
     except (AttributeError, RuntimeError, TypeError):
         return None
+
+
+def _name_of(element_type: Any) -> object:  # noqa: ANN401
+    """The name of a type of numpy; ONNX's own types are numbers."""
+    return getattr(element_type, "__name__", None) or str(element_type)
 
 
 def _shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401

@@ -8,9 +8,10 @@ from typing import Protocol, TypeAlias
 
 PLAN_FILE = "plan.onnx"
 
-# Name, shape and type of each input of an inference. The type is any object whose text is its name:
+# Name, shape and type of an input of an inference. The type is any object whose text is its name:
 # making that text takes longer than everything else.
-InputShapes: TypeAlias = tuple[tuple[str, tuple[int, ...], object], ...]
+InputShape: TypeAlias = tuple[str, tuple[int, ...], object]
+InputShapes: TypeAlias = tuple[InputShape, ...]
 
 
 @dataclass(slots=True, eq=False)
