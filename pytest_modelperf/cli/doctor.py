@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 
 import click
 from msgspec.structs import replace
@@ -64,6 +65,7 @@ def doctor(
     from pytest_modelperf.profiler.doctor.text import render_checkups
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+    from pytest_modelperf.tracing.hook import explain_no_hook, own_site_folder
 
     policy = replace(
         DUET_POLICY,
@@ -84,5 +86,10 @@ def doctor(
 
         made = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_doctor_page(machine, checkups, made=made))
+    if (
+        os.environ.get("MODELPERF_TRACE")
+        and (hint := explain_no_hook(own_site_folder())) is not None
+    ):
+        click.echo(f"note: {hint}.", err=True)
     if is_shown:
         show(render_checkups(machine, checkups, terminal_style()))

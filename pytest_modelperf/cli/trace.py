@@ -181,11 +181,15 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
 
 def _run_hook_action(action: str) -> str:
     """Do what --hook asks for in the environment of this Python; a line that says the result."""
-    from sysconfig import get_path
+    from pytest_modelperf.tracing.hook import (
+        describe_hook,
+        find_hook,
+        install_hook,
+        own_site_folder,
+        remove_hook,
+    )
 
-    from pytest_modelperf.tracing.hook import describe_hook, find_hook, install_hook, remove_hook
-
-    folder = Path(get_path("purelib"))
+    folder = own_site_folder()
     if action == "install":
         return describe_hook(install_hook(folder))
     if action == "remove":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from pytest_modelperf.cli.output import show, terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs, written_text
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
 
 if TYPE_CHECKING:
     from pytest_modelperf.tracing.files.opening import ProfileSource
@@ -34,6 +36,19 @@ class TotalsOptions(Struct, frozen=True):
         return {"--chrome": self.chrome_file, "--json": self.json_file, "--csv": self.csv_file}
 
 
+def _missing(file: str) -> UsageError:
+    """The error for a trace that is not there: its program may have been started untraced."""
+    from pytest_modelperf.tracing.hook import explain_no_hook, own_site_folder
+
+    hint = explain_no_hook(own_site_folder())
+    error = UsageError(
+        f"cannot read {printable(file)}: No such file or directory. To trace a program into it: "
+        f"modelperf trace -o {shell_path(file)} -- python program.py"
+    )
+    error.details = () if hint is None else (f"{hint}.",)
+    return error
+
+
 def sum_up(file: str, options: TotalsOptions) -> None:
     """Show the totals of a file unless another result goes to standard output; write the files."""
     is_shown = check_outputs(options.targets(), file)
@@ -42,6 +57,8 @@ def sum_up(file: str, options: TotalsOptions) -> None:
     from pytest_modelperf.tracing.summary import TraceSummarizer
     from pytest_modelperf.tracing.totals import Grouping, Order
 
+    if not Path(file).exists():
+        raise _missing(file)
     grouping = Grouping(options.by)
     source = open_profile(file)
     summarizer = TraceSummarizer(grouping)

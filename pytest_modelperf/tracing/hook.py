@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from sysconfig import get_path
 
 from msgspec import Struct
 
@@ -44,6 +45,22 @@ class HookStatus(Struct, frozen=True):
     path: Path
     is_installed: bool
     version: str | None = None
+
+
+def own_site_folder() -> Path:
+    """The folder of this Python in which the hook belongs."""
+    return Path(get_path("purelib"))
+
+
+def explain_no_hook(site_folder: Path) -> str | None:
+    """What to type in an environment whose Python ignores the variable; None if it has the hook."""
+    if find_hook(site_folder).is_installed:
+        return None
+    return (
+        "MODELPERF_TRACE alone traces nothing here, because this Python does not look at it until "
+        "a program imports pytest_modelperf. Type `modelperf trace -- python program.py`, or once "
+        "`modelperf trace --hook install`"
+    )
 
 
 def find_hook(site_folder: Path) -> HookStatus:
@@ -85,7 +102,10 @@ def remove_hook(site_folder: Path) -> bool:
 def describe_hook(hook: HookStatus) -> str:
     path = printable(str(hook.path))
     if not hook.is_installed:
-        return f"not installed: there is no {path}. To install it: modelperf trace --hook install"
+        return (
+            f"not installed: there is no {path}. To install it: modelperf trace --hook install. "
+            "To do without it: modelperf trace -- python program.py"
+        )
     version = hook.version or "unknown"
     other = "" if hook.version == __version__ else f" (this is {__version__})"
     return f"installed: {path}, version {printable(version)}{other}"

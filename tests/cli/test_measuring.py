@@ -288,6 +288,16 @@ def test_doctor_says_what_could_be_detected() -> None:
     assert "the slowdown that a comparison would see" in result.out
 
 
+def test_doctor_says_that_the_variable_alone_traces_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MODELPERF_TRACE", "program.json")
+    result = run("doctor", "m.onnx", *QUICK)
+    assert result.exit_code == 0
+    assert "note: MODELPERF_TRACE alone traces nothing here" in result.err
+    assert "modelperf trace -- python program.py" in result.err
+
+
 def test_doctor_runs_the_arrays_that_are_given() -> None:
     np.savez("three.npz", x=np.ones((3, 64), np.float32))
     result = run("doctor", "m.onnx", *QUICK, "--input-file", "three.npz")

@@ -256,6 +256,14 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said
     assert "Traceback" not in result.err
 
 
+def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> None:
+    result = run("trace", str(tmp_path / "program.json"))
+    assert result.exit_code == 2
+    assert "No such file" in result.err
+    assert "program.json -- python program.py" in result.err
+    assert "MODELPERF_TRACE alone traces nothing here" in result.err
+
+
 def test_a_program_without_the_dashes_is_told_where_they_go() -> None:
     result = run("trace", "python", "program.py")
     assert result.exit_code == 2

@@ -9,7 +9,13 @@ import pytest
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.text.version import __version__
-from pytest_modelperf.tracing.hook import HOOK_NAME, find_hook, install_hook, remove_hook
+from pytest_modelperf.tracing.hook import (
+    HOOK_NAME,
+    explain_no_hook,
+    find_hook,
+    install_hook,
+    remove_hook,
+)
 from tests.tracing.pythons import Python
 from tests.tracing.validity import read_valid_trace
 
@@ -51,6 +57,15 @@ def test_a_hook_is_installed_used_and_removed(python: Python, model: Path) -> No
     done = python.run(folder, "program.py", MODELPERF_TRACE="trace.json")
     assert (done.returncode, done.stderr) == (0, "")
     assert not (folder / "trace.json").exists()
+
+
+def test_an_environment_without_the_hook_is_told_what_to_type(tmp_path: Path) -> None:
+    missing = explain_no_hook(tmp_path)
+    assert missing is not None
+    assert "modelperf trace -- python program.py" in missing
+    assert "modelperf trace --hook install" in missing
+    install_hook(tmp_path)
+    assert explain_no_hook(tmp_path) is None
 
 
 @pytest.mark.parametrize("left", [False, True])
