@@ -121,6 +121,7 @@ class RunJson(Struct, frozen=True, kw_only=True):
     cases: tuple[RunCaseJson, ...]
     baselines: BaselinesJson
     notes: tuple[str, ...]
+    errors: tuple[str, ...] = ()
 
 
 def dump_run(report: RunReport) -> str:

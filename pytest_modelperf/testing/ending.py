@@ -19,7 +19,12 @@ from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
 from pytest_modelperf.profiler.shown.report_files import check_report_files
 from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, HTML, JSON, MARKDOWN
 from pytest_modelperf.spec.run_settings import RunSettings
-from pytest_modelperf.testing.left_out import unread_tables, unused_tables
+from pytest_modelperf.testing.left_out import (
+    NO_MODEL,
+    describe_unjudged,
+    unread_tables,
+    unused_tables,
+)
 from pytest_modelperf.testing.outcomes import (
     NO_OLDER_VERSION,
     NOT_SENT,
@@ -28,7 +33,7 @@ from pytest_modelperf.testing.outcomes import (
     CaseOutcome,
     RunReport,
 )
-from pytest_modelperf.testing.run import Run, case_of, uses_fixture
+from pytest_modelperf.testing.run import Run, case_of, may_judge, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import count_of, shorten_list
@@ -42,11 +47,8 @@ if TYPE_CHECKING:
 
 # Runs that came to their end.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
+_WITHOUT_FAILURE = frozenset({pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
-_NO_MODEL = (
-    "no model is tested here: name one, as in pytest --modelperf model.onnx, or type modelperf "
-    "init, which finds the models of a project and writes a table for each"
-)
 _NOT_PRUNED = (
     "nothing was pruned: only a run of all tests, of which none was ignored and all came to their "
     "end, knows which baselines are unused"
@@ -67,8 +69,9 @@ class KnownTests(Struct):
     cases while they run; `passed` are tests that came to their end, and `skipped` those that the
     project skipped. `over` are all that ran or were skipped, and were torn down. `deselected`
     counts what keeps cases unknown that may be in use: tests that were left out, files and models
-    that were ignored or could not be read, crashed workers. `projects` are the pyproject.toml that
-    were seen and not read.
+    that were ignored or could not be read, crashed workers. `left_out` are the models and the tests
+    of models among them, as far as they are known. `projects` are the pyproject.toml that were seen
+    and not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -79,7 +82,15 @@ class KnownTests(Struct):
     skipped: set[str] = field(default_factory=set)
     over: set[str] = field(default_factory=set)
     deselected: int = 0
+    left_out: set[str] = field(default_factory=set)
     projects: set[str] = field(default_factory=set)
+
+    def deselect(self, items: Iterable[pytest.Item]) -> None:
+        """Count tests that were left out, and keep the names of those that may judge a model."""
+        for item in items:
+            self.deselected += 1
+            if may_judge(item):
+                self.left_out.add(item.nodeid)
 
     def add(self, run: Run, items: Iterable[pytest.Item]) -> None:
         for item in items:
@@ -112,6 +123,7 @@ class KnownTests(Struct):
             "tests": sorted(self.tests),
             "open": sorted(self.open),
             "deselected": self.deselected,
+            "left_out": sorted(self.left_out),
             "projects": sorted(self.projects),
         }
 
@@ -122,6 +134,7 @@ class KnownTests(Struct):
         self.tests |= set(message["tests"])
         self.open |= set(message["open"])
         self.deselected = max(self.deselected, message["deselected"])
+        self.left_out |= set(message["left_out"])
         self.projects |= set(message["projects"])
 
 
@@ -165,12 +178,11 @@ class RunEnding(Struct):
             outcomes = [outcome.without_recording() for outcome in outcomes]
         if exit_code not in _ENDED and settings.prune:
             notes.append(_NOT_PRUNED)
-        left_out = [*unread_tables(map(Path, known.projects), self.run.config)]
-        if not (left_out or outcomes or known.tests or known.open or known.deselected):
-            has_none = exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
-            reason = unused_tables(settings, self.run.config) or (_NO_MODEL if has_none else None)
-            left_out += [] if reason is None else [reason]
-        notes += left_out
+        left_out = self._left_out(outcomes, known, exit_code)
+        if settings.strict:
+            self.problems += left_out
+        else:
+            notes += left_out
         notes += _without_result(outcomes, known)
         if exit_code != pytest.ExitCode.OK:
             notes += _not_reached(outcomes, known)
@@ -188,10 +200,32 @@ class RunEnding(Struct):
             is_written=bool(written),
             unused=unused,
             started=started,
+            errors=tuple(self.problems),
             notes=tuple(notes),
             typed=self.run.typed_options,
         )
         self._write_reports(self.report)
+
+    def _left_out(
+        self, outcomes: Sequence[CaseOutcome], known: KnownTests, exit_code: int
+    ) -> list[str]:
+        """Return the unread tables, or why no model was judged: strict fails for both."""
+        settings, config = self.run.settings, self.run.config
+        found = list(unread_tables(map(Path, known.projects), settings, config))
+        if found or outcomes or exit_code not in _WITHOUT_FAILURE:
+            return found
+        if settings.strict:
+            # A test that only profiles judges by its own assertions.
+            has_judged = not known.open.isdisjoint(known.passed)
+            skipped = known.skipped & (known.tests | known.open)
+            return (
+                [] if has_judged else [describe_unjudged(settings, config, known.left_out, skipped)]
+            )
+        if known.tests or known.open or known.deselected:
+            return []
+        has_none = exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
+        reason = unused_tables(settings, config) or (NO_MODEL if has_none else None)
+        return [] if reason is None else [reason]
 
     # -- baselines
 

@@ -16,6 +16,7 @@ from pytest_modelperf.text.escaping import printable
 MAX_OF_A_KIND = 10
 
 _TOP = "."
+_TITLE = "model performance"
 _ERROR, _WARNING, _NOTICE = "error", "warning", "notice"
 _KINDS = {
     Verdict.REGRESSED.value: _ERROR,
@@ -29,14 +30,15 @@ _MAX_REASONS = 3
 
 
 def annotations(report: RunReport, folder: str = _TOP) -> tuple[str, ...]:
-    """One line for each case that a reader should look at, the worst first, to be printed as is.
+    """A line for each error of the run and each case to look at, to be printed as is.
 
-    `folder` is the root of the run in the repository, from where GitHub looks for files.
-    Where more are of one kind than GitHub shows, the last of that kind says how many.
+    The worst case is first. `folder` is the root of the run in the repository, from where GitHub
+    looks for files. Where more are of one kind than GitHub shows, the last of that kind says how
+    many.
     """
     named = zip(report.outcomes, name_outcomes(report.outcomes), strict=True)
     worst_first = sorted(named, key=lambda pair: rank_outcome(pair[0]))
-    lines: list[str] = []
+    lines = [_command(_ERROR, {"title": _TITLE}, printable(error)) for error in report.errors]
     for kind in (_ERROR, _WARNING, _NOTICE):
         found = [pair for pair in worst_first if _kind(pair[0], report) == kind]
         fits = len(found) <= MAX_OF_A_KIND
@@ -45,7 +47,7 @@ def annotations(report: RunReport, folder: str = _TOP) -> tuple[str, ...]:
         more = len(found) - len(shown)
         if more:
             text = f"{more:,} more cases are like these: see the summary of the run"
-            lines.append(_command(kind, {"title": "model performance"}, text))
+            lines.append(_command(kind, {"title": _TITLE}, text))
     return tuple(lines)
 
 

@@ -28,7 +28,7 @@ from pytest_modelperf.testing.ending import (
     path_in_repository,
 )
 from pytest_modelperf.testing.items import OnnxItem, UnreadableItem, check_item
-from pytest_modelperf.testing.left_out import files_above
+from pytest_modelperf.testing.left_out import file_above, files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
     case_ids,
@@ -148,7 +148,9 @@ class RunHooks:
         self.run = Run(config, settings, _width(config), _encoding(config), self._watch)
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
         places = [config.invocation_params.dir, *(path for path, _ in named_tests(config))]
-        above = (file for place in places for file in files_above(place, settings.root))
+        above = [file for place in places for file in files_above(place, settings.root)]
+        further = file_above(settings.root)
+        above += [] if further is None else [further]
         self.known = KnownTests(projects=set(map(str, above)))
         self.ending = RunEnding(self.run)
         # The number of `perf_case` markers that each test function had when it was read.
@@ -199,7 +201,7 @@ class RunHooks:
     ) -> Generator[None, object, object]:
         collected = set(items)
         result = yield
-        self.known.deselected += len(collected.difference(items))
+        self.known.deselect(collected.difference(items))
         try:
             judged = []
             for item in items:
@@ -259,7 +261,7 @@ class RunHooks:
         self.refusal = message
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self.known.deselected += len(items)
+        self.known.deselect(items)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:

@@ -1,9 +1,9 @@
-"""Notes on the tables of models that a run does not read or use."""
+"""What a run does not read, use or judge: tables of other projects, and models without a test."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,11 +11,17 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import PYPROJECT, read_table
+from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.words import shorten_list
 
-# At most so many tables have a note of their own.
+NO_MODEL = (
+    "no model is tested here: name one, as in pytest --modelperf model.onnx, or type modelperf "
+    "init, which finds the models of a project and writes a table for each"
+)
+# At most so many tables have a note of their own, and so many tests are named.
 _MOST_NAMED = 3
 
 
@@ -30,18 +36,33 @@ def files_above(folder: Path, root: Path) -> Iterator[Path]:
             yield place / PYPROJECT
 
 
-def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]:
+def file_above(root: Path) -> Path | None:
+    """The next pyproject.toml above the root, in its repository, if that has the only table."""
+    for place in (root, *root.parents):
+        if _has_table(place / PYPROJECT):
+            return None if place == root else place / PYPROJECT
+        if (place / ".git").exists():
+            return None
+    return None
+
+
+def unread_tables(
+    files: Iterable[Path], settings: RunSettings, config: pytest.Config
+) -> Iterator[str]:
     """A note for each of these files with [tool.modelperf]: only the file of the root is read."""
     start = config.invocation_params.dir
     found = [file for file in sorted(files) if _has_table(file)]
     for file in found[:_MOST_NAMED]:
         folder = os.path.relpath(file.parent, start)
         go = "" if folder == os.curdir else f"cd {shell_path(folder)} && "
-        yield (
+        text = (
             f"{printable(os.path.relpath(file, start))} has [tool.modelperf], which this run does "
             f"not read: pytest took {printable(str(config.rootpath))} as its root. For the models "
-            f"of that project type: {go}pytest --rootdir=. --modelperf"
+            f"of that project type: {go}{_command(settings, '--rootdir=.')}"
         )
+        if settings.strict and start in file.parent.parents:
+            text += f". To leave that project out of this run, add --ignore={shell_path(folder)}"
+        yield text
     more = len(found) - _MOST_NAMED
     if more > 0:
         yield f"{more:,} more pyproject.toml below the root have [tool.modelperf] and are not read"
@@ -49,16 +70,88 @@ def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]
 
 def unused_tables(settings: RunSettings, config: pytest.Config) -> str | None:
     """Why the tables of the root made no tests; None without tables, or if tests were named."""
+    reason = _unused(settings, config)
+    return None if reason is None else f"no model is tested here: {reason}"
+
+
+def describe_unjudged(
+    settings: RunSettings,
+    config: pytest.Config,
+    left_out: Collection[str],
+    skipped: Collection[str],
+) -> str:
+    """Why a strict run judged no model, and what to type.
+
+    `left_out` are the models and their tests that were known and not run, `skipped` the tests that
+    the project skipped.
+    """
+    reason = _unused(settings, config) or _omitted(settings, left_out, skipped)
+    return (
+        f"no model was judged, and {STRICT.flag} fails such a run: "
+        f"{reason or _not_found(settings, config)}"
+    )
+
+
+def _unused(settings: RunSettings, config: pytest.Config) -> str | None:
     start, root = config.invocation_params.dir, settings.root
     if not list(settings.models) or start == root:
         return None
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return None
     return (
-        f"no model is tested here: the tables of {printable(str(root / PYPROJECT))} are "
-        "for a run that starts in its folder. Type: "
-        f"cd {shell_path(os.path.relpath(root, start))} && pytest --modelperf"
+        f"the tables of {printable(str(root / PYPROJECT))} are for a run that starts in its "
+        f"folder. Type: cd {shell_path(os.path.relpath(root, start))} && {_command(settings)}"
     )
+
+
+def _omitted(
+    settings: RunSettings, left_out: Collection[str], skipped: Collection[str]
+) -> str | None:
+    """Which models and tests of models did not run; None if there are none."""
+    named = [
+        f"{why}: {shorten_list([*map(printable, sorted(tests))], _MOST_NAMED)}"
+        for why, tests in (
+            ("left out by an option or a conftest", left_out),
+            ("skipped by the project itself", skipped),
+        )
+        if tests
+    ]
+    if not named:
+        return None
+    off = (
+        f"leave {STRICT.flag} out"
+        if STRICT.key in settings.typed
+        else f"type -o {STRICT.ini}=false"
+    )
+    return f"{'; '.join(named)}. Have one of them run, or {off}"
+
+
+def _not_found(settings: RunSettings, config: pytest.Config) -> str:
+    """What was looked for, and where; no model and no test of one was found."""
+    file = printable(str(settings.root / PYPROJECT))
+    where = shorten_list([*map(printable, config.args)], _MOST_NAMED)
+    looked = (
+        f"no .onnx file was named, and no test in {where} has the marker perf_case or uses the "
+        "fixture modelperf"
+    )
+    if not list(settings.models):
+        return (
+            f"{looked}; {file} has no [tool.modelperf.models]. Name a model, as in "
+            f"{_command(settings, 'model.onnx')}, or type modelperf init, which finds the models "
+            "of a project and writes a table for each"
+        )
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        return (
+            f"{looked}; the tables of {file} make tests only if the command line names none. Name "
+            f"the models, too, or type: {_command(settings)}"
+        )
+    return f"the models of {file} were left out, as --lf does. Type: {_command(settings)}"
+
+
+def _command(settings: RunSettings, *words: str) -> str:
+    """The command of such a run, as strict as it was typed."""
+    strict = [STRICT.flag] if STRICT.key in settings.typed else []
+    return " ".join(["pytest", *words, "--modelperf", *strict])
 
 
 def _has_table(file: Path) -> bool:

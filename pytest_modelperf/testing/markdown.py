@@ -60,7 +60,8 @@ def _sections(report: RunReport) -> Iterator[str]:
     is_long = len(named) > _MAX_ROWS
     yield from _table([p for p in named if is_worth_a_line(p[0])] if is_long else named)
     yield escape_markdown(describe_ending(report))
-    lines = [f"- {word}: {escape_markdown(text)}" for word, text in next_steps(report)]
+    lines = [f"- error: {escape_markdown(error)}" for error in report.errors]
+    lines += [f"- {word}: {escape_markdown(text)}" for word, text in next_steps(report)]
     if report.plans:
         lines.append(f"- {escape_markdown(describe_writing(report))}")
     lines += [f"- note: {escape_markdown(note)}" for note in report.notes]

@@ -45,6 +45,7 @@ class ModelCollection:
                 if not any(map(_is_environment, below)):
                     # Its cases may be in use.
                     self.known.deselected += 1
+                    self.known.left_out.add(path.relative_to(self.settings.root).as_posix())
                 continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):

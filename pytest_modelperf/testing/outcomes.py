@@ -145,7 +145,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
     cases that this run has no test of, each with the folder of its baseline; None where it cannot
     know, because it did not select every test. `typed` are the options that the user typed and
-    that a command for the same baselines must repeat.
+    that a command for the same baselines must repeat. `errors` fail the run, not one of its tests.
     """
 
     outcomes: tuple[CaseOutcome, ...]
@@ -157,6 +157,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     is_written: bool = False
     unused: tuple[tuple[str, str], ...] | None = None
     started: dt.datetime | None = None
+    errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     typed: tuple[str, ...] = ()
 

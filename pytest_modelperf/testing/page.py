@@ -59,8 +59,11 @@ def run_overview(report: RunReport) -> Overview:
     return Overview(
         title="Model performance",
         headline=describe_views(views) if views else "no case",
-        tone=views[0].tone if views else Tone.PLAIN,
-        lines=tuple(filter(None, (describe_place(report), describe_alarms(report)))),
+        tone=Tone.BAD if report.errors else views[0].tone if views else Tone.PLAIN,
+        lines=(
+            *(f"error: {error}" for error in report.errors),
+            *filter(None, (describe_place(report), describe_alarms(report))),
+        ),
         cases=cases_table(views) if views else None,
         tones=tuple(view.tone for view in views),
         choices=tuple(view.choice for view in views),

@@ -27,7 +27,7 @@ from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.commands import record
 from pytest_modelperf.testing.machines import require_this_machine
 from pytest_modelperf.testing.markers import read_mark_budgets
-from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
+from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIX
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.pytest_internals import functions_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
@@ -397,6 +397,11 @@ def uses_fixture(test: pytest.Item) -> bool:
         return True
     codes = (getattr(inspect.unwrap(each), "__code__", None) for each in functions_of(test))
     return any(FIXTURE in getattr(code, "co_consts", ()) for code in codes)
+
+
+def may_judge(test: pytest.Item) -> bool:
+    """Whether a test is a model, is marked with cases, or uses the fixture."""
+    return test.path.suffix == SUFFIX or case_of(test) is not None or uses_fixture(test)
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:

@@ -100,7 +100,7 @@ def test_only_a_strict_run_fails_if_it_judged_no_case(runner: Runner, strict: st
     ran = runner.run("action.yml", arguments=f"{PLUGIN} test_it.py", page="false", strict=strict)
     assert ran.outputs["verdict"] == "no case", ran.log
     assert ran.has_failed is (strict == "true")
-    told = "::error title=modelperf::the run is strict, and it judged no case." in ran.log
+    told = "::error title=model performance::no model was judged" in ran.log
     assert told is ran.has_failed
 
 

@@ -459,7 +459,9 @@ def test_of_something_else():
 """
 
 
-def test_a_skip_of_the_project_passes_a_strict_run_which_says_so(run: pytest.Pytester) -> None:
+def test_a_skip_of_the_project_is_told_by_a_strict_run_and_fails_it_alone(
+    run: pytest.Pytester,
+) -> None:
     note = (
         "note: 2 tests were skipped by the project itself, and not judged: "
         "test_file.py::test_called, test_file.py::test_marked[b1-c1]"
@@ -467,6 +469,16 @@ def test_a_skip_of_the_project_passes_a_strict_run_which_says_so(run: pytest.Pyt
     strict = run_static(run, SKIPPED, "--modelperf-strict")
     strict.assert_outcomes(skipped=3)
     assert note in " ".join(strict.stdout.str().split())
+    assert strict.ret == pytest.ExitCode.TESTS_FAILED
+    strict.stdout.fnmatch_lines(["error: no model was judged, *: skipped by the project itself: *"])
+    judged = run_static(
+        run,
+        f"{SKIPPED}\ndef test_judged(modelperf): modelperf.check('dense.onnx')",
+        "--modelperf-update-baseline",
+        "--modelperf-strict",
+    )
+    assert judged.ret == pytest.ExitCode.OK
+    assert note in " ".join(judged.stdout.str().split())
     assert "the project itself" not in run_static(run, SKIPPED).stdout.str()
 
 

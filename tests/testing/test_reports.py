@@ -1173,6 +1173,7 @@ def test_a_run_as_json() -> None:
                 "unused": ["old: b1-c1"],
             },
             "notes": [],
+            "errors": [],
         }
     )
     (same,) = json.loads(dump_comparison(compared(SLOWER)))["cases"]
