@@ -16,11 +16,12 @@ from pytest_modelperf.profiler.inputs.dim_sizes import combine_sizes, varying_na
 from pytest_modelperf.spec.case_spec import CaseSpec, TestedModel
 
 if TYPE_CHECKING:
+    from pytest_modelperf.profiler.records import Case
     from pytest_modelperf.profiler.request import ProfileRequest
 
 
 class SizedCase(Struct, frozen=True):
-    """A spec with the sizes of one case; `id` is that of its baseline.
+    """A spec with the sizes of one case.
 
     `request` makes exactly this case. `machine` is the key or tag of the machine that runs it;
     None: any.
@@ -29,8 +30,13 @@ class SizedCase(Struct, frozen=True):
     spec: CaseSpec
     model: TestedModel
     request: ProfileRequest
-    id: str
+    case: Case
     machine: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of its baseline."""
+        return self.case.id
 
     @property
     def name(self) -> str:
@@ -103,7 +109,7 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
             spec,
             model,
             replace(request, cores=(cores,)),
-            Case(batch_size, cores, request.varying(binding), phase=binding.phase).id,
+            Case(batch_size, cores, request.varying(binding), phase=binding.phase),
             machine,
         )
         for request, binding, batch_size in zip(requests, bindings, batch_sizes, strict=True)

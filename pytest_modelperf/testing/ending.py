@@ -70,7 +70,8 @@ class KnownTests(Struct):
     project skipped. `over` are all that ran or were skipped, and were torn down. `deselected`
     counts what keeps cases unknown that may be in use: tests that were left out, files and models
     that were ignored or could not be read, crashed workers. `left_out` are the models and the tests
-    of models among them, as far as they are known. `projects` are the pyproject.toml that were seen
+    of models among them, as far as they are known. `uncollected` are the files that could not be
+    collected, each with the reason. `projects` are the pyproject.toml that were seen
     and not read.
     """
 
@@ -83,6 +84,7 @@ class KnownTests(Struct):
     over: set[str] = field(default_factory=set)
     deselected: int = 0
     left_out: set[str] = field(default_factory=set)
+    uncollected: dict[str, str] = field(default_factory=dict)
     projects: set[str] = field(default_factory=set)
 
     def deselect(self, items: Iterable[pytest.Item]) -> None:
@@ -183,6 +185,7 @@ class RunEnding(Struct):
             self.problems += left_out
         else:
             notes += left_out
+        notes += _uncollected(known)
         notes += _without_result(outcomes, known)
         if exit_code != pytest.ExitCode.OK:
             notes += _not_reached(outcomes, known)
@@ -383,6 +386,16 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
         yield f"no result of {named}: failed before there was one"
+
+
+def _uncollected(known: KnownTests) -> Iterator[str]:
+    """A note for each file that could not be collected, as it may have tests of models."""
+    found = list(known.uncollected.items())
+    for file, reason in found[:_MOST_NAMED]:
+        yield f"not tested: {printable(file)}: {reason.removeprefix(f'{printable(file)}: ')}"
+    more = len(found) - _MOST_NAMED
+    if more > 0:
+        yield f"not tested: {more:,} more files that could not be collected"
 
 
 def _not_reached(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:

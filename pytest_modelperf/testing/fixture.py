@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,6 +41,8 @@ class ModelPerf:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        # The case of the call that runs, as soon as its model is read.
+        self._asked: SizedCase | None = None
 
     def __repr__(self) -> str:
         return "<modelperf>"
@@ -56,8 +59,8 @@ class ModelPerf:
         The model runs when a figure is asked for that only a run tells.
         """
         __tracebackhide__ = True
-        return _or_fail(
-            self._run, lambda: self._profile({"model": model, **words}, sparsity=sparsity)
+        return self._attempt(
+            model, lambda: self._profile({"model": model, **words}, sparsity=sparsity)
         )
 
     def check(
@@ -68,9 +71,8 @@ class ModelPerf:
         It takes what calling the fixture takes, and `tolerance`, `measure` and `baseline`.
         """
         __tracebackhide__ = True
-        return _or_fail(
-            self._run,
-            lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity)),
+        return self._attempt(
+            model, lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity))
         )
 
     def compare(
@@ -78,13 +80,24 @@ class ModelPerf:
     ) -> CaseComparison:
         """Two models side by side in a duet at one case, for a test to assert what it wants."""
         __tracebackhide__ = True
-        return _or_fail(self._run, lambda: self._compared(before, after, words))
+        return self._attempt(after, lambda: self._compared(before, after, words))
 
     @property
     def profile(self) -> PerfProfile:
         """The profile of the case that the markers of the test name, as it was checked."""
         __tracebackhide__ = True
         return _or_fail(self._run, self._of_markers)
+
+    def _attempt(self, model: TestedModel, work: Callable[[], _T]) -> _T:
+        __tracebackhide__ = True
+        self._asked = None
+        return _or_fail(self._run, work, partial(self._note, model))
+
+    def _note(self, model: TestedModel, item: pytest.Item, message: str) -> None:
+        if self._asked is None:
+            self._run.note_failed_model(item, model, message)
+        else:
+            self._run.note_failure(item, self._asked, message)
 
     def _profile(self, words: Mapping[str, object], *, sparsity: bool) -> PerfProfile:
         case = self._case(words, sparsity=sparsity)
@@ -142,7 +155,8 @@ class ModelPerf:
                 f"size of each{_PHASE if cases[0].phase else ''}, or mark the test with "
                 "@pytest.mark.perf_case."
             )
-        return replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
+        self._asked = replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
+        return self._asked
 
 
 class PerfProfile:
@@ -231,8 +245,11 @@ class PerfProfile:
         run = self._run
         if run.settings.static_only:
             pytest.skip("needs a run, and --modelperf-static-only is given")
-        self._profile = _or_fail(run, lambda: run.checker.measure(self._check))
+        self._profile = _or_fail(run, lambda: run.checker.measure(self._check), self._note)
         self._has_run_alone = True
+
+    def _note(self, item: pytest.Item, message: str) -> None:
+        self._run.note_failed_model(item, self._check.model, message, self.case)
 
 
 def _generation_of(profile: CaseProfile) -> GenerationFigures:
@@ -244,8 +261,13 @@ def _generation_of(profile: CaseProfile) -> GenerationFigures:
     return figures
 
 
-def _or_fail(run: Run, work: Callable[[], _T]) -> _T:
-    """The result of `work`; an error fails or skips the test at its own line."""
+def _or_fail(
+    run: Run, work: Callable[[], _T], note: Callable[[pytest.Item, str], None] | None = None
+) -> _T:
+    """The result of `work`; an error fails or skips the test at its own line.
+
+    `note` keeps the failed model for the reports, with the message of the test.
+    """
     __tracebackhide__ = True
     try:
         return work()
@@ -253,6 +275,8 @@ def _or_fail(run: Run, work: Callable[[], _T]) -> _T:
         if run.skips(error):
             raise pytest.skip.Exception(error.message) from None
         message = in_python(run.with_way_out(error, run.current))
+        if note is not None and run.current is not None:
+            note(run.current, message)
         raise pytest.fail.Exception(message) from None
     except PerfFailure as error:
         raise pytest.fail.Exception(str(error)) from None

@@ -66,7 +66,7 @@ from pytest_modelperf.testing.run import (
 from pytest_modelperf.testing.settings import describe_settings, read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
-from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable
+from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable, printable_lines
 
 if TYPE_CHECKING:
     from pytest_modelperf.testing.on_cluster import ClusterRun
@@ -266,6 +266,9 @@ class RunHooks:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:
             self.known.deselected += 1
+        if report.failed:
+            lines = printable_lines(str(report.longrepr)).strip().splitlines()
+            self.known.uncollected[report.nodeid] = lines[0] if lines else ""
 
     # -- tests
 
@@ -318,7 +321,9 @@ class RunHooks:
             except PerfFailure as error:
                 raise pytest.fail.Exception(str(error), pytrace=False) from None
             except ModelPerfError as error:
-                raise pytest.fail.Exception(in_python(error), pytrace=False) from None
+                message = in_python(error)
+                self.run.note_failure(pyfuncitem, case, message)
+                raise pytest.fail.Exception(message, pytrace=False) from None
         return (yield)
 
     @pytest.hookimpl(wrapper=True)

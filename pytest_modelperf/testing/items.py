@@ -14,7 +14,7 @@ from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.markers import read_mark_budgets
-from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
+from pytest_modelperf.testing.names import ALL_CASES, SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run, path_below
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
@@ -22,8 +22,6 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from _pytest.nodes import Node  # pytest has no public name for it
 
-# The name of the test that stands for all cases of a model.
-_PLACEHOLDER = "cases"
 # A model has no lines, but pytest needs one for each test that a marker skips.
 _LINE = 0
 
@@ -44,14 +42,14 @@ class OnnxFile(pytest.File):
         run = run_of(self.config)
         if run is None:
             named = [name for path, name in named_tests(self.config) if path == self.path]
-            for name in dict.fromkeys(name or _PLACEHOLDER for name in named):
+            for name in dict.fromkeys(name or ALL_CASES for name in named):
                 yield SkippedItem.from_parent(self, name=name)
             return
         root, spec = run.settings.root, None
         path = path_below(self.path, root)
         if path is None:
             yield UnreadableItem.from_parent(
-                self, name=_PLACEHOLDER, message=_lies_outside(self.path, root)
+                self, name=ALL_CASES, message=_lies_outside(self.path, root)
             )
             return
         try:
@@ -59,9 +57,10 @@ class OnnxFile(pytest.File):
             cases = cases_of(spec_by_table(spec, self.path, root))
         except ModelPerfError as error:
             message = in_table(error, path, has_table=spec is not None)
+            message = message.replace(printable(str(self.path)), printable(path))
             if not isinstance(error, ModelError):
                 raise self.CollectError(message) from None
-            yield UnreadableItem.from_parent(self, name=_PLACEHOLDER, message=message)
+            yield UnreadableItem.from_parent(self, name=ALL_CASES, message=message)
             return
         for case in cases:
             yield OnnxItem.from_parent(self, name=printable(case.name), case=case)
@@ -112,6 +111,7 @@ class OnnxItem(_ModelItem):
         except ModelPerfError as error:
             path = path_below(self.path, run.settings.root) or self.path.name
             message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
+            run.note_failure(self, self.case, message)
             raise pytest.fail.Exception(message, pytrace=False) from None
 
 
@@ -134,6 +134,9 @@ class UnreadableItem(_ModelItem):
         self.message = message
 
     def runtest(self) -> None:
+        run = run_of(self.config)
+        if run is not None:
+            run.note_failed_model(self, self.path, self.message)
         pytest.fail(self.message, pytrace=False)
 
 

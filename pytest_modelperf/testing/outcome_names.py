@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.profiler.shown.model_names import name_models, name_paths
+from pytest_modelperf.testing.names import ALL_CASES
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.escaping import printable
 
@@ -57,14 +58,15 @@ def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
 def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]) -> str:
     case_id = outcome.comparison.id
     # The case alone does not name its model.
-    own = (e for e in endings if shared[e] == 1 and e.partition("@")[0] != case_id)
+    cases = {case_id, ALL_CASES}
+    own = (e for e in endings if shared[e] == 1 and e.partition("@")[0] not in cases)
     name = next(own, outcome.test)
     name = name if _names_case(name, case_id) else f"{name} {case_id}"
     return f"{name} upgrade" if outcome.is_upgrade else name
 
 
 def _names_case(name: str, case_id: str) -> bool:
-    found = re.escape(case_id)
+    found = f"({re.escape(case_id)}|{ALL_CASES})"
     return re.search(rf"::{found}(@|$)|[\[-]{found}(?=[\]@-])", name) is not None
 
 

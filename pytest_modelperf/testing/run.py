@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -25,10 +26,11 @@ from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.commands import record
+from pytest_modelperf.testing.failed_case import failed_outcome, source_of
 from pytest_modelperf.testing.machines import require_this_machine
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIX
-from pytest_modelperf.testing.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
-    from pytest_modelperf.profiler.records import CaseProfile
+    from pytest_modelperf.profiler.records import Case, CaseProfile
+    from pytest_modelperf.spec.case_spec import TestedModel
     from pytest_modelperf.testing.case_check import CaseCheck
     from pytest_modelperf.testing.checking import Checked, ChecksCases
 
@@ -172,12 +175,10 @@ class Run(Struct):
         settings = self.settings.for_model(case.spec)
         has_baseline = has_baseline and not case.is_function
         self.require_machine(case)
-        path, line, _ = item.location
-        has_line = isinstance(item, pytest.Function)
         return CaseCheck(
             test=str(item.nodeid),
             case_id=case.id,
-            source=Source(path=path, line=line + 1 if has_line and line is not None else None),
+            source=source_of(item),
             model=case.model,
             baseline=self.baseline_of(case) if has_baseline else None,
             request=case.request,
@@ -311,6 +312,27 @@ class Run(Struct):
                 file.write(text)
         except OutputError as error:
             raise OutputError(f"{error} Give another folder with --modelperf-trace.") from error
+
+    def note_failure(self, item: pytest.Item, case: SizedCase, message: str) -> None:
+        """Keep a case that could not be judged for the reports, with the message of its test."""
+        baseline = None
+        if not case.is_function:
+            # A model without a name for its baseline may be the error.
+            with suppress(UsageError):
+                baseline = self.baseline_of(case)
+        self.note_failed_model(item, case.model, message, case.case, baseline)
+
+    def note_failed_model(
+        self,
+        item: pytest.Item,
+        model: TestedModel,
+        message: str,
+        case: Case | None = None,
+        baseline: str | None = None,
+    ) -> None:
+        """Keep a model that could not be read or measured; its case may be unknown."""
+        failed = failed_outcome(item, model, message, case, baseline)
+        item.stash.setdefault(OUTCOMES, []).append(failed)
 
     def is_failure(self, outcome: CaseOutcome) -> bool:
         """Whether a test with this outcome fails."""

@@ -54,10 +54,21 @@ def _describe(outcome: CaseOutcome, *, is_short: bool) -> str:
     if case.has_failed:
         lines = failure_lines(case)
         what = "measured" if outcome.recording is None else "stored"
-        return f"{FAILED}: {lines[0] if is_short and lines else f'it could not be {what}'}"
+        why = _without_model(lines[0], outcome) if is_short and lines else f"it could not be {what}"
+        return f"{FAILED}: {why}"
     if case.verdict is Verdict.NEW and case.reasons:
         return f"{Verdict.NEW.value}: {printable(case.reasons[0])}"
     return describe_verdict(case, outcome.confidence, is_short=is_short)
+
+
+def _without_model(line: str, outcome: CaseOutcome) -> str:
+    """The line without the path of the model at its beginning, which the id of the test has."""
+    file, model = outcome.test.partition("::")[0], outcome.model
+    for name in filter(None, (file, model.path, model.name)):
+        line = line.removeprefix(f"{printable(name)}: ")
+        if line.startswith(f"{printable(name)} "):
+            return f"it{line.removeprefix(printable(name))}"
+    return line
 
 
 def untold(outcome: CaseOutcome) -> CaseComparison:

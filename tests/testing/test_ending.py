@@ -354,7 +354,9 @@ def test_a_baseline_in_conflict_is_an_error_of_its_test_and_stays_as_it_is(
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["*base/model.json*conflict*"])
     assert file.read_text("utf-8") == broken
-    assert [case["test"].partition("::")[2] for case in cases_of(models)] == ["test_model[b1-c1]"]
+    found = {case["test"].partition("::")[2]: case["failure"] for case in cases_of(models)}
+    assert found == {"test_first[b1-c1]": found["test_first[b1-c1]"], "test_model[b1-c1]": None}
+    assert "conflict" in found["test_first[b1-c1]"]
     assert_says_no_internals(result)
 
 
