@@ -8,6 +8,7 @@ The subclasses differ by what the user can do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 
 class Wording:
@@ -152,9 +153,14 @@ class OutputError(ModelPerfError):
 
 
 class MeasureError(ModelPerfError):
-    """A case could not be measured: its worker crashed, hung, or refused the model."""
+    """A case could not be measured: its worker crashed, hung, or refused the model.
+
+    Of two models that run in turn, `side` is the one that failed: `before` or `after`; None if that
+    is unknown.
+    """
 
     exit_code = 3
+    side: Literal["before", "after"] | None = None
 
 
 class MissingModuleError(MeasureError):

@@ -23,7 +23,7 @@ from pytest_modelperf.comparing.changed_parts import (
 from pytest_modelperf.comparing.differences import summing_to
 from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, side_run, with_failure, without_gains
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
@@ -180,11 +180,13 @@ def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
             found = _explain_case(_judge_case(asked, ran), ran)
     except MeasureError as error:
         failure = error.worded(pair.after_setup.wording)
-        found = JudgedCase(replace(compare_counts(asked), failure=failure))
-    if not gate.judges_starts:
-        return found
-    old = pair.before.size_bytes if baseline is None else baseline.size_of(asked.id)
-    comparison = with_size(found.comparison, old, pair.after.size_bytes, gate.tolerances)
+        found = JudgedCase(with_failure(compare_counts(asked), failure, error.side))
+    comparison = found.comparison
+    if gate.judges_starts:
+        old = pair.before.size_bytes if baseline is None else baseline.size_of(asked.id)
+        comparison = with_size(comparison, old, pair.after.size_bytes, gate.tolerances)
+    if comparison.failure is not None:
+        comparison = without_gains(comparison)
     return replace(found, comparison=comparison)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -144,6 +144,7 @@ class ComparedCaseJson(Struct, frozen=True, kw_only=True):
     generate: Count | None
     verdict: Verdict | None
     failure: str | None
+    failed_side: Literal["before", "after"] | None = None
     how: How | None
     seconds: Number | None
     rounds: Count | None

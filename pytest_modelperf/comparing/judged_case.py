@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.records import CaseComparison, Metric
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement, SideRun
 from pytest_modelperf.profiler.prepare import Pair
 from pytest_modelperf.profiler.records import CaseProfile
@@ -29,6 +30,25 @@ class JudgedCase(Struct, frozen=True):
     before: Measurement | None = None
     observed: StoredStatic | None = None
     pair: Pair | None = None
+
+
+def with_failure(
+    counted: CaseComparison, failure: str, side: Literal["before", "after"] | None
+) -> CaseComparison:
+    """Return the counts of a case of which a side failed."""
+    whose = {"before": "the model before: ", "after": "the model now: ", None: ""}[side]
+    return replace(counted, failure=f"{whose}{failure}", failed_side=side)
+
+
+def without_gains(failed: CaseComparison) -> CaseComparison:
+    """Return a failed case without its improvements: a model that does not run saves nothing."""
+    metrics = tuple(
+        replace(metric, verdict=Verdict.INCONCLUSIVE)
+        if metric.verdict is Verdict.IMPROVED
+        else metric
+        for metric in failed.metrics
+    )
+    return replace(failed, metrics=metrics)
 
 
 def side_run(

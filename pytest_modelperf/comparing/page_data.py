@@ -95,10 +95,19 @@ class ShownComparison(Struct, frozen=True):
         before, after = (
             None
             if figures is None and case.failure is None
-            else point_entry(self.id, case.case, figures, reason=None if figures else case.failure)
-            for figures in self.figures
+            else point_entry(self.id, case.case, figures, reason=None if figures else reason)
+            for figures, reason in zip(self.figures, self._failures(), strict=True)
         )
         return before, after
+
+    def _failures(self) -> tuple[str | None, str | None]:
+        """Why each side has no figures; a side that did not fail was not measured."""
+        case = self.compared
+        if case.failure is None or case.failed_side is None:
+            return case.failure, case.failure
+        label = LABELS[case.failed_side == "after"]
+        other = f"not measured, because {label} failed"
+        return (case.failure, other) if case.failed_side == "before" else (other, case.failure)
 
 
 def shown_comparisons(comparison: Comparison) -> list[ShownComparison]:

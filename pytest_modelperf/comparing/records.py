@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import Enum
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -295,6 +296,8 @@ class KernelChange(Struct, frozen=True, kw_only=True):
 class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` are sentences on what changed and why.
 
+    `failed_side` is the model that could not be measured, if the case failed and that is known.
+
     `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. `how`
     says by what the latency was judged; None if it was not: an unchanged, new or failed case, or
     counts alone. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
@@ -319,6 +322,7 @@ class CaseComparison(Struct, frozen=True):
     seconds: float | None = None
     outcome: Verdict | None = None
     failure: str | None = None
+    failed_side: Literal["before", "after"] | None = None
     before: SideRun | None = None
     after: SideRun | None = None
     parts: tuple[PartChange, ...] = ()

@@ -167,6 +167,27 @@ def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
     assert "it does not load" in text.out
 
 
+@pytest.mark.parametrize(
+    ("models", "side", "whose"),
+    [
+        (("base.onnx", "crash_relu.onnx"), "after", "the model now: "),
+        (("crash_relu.onnx", "base.onnx"), "before", "the model before: "),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--python-a", sys.executable)], ids=["shared", "split"])
+def test_a_failure_names_its_side_and_a_model_that_fails_improves_nothing(
+    models: tuple[str, str], side: str, whose: str, more: tuple[str, ...]
+) -> None:
+    relu = parse("g (float[N,16] x) => (float[N,16] y) { y = Relu(x) }")
+    Path("crash_relu.onnx").write_bytes(relu.SerializeToString())
+    result, document = compared(*models, *more)
+    (case,) = document["cases"]
+    assert case["failed_side"] == side
+    assert case["failure"].startswith(whose)
+    assert whose in result.err
+    assert "improved" not in [each["verdict"] for each in case["metrics"]]
+
+
 @pytest.mark.slow
 def test_two_interpreters_are_two_workers() -> None:
     result, document = compared("base.onnx", "slow_400us.onnx", "--python-a", sys.executable)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given, settings
@@ -321,6 +321,16 @@ def test_a_case_that_failed_is_a_point_with_the_reason_on_both_sides() -> None:
         assert point["ms"] is None
         assert point["reason"] == BROKEN.failure
     assert model["cases"][0]["word"] == "failed"
+
+
+@pytest.mark.parametrize(("side", "place"), [("before", 0), ("after", 1)])
+def test_a_failure_is_the_reason_of_its_side_alone(
+    side: Literal["before", "after"], place: int
+) -> None:
+    model = one_model(comparison_data(compared(replace(BROKEN, failed_side=side))))
+    reasons = [point["reason"] for (point,) in model["points"]]
+    assert reasons[place] == BROKEN.failure
+    assert reasons[1 - place] == f"not measured, because {'AB'[place]} failed"
 
 
 def at(name: str, index: int) -> LayerRow:

@@ -42,7 +42,15 @@ from pytest_modelperf.profiler.pairs.plans import (
 from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.sampling.duet import (
+    AFTER,
+    BEFORE,
+    PairSide,
+    SharedDuet,
+    SplitDuet,
+    StartRig,
+    failing_as,
+)
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, read_kernels, set_up, sum_up
 from pytest_modelperf.stats.quantiles import load_quantiles
@@ -276,10 +284,11 @@ def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
         old = make_workload(pair.before, worker, BEFORE)
         new = make_workload(pair.after, worker, AFTER)
         with adding_notes((*old.notes, *new.notes)):
-            yield (
-                set_up(worker, setup, cores, old, BEFORE),
-                set_up(worker, setup, cores, new, AFTER),
-            )
+            with failing_as(BEFORE):
+                before = set_up(worker, setup, cores, old, BEFORE)
+            with failing_as(AFTER):
+                after = set_up(worker, setup, cores, new, AFTER)
+            yield before, after
 
 
 def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
@@ -287,10 +296,10 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     begun = time.monotonic()
     rigs: list[Rig] = []
 
-    def starter(model: PreparedModel, setup: Setup, side: str) -> StartRig:
+    def starter(model: PreparedModel, setup: Setup, side: PairSide) -> StartRig:
         @contextmanager
         def start() -> Iterator[Rig]:
-            with start_on(setup, place.case.cores) as worker:
+            with failing_as(side), start_on(setup, place.case.cores) as worker:
                 workload = make_workload(model, worker, side)
                 with adding_notes(workload.notes):
                     rig = set_up(worker, setup, place.case.cores, workload, side)

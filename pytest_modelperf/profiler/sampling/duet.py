@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.stats.parts import PartRound, part_share
 
-BEFORE, AFTER = "before", "after"
+BEFORE: Final = "before"
+AFTER: Final = "after"
+PairSide: TypeAlias = Literal["before", "after"]
 
 _Made = TypeVar("_Made")
 
@@ -24,6 +27,16 @@ _Made = TypeVar("_Made")
 _CHUNK = 8
 # Parts of more than this share of the model vary as much as the whole.
 _LARGEST_SHARE = 1 / 3
+
+
+@contextmanager
+def failing_as(side: PairSide) -> Iterator[None]:
+    """Note in an error that this side failed."""
+    try:
+        yield
+    except MeasureError as error:
+        error.side = side
+        raise
 
 
 class SharedDuet(Struct):
@@ -46,22 +59,48 @@ class SharedDuet(Struct):
         if self.rounds == 2 and self._shares and min(self._shares) > _LARGEST_SHARE:
             self.too_large = min(self._shares)
             self.before.parts = self.after.parts = ()
-        return _in_turn(self.rounds, self.before.open, self.after.open)
+        return _open_in_turn(self.rounds, self.before, self.after)
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         self.blocks += 1
         sides = (self.before.side, self.after.side)
         parts = {rig.side: rig.parts for rig in (self.before, self.after) if rig.parts}
-        before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks, parts=parts)
+        try:
+            before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks, parts=parts)
+        except MeasureError as error:
+            error.side = self._find_failing()
+            raise
         # The first inference of a session is no typical one.
         if parts and self.blocks > 1 and self.rounds == 1:
             made = PartRound((before, after), before.parts, after.parts)
             self._shares.append(part_share([made]))
         return before, after
 
+    def _find_failing(self) -> PairSide | None:
+        """Return the side that fails alone, too; None if none does, or both for a lost worker."""
+        sides: tuple[tuple[PairSide, Rig], ...] = ((BEFORE, self.before), (AFTER, self.after))
+        failing = [side for side, rig in sides if _fails(rig)]
+        return failing[0] if len(failing) == 1 else None
+
     def close(self) -> None:
         self.before.close()
         self.after.close()
+
+
+def _fails(rig: Rig) -> bool:
+    try:
+        rig.block(1, 1)
+    except MeasureError:
+        return True
+    return False
+
+
+def _open_in_turn(round_number: int, before: Rig, after: Rig) -> tuple[Load, Load]:
+    def open_as(side: PairSide, rig: Rig) -> Load:
+        with failing_as(side):
+            return rig.open()
+
+    return _in_turn(round_number, lambda: open_as(BEFORE, before), lambda: open_as(AFTER, after))
 
 
 def _in_turn(
@@ -104,7 +143,7 @@ class SplitDuet(Struct):
         )
         for rig in self._rigs:
             rig.opened = self.rounds - 1
-        return _in_turn(self.rounds, before.open, after.open)
+        return _open_in_turn(self.rounds, before, after)
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         parts: tuple[list[Block], list[Block]] = ([], [])
@@ -116,7 +155,8 @@ class SplitDuet(Struct):
             self.choose.shuffle(order)
             # The second side runs as often as the first one did in its time.
             for side in order:
-                block = self._rigs[side].block(turns, max(left_ns, 1))
+                with failing_as(AFTER if side else BEFORE):
+                    block = self._rigs[side].block(turns, max(left_ns, 1))
                 turns = len(block.times_ns)
                 parts[side].append(block)
                 left_ns -= sum(block.times_ns)
