@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
+from pytest_modelperf.text.cutting import cut_end
 from pytest_modelperf.text.escaping import indented_lines, printable
 from pytest_modelperf.text.units import format_bytes, format_count, percent
 from pytest_modelperf.text.words import count_of
@@ -29,6 +30,8 @@ MAX_SWITCHES_PER_SECOND = 100
 MIN_SWITCHES = 50
 # Processor times come in ticks of the system's clock. A difference within one tick is no evidence.
 _TICK_NS = 10_000_000
+# A headline has about so many characters of a reason; the list below has all.
+_REASON_WIDTH = 160
 
 # An instruction set is left out if another one that includes it is listed.
 _INCLUDED = {
@@ -96,15 +99,26 @@ def describe_engine(engine: EngineFacts) -> str:
 
 
 def unmeasured_lines(cases: Sequence[CaseProfile]) -> list[str]:
-    """The cases that could not be measured, each with its reason."""
+    """Return the cases that could not be measured, with their reasons; equal ones have one line."""
+    about: dict[str, list[str]] = {}
+    for case in cases:
+        if case.measured is None and case.outcome is not Outcome.STATIC:
+            about.setdefault(f"{case.outcome.value}: {case.reason}", []).append(case.case.id)
     return [
         line
-        for case in cases
-        if case.measured is None and case.outcome is not Outcome.STATIC
-        for line in indented_lines(
-            f"{printable(case.case.id)}: {case.outcome.value}: {case.reason}"
-        )
+        for why, ids in about.items()
+        for line in indented_lines(f"{printable(', '.join(ids))}: {why}")
     ]
+
+
+def describe_failed(cases: Sequence[CaseProfile]) -> str:
+    """`2 of 4 cases failed: the worker was killed`; empty if none did."""
+    failed = [case for case in cases if case.outcome is Outcome.FAILED]
+    if not failed:
+        return ""
+    count = "failed" if len(cases) == 1 else f"{len(failed):,} of {len(cases):,} cases failed"
+    reasons = {printable(line) for case in failed for line in case.reason.splitlines()[:1]}
+    return f"{count}: {cut_end(min(reasons), _REASON_WIDTH)}" if len(reasons) == 1 else count
 
 
 def doubt_lines(cases: Sequence[CaseProfile]) -> list[str]:

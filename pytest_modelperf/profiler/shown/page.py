@@ -9,6 +9,7 @@ from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.shown.case_page import PageAddition, render_case_page
 from pytest_modelperf.profiler.shown.conditions import (
     describe_engine,
+    describe_failed,
     doubt_lines,
     unmeasured_lines,
 )
@@ -28,6 +29,7 @@ def render_profile_page(
 
 
 def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overview:
+    failed = describe_failed(profile.cases)
     has_run = any(case.measured is not None for case in profile.cases)
     engines = [case.measured.engine for case in profile.cases if case.measured is not None]
     model = ModelRow(
@@ -37,6 +39,8 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
     asked = [("engine", describe_engine(e).removeprefix("engine ")) for e in engines]
     return Overview(
         title=profile.model.name,
+        headline=failed,
+        tone=Tone.BAD if failed else Tone.PLAIN,
         tiles=profile_tiles(profile.cases),
         cases=performance_table(profile.cases) if has_run else None,
         choices=tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.conditions import WANTED_HALF_WIDTH, noise_of
 from pytest_modelperf.report.html.overview import CaseTiles, Choice, Tile, Tone
 from pytest_modelperf.stats.records import Latency
@@ -19,6 +19,8 @@ def profile_tiles(cases: Sequence[CaseProfile]) -> tuple[CaseTiles, ...]:
 
 
 def _tiles(case: CaseProfile) -> Iterator[Tile]:
+    if case.outcome is Outcome.FAILED:
+        yield Tile("latency", "failed", "not measured", Tone.BAD)
     if case.measured is not None:
         yield _median(case.measured.latency)
         rate = format_rate(case.measured.latency.items_per_second)

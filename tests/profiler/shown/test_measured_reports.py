@@ -19,8 +19,13 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line, doubt_lines
+from pytest_modelperf.profiler.shown.conditions import (
+    describe_machine_line,
+    doubt_lines,
+    unmeasured_lines,
+)
 from pytest_modelperf.profiler.shown.csv import render_csv
+from pytest_modelperf.profiler.shown.page import profile_overview
 from pytest_modelperf.profiler.shown.progress import progress_line
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
@@ -30,6 +35,7 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.shown.text import render_profile
+from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
 from pytest_modelperf.text.words import display_width
@@ -347,6 +353,36 @@ def test_a_profile_whose_cases_all_failed_says_why_and_what_is_known_of_the_grap
     assert "\n\nb1-c1: failed: first line\n  second line\n" in text
     assert "latency" not in text
     assert "backward MACs" in text
+
+
+def failed_at(profile: Profile, cores: int, reason: str) -> CaseProfile:
+    case = replace(profile.cases[0].case, cores=cores)
+    return replace(profile.cases[0], case=case, outcome=Outcome.FAILED, reason=reason)
+
+
+def test_the_same_reason_of_several_cases_is_told_once_with_all_of_them() -> None:
+    profile = static_classifier()
+    cases = [failed_at(profile, 1, "no room"), failed_at(profile, 2, "no room")]
+    other = failed_at(profile, 4, "no time")
+    assert unmeasured_lines([*cases, other]) == [
+        "b1-c1, b1-c2: failed: no room",
+        "b1-c4: failed: no time",
+    ]
+
+
+def test_the_page_of_a_profile_that_failed_opens_with_what_failed() -> None:
+    profile = static_classifier()
+    cases = (failed_at(profile, 1, "no room\nfor it"), failed_at(profile, 2, "no room\nfor it"))
+    overview = profile_overview(replace(profile, cases=cases))
+    assert (overview.headline, overview.tone) == ("2 of 2 cases failed: no room", Tone.BAD)
+    assert {each.tiles[0].tone for each in overview.tiles} == {Tone.BAD}
+    assert {each.tiles[0].value for each in overview.tiles} == {"failed"}
+    some = profile_overview(replace(profile, cases=(*profile.cases, *cases)))
+    assert some.headline == "2 of 3 cases failed: no room"
+    one = profile_overview(replace(profile, cases=cases[:1]))
+    assert one.headline == "failed: no room"
+    whole = profile_overview(profile)
+    assert (whole.headline, whole.tone) == ("", Tone.PLAIN)
 
 
 def test_nothing_in_a_measurement_can_steer_a_terminal() -> None:

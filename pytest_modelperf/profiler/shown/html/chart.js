@@ -307,12 +307,16 @@
   }
 
   function failures(model) {
-    const items = model.points.flatMap((points, side) => points
-      .filter((point) => point.reason !== null)
-      .map(({ id, reason }) => el("li", {
-        text: `${title({ ...model.sides[side], name: id })}: ${reason}`,
-      })));
-    if (!items.length) return "";
+    // The same reason has one line.
+    const about = new Map();
+    model.points.forEach((points, side) => points.forEach(({ id, reason }) => {
+      if (reason === null) return;
+      const known = about.get(reason) ?? about.set(reason, []).get(reason);
+      known.push(title({ ...model.sides[side], name: id }));
+    }));
+    if (!about.size) return "";
+    const items = [...about].map(([reason, ids]) =>
+      el("li", { text: `${ids.join(", ")}: ${reason}` }));
     return el("div", { class: "failures" },
       el("p", { text: "Not measured:" }), el("ul", {}, items));
   }
