@@ -129,7 +129,7 @@ def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[
     if plans.is_same:
         if plans.slowdown is not None:
             took = describe_slowdown(plans.slowdown)
-            yield f"the plan is the same, but the model ran {took} before: compared as a duet"
+            yield f"the plan is the same, but the model took {took} before: compared as a duet"
         yield describe_same_plan(plans.kernels)
     elif plans.reason is not None:
         yield f"judged by the whole model: {plans.reason}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds
 from pytest_modelperf.comparing.paired_case import PairedCase
+from pytest_modelperf.comparing.short_runs import describe_slowdown
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -25,8 +26,6 @@ UNJUDGED_OUTPUTS = (
 _WHOLE_SECONDS = 9.5
 # Rounds that vary by more than this beyond what their inferences explain.
 _LARGE_SPREAD = 0.02
-# From here on a ratio reads better than a percentage.
-_MANY_TIMES = 2
 
 
 def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tuple[str, ...]:
@@ -89,13 +88,7 @@ def find_baseline_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) 
 
 def describe_factor(factor: float) -> str:
     """How long something takes on this machine: `5 % longer on this machine than`."""
-    percent = round(100 * (factor - 1))
-    if percent == 0:
-        return "as long on this machine as"
-    if factor >= _MANY_TIMES:
-        return f"{factor:.1f} times as long on this machine as"
-    change = f"{percent} % longer" if percent > 0 else f"{-percent} % less time"
-    return f"{change} on this machine than"
+    return describe_slowdown(factor, " on this machine")
 
 
 def describe_modes(judged: JudgedRounds) -> Iterator[str]:

@@ -50,8 +50,8 @@ class Suspicion(Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         took, others = map(describe_slowdown, (self.slowdown, typical_slowdown(self.others)))
-        found = f"the plan is the recorded one, but the model ran {took} recorded"
-        return f"{found} while other models ran {others} recorded" if self.others else found
+        found = f"the plan is the recorded one, but the model took {took} recorded"
+        return f"{found} while other models took {others} recorded" if self.others else found
 
     def describe(self, compared: CaseComparison) -> str:
         """The note on the comparison that followed."""
@@ -76,11 +76,12 @@ def look_at(stored: StoredLatency, now: Measurement) -> Look | None:
     return Look(now.low_ns / recorded_ns, now.taken)
 
 
-def describe_slowdown(slowdown: float) -> str:
-    """`2.1 times as long as`, `34 % longer than`."""
+def describe_slowdown(slowdown: float, place: str = "") -> str:
+    """How long something takes: `2.1 times as long as`, `34 % longer on this machine than`."""
     percent = round(100 * (slowdown - 1))
     if percent == 0:
-        return "as long as"
+        return f"as long{place} as"
     if slowdown >= _MANY_TIMES:
-        return f"{slowdown:.1f} times as long as"
-    return f"{abs(percent)} % {'longer' if percent > 0 else 'shorter'} than"
+        return f"{slowdown:.1f} times as long{place} as"
+    change = f"{percent} % longer" if percent > 0 else f"{-percent} % less time"
+    return f"{change}{place} than"

@@ -23,7 +23,7 @@ _LOW_PERCENT = 5.0
 # that others have: a thread that waits holds up the others. docs/parts.md says what they rest on.
 _PROCESSES = 0.05
 _MACHINES = 0.07
-_NEIGHBOURS = 0.1
+_NEIGHBOURS = 0.15
 # The number of deviations that are explained. Each look has to exceed them.
 _DEVIATIONS = 2.4
 

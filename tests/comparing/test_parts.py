@@ -202,7 +202,7 @@ def test_the_same_plan_settles_nothing_if_the_model_takes_longer() -> None:
     case = settled(slower)
     assert (case.how, case.verdict) == (How.DUET, Verdict.REGRESSED)
     assert re.fullmatch(
-        r"the plan is the same, but the model ran \d+ % longer than before: compared as a duet",
+        r"the plan is the same, but the model took \d+ % longer than before: compared as a duet",
         case.notes[0],
     )
     assert case.notes[1].startswith("same plan: ")

@@ -110,22 +110,22 @@ def compared(how: How | None, ratio: float | None) -> CaseComparison:
             suspicion(2.1, 1.001, 0.999, 1.0),
             How.DUET,
             (
-                "ran 2.1 times as long as recorded while "
-                "other models ran as long as recorded: compared as a duet"
+                "took 2.1 times as long as recorded while "
+                "other models took as long as recorded: compared as a duet"
             ),
         ),
         (
             suspicion(1.34, 0.94),
             How.DUET,
             (
-                "ran 34 % longer than recorded while other "
-                "models ran 6 % shorter than recorded: compared as a duet"
+                "took 34 % longer than recorded while other "
+                "models took 6 % less time than recorded: compared as a duet"
             ),
         ),
         (
             suspicion(1.5),
             How.STORED,
-            ("ran 50 % longer than recorded: the plan did not settle the case"),
+            ("took 50 % longer than recorded: the plan did not settle the case"),
         ),
     ],
 )

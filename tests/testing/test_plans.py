@@ -177,7 +177,7 @@ def test_a_model_that_runs_longer_than_recorded_is_measured_although_its_plan_is
     assert (case["verdict"], case["how"]) == ("passed", "duet")
     (note,) = (each for each in case["notes"] if each.startswith("the plan is the recorded one"))
     assert re.fullmatch(
-        r".*, but the model ran \d+\.\d times as long as recorded: compared as a duet", note
+        r".*, but the model took \d+\.\d times as long as recorded: compared as a duet", note
     )
 
 
