@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.fidelity import FidelityGate, judge_twin, lack_twin, trust_by_plan
+from pytest_modelperf.baselines.fidelity import (
+    FidelityGate,
+    judge_twin,
+    lack_twin,
+    trust_by_plan,
+    try_again,
+)
 from pytest_modelperf.baselines.records import (
     BaselineRecording,
     Fidelity,
@@ -31,8 +37,9 @@ from pytest_modelperf.graph.value_flow import DataDependence
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
+from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.pairs.run import TwinRun, run_twin
+from pytest_modelperf.profiler.pairs.run import TwinRun, run_duet, run_twin
 from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import model_facts
@@ -233,7 +240,13 @@ def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) 
         return _ComparedTwin(trust_by_plan(), found.plan)
     doubt = _find_doubt(found, by_data or found.by_data)
     has_same_plan = found.difference is None if found.knows_plans else None
-    return _ComparedTwin(judge_twin(found.rounds, doubt, has_same_plan=has_same_plan), found.plan)
+
+    def take(gate: FidelityGate) -> Sequence[DuetRound]:
+        place.tell("comparing the twin with the model again")
+        return run_duet(pair, gate, place)
+
+    evidence = try_again(found.rounds, take)
+    return _ComparedTwin(judge_twin(evidence, doubt, has_same_plan=has_same_plan), found.plan)
 
 
 def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
