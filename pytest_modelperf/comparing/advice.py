@@ -34,6 +34,10 @@ class CaseRemedy(enum.Enum):
     )
     TOLERANCE = "too near to what is allowed for any run to tell: allow more with {tolerance}"
     BUDGET = "too near to its limit for any run to tell: change the budget where it is set"
+    UNJUDGED = (
+        "there are no times to judge the latency by: record the baseline again with {record} on "
+        "this kind of machine, or give the older model itself"
+    )
     # More time does not help: it does not change how far the recorded processes differ.
     RECORDING = (
         "stored times tell little: give the older model itself, or record the baseline again with "
@@ -59,6 +63,8 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
     unclear = _unclear(case)
     if not unclear:
         return None
+    if case.is_unjudged:
+        return CaseAdvice(CaseRemedy.UNJUDGED)
     if case.how is How.STORED and any(m.limit is None and m.ratio for m in unclear):
         return CaseAdvice(CaseRemedy.RECORDING)
     needs = [(_seconds_needed(m, case), m) for m in unclear]
@@ -92,6 +98,8 @@ def describe_doubt(case: CaseComparison, wording: Wording) -> str | None:
     advice = advise(case)
     if advice is None:
         return None
+    if advice.remedy is CaseRemedy.UNJUDGED:
+        return advice.in_words(wording)
     return f"{_describe_reach(_unclear(case), case)}: {advice.in_words(wording)}"
 
 

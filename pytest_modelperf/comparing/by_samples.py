@@ -7,7 +7,11 @@ import time
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
-from pytest_modelperf.comparing.gates import stored_metrics, stored_start_metrics
+from pytest_modelperf.comparing.gates import (
+    stored_metrics,
+    stored_start_metrics,
+    unjudged_metrics,
+)
 from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import How, Metric, Verdict
@@ -29,9 +33,11 @@ def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
     counted = compare_counts(replace(asked, pair=pair))
     stored = asked.recorded
     note = f"not run as a duet: {refusal}"
-    metrics: tuple[Metric, ...] = ()
     doubt = _why_not_judged(stored, now.measured)
-    if stored is not None and doubt is None:
+    is_judged = stored is not None and doubt is None
+    if stored is None or doubt is not None:
+        metrics = unjudged_metrics(now.measured.latency, gate)
+    else:
         metrics = stored_metrics(stored, now.measured.latency, gate)
         if gate.judges_starts:
             metrics += stored_start_metrics(stored, now.measured.rounds, gate)
@@ -43,7 +49,7 @@ def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
         metrics=(*metrics, *counted.metrics),
         notes=(*counted.notes, note if doubt is None else f"{note}; {doubt}"),
         rounds=len(now.measured.rounds),
-        how=How.STORED if metrics else None,
+        how=How.STORED if is_judged else None,
         after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )

@@ -431,6 +431,22 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
     return tuple(metrics)
 
 
+def unjudged_metrics(now: Latency, gate: Gate) -> tuple[Metric, ...]:
+    """The percentiles of the gate now, if there are no times to judge them by: all stay open."""
+    return tuple(
+        Metric(
+            f"latency_{latest.name}",
+            None,
+            _ms(latest.value_ns),
+            Verdict.INCONCLUSIVE,
+            awaited=percent in gate.tolerances.awaited,
+            allowed=gate.tolerances.of(percent),
+        )
+        for percent in gate.percents
+        for latest in (now.percentile(percent),)
+    )
+
+
 def stored_start_metrics(
     stored: StoredLatency, rounds: Sequence[Round], gate: Gate
 ) -> tuple[Metric, ...]:

@@ -299,8 +299,8 @@ class CaseComparison(Struct, frozen=True):
     `failed_side` is the model that could not be measured, if the case failed and that is known.
 
     `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. `how`
-    says by what the latency was judged; None if it was not: an unchanged, new or failed case, or
-    counts alone. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
+    says by what the latency was judged; None if it was not: an unchanged, new or failed case, counts
+    alone, or a case whose latency nothing could judge, which is inconclusive. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
     one ran. `before` and `after` are the measurements of the sides; None for a side that did not
     run. `parts` are the kernels that differ, if their times were measured, and `elsewhere` is what
     the whole model shows beyond them. `kernels` are those of both plans as one graph, if their
@@ -348,6 +348,19 @@ class CaseComparison(Struct, frozen=True):
     def is_duet(self) -> bool:
         """Whether both sides ran in turn, as whole models or their parts."""
         return self.how in (How.DUET, How.PARTS)
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether the latency was to be judged, and there are no times to judge it by."""
+        median = self.metric("latency_p50")
+        return (
+            self.how is None
+            and median is not None
+            and median.gated
+            and median.is_open
+            and median.before is None
+            and median.after is not None
+        )
 
     @property
     def verdict(self) -> Verdict:

@@ -155,6 +155,8 @@ def describe_metric(
         text = f"{title} {format_after(metric)}"
     elif metric.name == OUTPUTS:
         text = _describe_outputs(metric)
+    elif metric.before is None and metric.ratio is None and is_time(metric.name):
+        text = f"{title} {format_figure(metric.name, metric.after)} now, not judged"
     elif metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"

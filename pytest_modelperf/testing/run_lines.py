@@ -116,6 +116,7 @@ def describe_alarms(report: RunReport) -> str:
     is_judged = any(
         metric.gated and is_sampled(metric.name)
         for outcome in report.outcomes
+        if not outcome.comparison.is_unjudged
         for metric in outcome.comparison.metrics
     )
     if not is_judged:

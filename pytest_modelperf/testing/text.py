@@ -145,8 +145,8 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
         styles = ["" if o.is_xfailed else verdict_style(o.comparison) for o, _ in shown]
         page.table(table, row_styles=styles)
         _write_generations(page, shown)
-    if verbosity >= _VERBOSE:
-        _write_notes(page, named)
+    if verbosity > _QUIET:
+        _write_notes(page, [pair for pair in named if _tells_notes(pair[0], verbosity)])
     if verbosity > _QUIET:
         page.line("")
     if hidden and (verbosity > _QUIET or any(map(is_worth_a_line, hidden))):
@@ -191,6 +191,11 @@ def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
     is_one = len(hidden) == 1
     cases, them = ("case is", "it") if is_one else ("cases are", "them")
     return f"{len(hidden):,} {words} {cases} not shown: -v lists {them}"
+
+
+def _tells_notes(outcome: CaseOutcome, verbosity: int) -> bool:
+    """Whether the summary has the notes of a case: without -v, only where its latency is open."""
+    return verbosity >= _VERBOSE or outcome.comparison.is_unjudged
 
 
 def _write_notes(page: Page, named: Sequence[tuple[CaseOutcome, str]]) -> None:

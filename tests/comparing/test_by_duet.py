@@ -456,8 +456,11 @@ def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
     alone = store(doubted(recording), tmp_path / "doubted")
     _, document = compared(alone, "slow_400us.onnx", *QUICK)
     (case,) = document["cases"]
-    assert (case["verdict"], case["how"]) == ("passed", None)
+    assert (case["verdict"], case["how"]) == ("inconclusive", None)
     assert "no times of the recorded model are stored" in case["notes"][0]
+    median = metric(document, "latency_p50")
+    assert (median["verdict"], median["before"], median["ratio"]) == ("inconclusive", None, None)
+    assert median["after"] > 0
     twin = store(trusted(recording), tmp_path / "trusted")
     _, document = compared(twin, "slow_400us.onnx", *QUICK)
     assert ran_as_a_duet(document)

@@ -6,23 +6,30 @@ at twice or half the time.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.project import assert_says_no_internals, write_table
+from tests.support.recordings import record_baseline
 from tests.support.small_models import ones, parse, save_beside
 from tests.support.timed_models import (
     JSON,
@@ -87,6 +94,97 @@ def case_of(run: pytest.Pytester) -> Mapping[str, Any]:
 
 def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
     return {metric["name"] for metric in metrics if metric["verdict"] == verdict}
+
+
+# -- a latency that nothing can judge
+
+
+def without_times(recording: BaselineRecording) -> BaselineRecording:
+    """As a checkout on another kind of machine has it."""
+    assert recording.machine is not None
+    machine = replace(recording.machine, key="linux-other-2c")
+    return replace(recording, machine=machine)
+
+
+def of_older_engine(recording: BaselineRecording) -> BaselineRecording:
+    """As an upgrade of the engine leaves it."""
+    assert recording.machine is not None
+    cases = {
+        case: replace(latency, engine=replace(latency.engine, version="0.9"))
+        for case, latency in recording.machine.cases.items()
+    }
+    return replace(recording, machine=replace(recording.machine, cases=cases))
+
+
+UNJUDGED: Mapping[str, tuple[Callable[[BaselineRecording], BaselineRecording], str]] = {
+    "another kind of machine": (without_times, "no times of the recorded model are stored"),
+    "another engine": (of_older_engine, "it was recorded on another engine"),
+}
+
+
+@pytest.mark.parametrize(("changed", "reason"), UNJUDGED.values(), ids=UNJUDGED)
+def test_a_latency_that_nothing_can_judge_is_inconclusive(
+    models: pytest.Pytester,
+    recording: BaselineRecording,
+    changed: Callable[[BaselineRecording], BaselineRecording],
+    reason: str,
+) -> None:
+    store(doubted(changed(recording)), models.path / "baselines")
+    source = test_of("slow_400us.onnx")
+    options = ("--modelperf-markdown=run.md",)
+    lenient = measured(models, source, *options)
+    lenient.assert_outcomes(passed=1)
+    strict = measured(models, source, *options, "--modelperf-strict")
+    strict.assert_outcomes(failed=1)
+    strict.stdout.fnmatch_lines(["inconclusive: p50 latency 0.4* ms now, not judged, *"])
+    for result in (lenient, strict):
+        told = " ".join(result.stdout.str().split())
+        assert f"note: not run as a duet: the twin runs otherwise; {reason}" in told
+        assert "so the latency is not judged" in told
+        assert "there are no times to judge the latency by: record the baseline again" in told
+        assert "False-alarm bound" not in told
+        assert_says_no_internals(result)
+    case = case_of(models)
+    assert (case["verdict"], case["how"]) == ("inconclusive", None)
+    assert reason in case["notes"][0]
+    assert reason in (models.path / "run.md").read_text()
+
+
+def test_a_trusted_twin_judges_on_a_machine_without_times(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(without_times(recording), models.path / "baselines")
+    result = measured(models, test_of("slow_400us.onnx"), "--modelperf-strict")
+    result.assert_outcomes(failed=1)
+    assert (case_of(models)["verdict"], case_of(models)["how"]) == ("regressed", "duet")
+
+
+def test_counts_alone_pass_although_nothing_can_judge_the_latency(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(doubted(without_times(recording)), models.path / "baselines")
+    options = ("--modelperf-static-only", "--modelperf-strict")
+    measured(models, test_of("slow_400us.onnx"), *options).assert_outcomes(passed=1)
+
+
+def test_a_case_that_was_not_recorded_again_is_inconclusive_on_another_machine(
+    models: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The twin is that of the model of the other case, which was recorded again alone."""
+    folder = tmp_path_factory.mktemp("twice")
+    write_timed(folder / "base.onnx")
+    engine = EngineModule("timed", "tests.support.timed")
+    setup = Setup(engine=engine, policy=SamplingPolicy(max_seconds=30.0))
+    for weight, sizes in ((1.0, (1, 2)), (2.0, (1,))):
+        write_timed(folder / "base.onnx", weight=weight)
+        made = record_baseline(
+            "base", folder / "base.onnx", ProfileRequest(sizes), setup, dt.date(2026, 1, 31)
+        )
+        store(without_times(made), models.path / "baselines")
+    result = measured(models, test_of("slow_400us.onnx", batch_size=2), "--modelperf-strict")
+    result.assert_outcomes(failed=1)
+    assert case_of(models)["verdict"] == "inconclusive"
+    assert "b2-c1 was recorded with another model than the twin" in case_of(models)["notes"][0]
 
 
 # -- from new to improved
