@@ -3,7 +3,8 @@
 A twin comes with a pull request. Wider weights would make it a slow reference that lets a slower
 model pass, while every figure that a reviewer looks at stays the same. So a twin is checked before
 it is rebuilt: by its counts, and by its structure, because wider dilations or a slower operator
-change no count. A digest that was edited would have any model pass as the recorded one.
+change no count. A digest that was edited would have any model pass as the recorded one, and so
+would a plan: what `model.json` says of the model is believed only if its twin says the same.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Baseline, StoredCase, StoredStatic
+from pytest_modelperf.baselines.records import (
+    Baseline,
+    ModelBaseline,
+    StoredCase,
+    StoredStatic,
+)
 from pytest_modelperf.errors import BaselineError, ModelError
 from pytest_modelperf.graph.digests import Tell
+from pytest_modelperf.graph.load import declared_inputs, declared_outputs
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
@@ -68,7 +76,7 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
     if known is not None and known != claimed:
         sizes = format_bytes(claimed), format_bytes(known)
         raise _other_twin(
-            baseline, f"it leaves out {sizes[0]} of weights, and model.json says {sizes[1]}"
+            baseline.name, f"it leaves out {sizes[0]} of weights, and model.json says {sizes[1]}"
         )
     for model in models:
         for cores in model.request.cores:
@@ -83,18 +91,74 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
             else:
                 found = _describe([*_differences(stored.static, model.static, _OF_WEIGHTS)])
             if found is not None:
-                raise _other_twin(baseline, f"at {printable(case.id)} it has {found}")
+                raise _other_twin(baseline.name, _describe_counts(stored, found))
     _require_structure(baseline, models[0].file)
 
 
 def _require_structure(baseline: Baseline, twin: ModelFile) -> None:
     for case in baseline.model.cases:
         if baseline.model.has_twin_of(case.id) and not has_recorded_structure(case, twin):
-            raise _other_twin(
-                baseline,
-                "its operators, attributes or connections are not those that were recorded at "
-                f"{printable(case.id)}",
-            )
+            raise _other_twin(baseline.name, _describe_structure(case))
+
+
+def has_claimed_structure(
+    baseline: ModelBaseline, twin: ModelFile | None, stored: StoredCase
+) -> bool:
+    """Whether the twin has the structure that `model.json` claims of the model of a case.
+
+    BaselineError if it is named as the twin of that model and has another structure.
+    """
+    if twin is None:
+        return False
+    has_it = has_recorded_structure(stored, twin)
+    if not has_it and baseline.has_twin_of(stored.id):
+        raise _other_twin(baseline.model.name, _describe_structure(stored))
+    return has_it
+
+
+def has_claimed_work(
+    baseline: ModelBaseline, twin: ModelFile | None, stored: StoredCase, now: Model
+) -> bool:
+    """Whether the twin has the structure and the counts that `model.json` claims of a case.
+
+    The model now has both, and gives the sizes. BaselineError as for the structure alone.
+    """
+    if twin is None or not has_claimed_structure(baseline, twin, stored):
+        return False
+    found = other_counts(stored.static, _bound_like(now, twin).static)
+    if found is not None and baseline.has_twin_of(stored.id):
+        raise _other_twin(baseline.model.name, _describe_counts(stored, found))
+    return found is None
+
+
+def has_lost_its_twin(baseline: ModelBaseline, twin: ModelFile | None, stored: StoredCase) -> bool:
+    """Whether a case had a twin when it was recorded, and the baseline has none of its structure.
+
+    A later recording of other cases brings another twin. Otherwise the case was edited.
+    """
+    has_it = has_claimed_structure(baseline, twin, stored)
+    fidelity = stored.fidelity
+    had_one = twin is not None if fidelity is None else fidelity.was_compared
+    return had_one and not has_it
+
+
+def _bound_like(now: Model, twin: ModelFile) -> Model:
+    """The twin at the sizes of a model of its structure, whose inputs may have other names."""
+    inputs, outputs = (
+        {new.name: old.name for new, old in zip(of(now.file.proto), of(twin.proto), strict=True)}
+        for of in (declared_inputs, declared_outputs)
+    )
+    binding = replace(
+        now.binding,
+        inputs=tuple(
+            replace(spec, name=inputs.get(spec.name, spec.name)) for spec in now.binding.inputs
+        ),
+        state={
+            inputs.get(past, past): outputs.get(present, present)
+            for past, present in now.binding.state.items()
+        },
+    )
+    return Model.bind_whole(twin, binding, now.request, now.extensions)
 
 
 def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -> None:
@@ -190,9 +254,20 @@ def _differences(
             yield _Difference(f"{figure.show(found)} {figure.name}", figure.show(known))
 
 
-def _other_twin(baseline: Baseline, found: str) -> BaselineError:
+def _describe_structure(case: StoredCase) -> str:
+    return (
+        "its operators, attributes or connections are not those that were recorded at "
+        f"{printable(case.id)}"
+    )
+
+
+def _describe_counts(case: StoredCase, found: str) -> str:
+    return f"at {printable(case.id)} it has {found}"
+
+
+def _other_twin(name: str, found: str) -> BaselineError:
     return BaselineError(
-        f"twin.onnx of the baseline {printable(baseline.name)} is not the twin of the model that "
+        f"twin.onnx of the baseline {printable(name)} is not the twin of the model that "
         f"was recorded: {found}. Restore the folder from version control. "
         "If another version or a plugin counts differently, record it anew with "
         "`pytest --modelperf --modelperf-update-baseline`."

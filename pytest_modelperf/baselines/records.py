@@ -126,6 +126,11 @@ class Fidelity(Stored, frozen=True, kw_only=True):
             raise ValueError("the twin is not trusted, but was shown to run like the model")
 
     @property
+    def was_compared(self) -> bool:
+        """Whether there was a twin, whose plan or time was compared with that of the model."""
+        return self.ratio is not None or self.has_same_plan is not None
+
+    @property
     def shows_difference(self) -> bool:
         """Whether the duet showed that the twin takes another time: its interval lies beside 1."""
         return self.interval is not None and not self.interval[0] <= 1.0 <= self.interval[1]

@@ -8,7 +8,11 @@ from threading import Thread
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.recorded_twin import has_recorded_structure, other_counts
+from pytest_modelperf.baselines.recorded_twin import (
+    has_claimed_work,
+    has_recorded_structure,
+    other_counts,
+)
 from pytest_modelperf.baselines.records import StoredCase, StoredPlan
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, side_run
@@ -50,7 +54,8 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, 
     """The case as it passed because the engine still makes the recorded plan of the model.
 
     A suspicion if the model takes longer than `slowdowns` of the other models explain. None if the
-    engine makes another plan, or if a plan does not settle the case. No twin is rebuilt for it.
+    engine makes another plan, or if a plan does not settle the case. No twin is rebuilt for it, but
+    the plan is believed only if the twin has the structure and the counts that go with it.
     """
     if before.baseline is None or not gate.trusts_plans or before.setup != setup:
         return None
@@ -59,6 +64,8 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, 
         return None
     is_recorded_alike = stored.plan.machine == machine.key and has_recorded_engine(stored, setup)
     if not (is_recorded_alike and _is_built_alike(stored, after)):
+        return None
+    if not has_claimed_work(before.baseline, before.twin, stored, after):
         return None
     begun = time.monotonic()
     try:

@@ -14,7 +14,7 @@ from pytest_modelperf.baselines.records import (
     ModelBaseline,
     StoredLatency,
 )
-from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -29,13 +29,14 @@ class Side(Struct, frozen=True):
     """One of the two sides: a model on an engine in an interpreter.
 
     The `source` of a baseline is its rebuilt twin, or the model now where it has no twin.
-    `machine` is what was recorded on machines of this kind.
+    `machine` is what was recorded on machines of this kind, and `twin` the twin as it is stored.
     """
 
     source: ModelSource
     setup: Setup
     baseline: ModelBaseline | None = None
     machine: MachineBaseline | None = None
+    twin: ModelFile | None = None
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -68,14 +69,14 @@ def baseline_side(
     """
     machine = baseline.machine(machine_key)
     with working_folder("twin") as folder:
-        source = now.source
+        source, file = now.source, None
         if baseline.twin is not None:
             stored = folder / "stored.onnx"
             write_twin_bytes(baseline.twin, stored)
             twin = read_twin(stored)
-            files = open_model(stored), open_model(now.source)
-            own, _ = request_of_each(request, files)
-            require_recorded_twin(baseline, twin, Model.of_request(files[0], own, extensions))
+            file = open_model(stored)
+            own, _ = request_of_each(request, (file, open_model(now.source)))
+            require_recorded_twin(baseline, twin, Model.of_request(file, own, extensions))
             recorded_bytes = baseline.model.model.size_bytes
             source = rebuild(twin, folder / "twin.onnx", recorded_bytes=recorded_bytes)
-        yield Side(source, now.setup, baseline.model, machine)
+        yield Side(source, now.setup, baseline.model, machine, file)

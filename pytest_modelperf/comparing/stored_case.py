@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recorded_twin import (
+    has_lost_its_twin,
     require_recorded_counts,
     require_recorded_structure,
 )
@@ -34,7 +35,7 @@ def settle(
     """The verdict that needs only the baseline and the present model; None if it needs the twin.
 
     Rebuilding a twin takes longer than all the rest, so this works without it. BaselineError where
-    the digest is that of the model, and the structure or the counts are not.
+    the digest is that of the model, and the structure or the counts are not, or those of the twin.
     """
     if before.baseline is None:
         return None
@@ -47,6 +48,9 @@ def settle(
     if not (is_same and _is_recorded(stored, after, setup, place)):
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
+    if has_lost_its_twin(before.baseline, before.twin, stored):
+        # A digest alone is the word of one file.
+        return None
     known = SideCounts(stored.static, stored.observed)
     static = compare_with_stored(place.case, known, after.static, gate.tolerances, is_same=True)
     sizes = before.baseline.size_of(stored.id), size_on_disk(after.file)

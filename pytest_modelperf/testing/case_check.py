@@ -198,6 +198,11 @@ class CheckContext(Struct, frozen=True, dict=True):
         # The cases of a model come one after the other, and all are in one file.
         return lru_cache(maxsize=1)(self.store.read)
 
+    @cached_property
+    def open_twin(self) -> Callable[[bytes], ModelFile]:
+        """Opens a twin, once for all cases of its model: they come one after the other."""
+        return lru_cache(maxsize=1)(open_model)
+
 
 class BoundCheck(Struct, frozen=True):
     """One check with its model bound to the sizes of the case; nothing has run yet."""

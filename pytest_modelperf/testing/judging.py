@@ -99,11 +99,17 @@ def _settle_by_plan(bound: BoundCheck, stored: Baseline) -> JudgedCase | Suspici
     """The case as it passed by the plan of its baseline; None if that does not settle it."""
     if bound.context.is_static:
         return None
-    case = stored.model.case(bound.case.id)
-    machine = stored.machine(bound.machine.key)
-    before = Side(bound.check.graph, bound.setup_before(case), stored.model, machine)
-    check, slowdowns = bound.check, bound.context.slowdowns
+    before, check = _stored_side(bound, stored), bound.check
+    slowdowns = bound.context.slowdowns
     return settle_by_plan(before, bound.model, check.setup, bound.gate, bound.place, slowdowns)
+
+
+def _stored_side(bound: BoundCheck, stored: Baseline) -> Side:
+    """The side of a baseline before its twin is rebuilt."""
+    setup = bound.setup_before(stored.model.case(bound.case.id))
+    machine = stored.machine(bound.machine.key)
+    twin = None if stored.twin is None else bound.context.open_twin(stored.twin)
+    return Side(bound.check.graph, setup, stored.model, machine, twin)
 
 
 def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
@@ -145,8 +151,7 @@ def settle_case(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     missing = find_missing(bound.case, case, bound.model)
     if missing is not None:
         return missing
-    machine = stored.machine(bound.machine.key)
-    before = Side(bound.check.graph, bound.setup_before(case), stored.model, machine)
+    before = _stored_side(bound, stored)
     obstacle = cannot_run_apart(before, bound.model, bound.check.setup, bound.case)
     if obstacle is not None:
         raise UsageError(
