@@ -292,6 +292,26 @@ def test_the_layers_at_the_best_of_a_sweep_leave_its_times_those_of_its_points(
     assert _traces(page, "time")[1]["y"] == pytest.approx([point["per_second"]])
 
 
+def test_the_parts_about_layers_name_their_configuration_whatever_the_charts_show(
+    open_data: OpenData,
+) -> None:
+    page = open_data(PAGES["sweep with layers"], draws=False)
+    sides = ", ".join(
+        f"{side['label']}: {side['name']}" for side in _model(PAGES["sweep with layers"])["sides"]
+    )
+    page.locator("#chart select").last.select_option("b1-c1")
+    for part in ("types", "icicle", "depth"):
+        assert page.locator(f"#{part} > h2 small").inner_text() == f" at b4-c2-s4, {sides}"
+    assert page.locator("#chart > h2 small").count() == 0
+
+
+def test_without_a_sweet_spot_the_charts_begin_at_the_configuration_of_the_layers(
+    open_data: OpenData,
+) -> None:
+    page = open_data(PAGES["sweep with layers"], draws=False, fragment="threshold=0.001")
+    assert _ends(page) == ["b4-c2-s4", "b4-c2-s4"]
+
+
 def test_one_point_alone_is_no_chart(open_data: OpenData) -> None:
     data = copy.deepcopy(PAGES["profile"])
     _model(data)["points"][0] = [_model(PAGES["sweep"])["points"][0][0] | {"id": "b1-c2"}]

@@ -3,6 +3,7 @@ modelperf.points = (() => {
   "use strict";
 
   const { caseOf, chosen, isKnown } = modelperf;
+  const OF_LAYERS = ["types", "icicle", "depth", "graph", "kernels", "transitions"];
 
   function isMeasured(point) {
     return isKnown(point.ms) && isKnown(point.per_second);
@@ -82,14 +83,15 @@ modelperf.points = (() => {
     return kept.every((points) => points.some(isMeasured)) ? kept : model.points;
   }
 
-  // A and B as chosen. Where points are cases, B is the chosen case. Otherwise B is the best of its
-  // side, and A the same configuration of the other side; with only one side, A is the first
-  // measured point.
+  // A and B as chosen. Where points are cases, B is the chosen case. Otherwise B is the sweet spot of
+  // its side, or without one the configuration that the parts below show. A is the same configuration
+  // of the other side; with only one side, A is the first measured point.
   function pair(model) {
     const limit = threshold(model);
     const shown = shownPoints(model);
     const [first, last] = [0, -1].map((side) => shown.at(side).filter(isMeasured));
-    const b = find(last, isSweep(model) ? chosen("b") : caseOf(model).id) ?? best(last, limit);
+    const b = find(last, isSweep(model) ? chosen("b") : caseOf(model).id) ??
+      findSweetSpot(last, limit).best ?? find(last, caseOf(model)?.id) ?? best(last, limit);
     const like = model.points.length > 1 ? find(first, b?.id) : first.find((point) => point !== b);
     return { a: find(first, chosen("a")) ?? like ?? best(first, limit), b };
   }
@@ -115,6 +117,17 @@ modelperf.points = (() => {
   function best(points, limit) {
     return findSweetSpot(points, limit).best ?? fastest(competing(points));
   }
+
+  // In a sweep the parts about layers show one configuration, whatever A and B are in the charts.
+  document.documentElement.addEventListener("casechange", ({ detail: view }) => {
+    if (!view.case || !isSweep(view.model)) return;
+    const models = view.sides.map(modelperf.sides.title).join(", ");
+    for (const name of OF_LAYERS) {
+      const heading = document.querySelector(`#${name} > h2`);
+      heading?.querySelector("small")?.remove();
+      heading?.append(modelperf.el("small", { text: ` at ${view.case.id}, ${models}` }));
+    }
+  });
 
   return {
     isMeasured, threshold, parseThreshold, findSweetSpot, pair, sidesOfPair, isSweep, shownPoints,
