@@ -11,7 +11,7 @@ Each benchmark is a process of its own, one after the other, for they measure. W
 stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
 stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
 it was, if it keeps what it has (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`,
-`tune`).
+`tune`, `real_alike`, `suspicion`).
 
 What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
 """
@@ -178,6 +178,22 @@ BENCHMARKS = (
         "how often is a verdict on a real architecture right, and how long does it take?",
         quick=Form("--models lstm --repetitions 1 --slower 1 --cores 1 --quiet", 2),
         usual=Form('--repetitions 2 --slower 1 --changes "load of 5 %"', 40),
+        full=Form("", 120),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "real_alike",
+        "how often is a real model called slower than its like when both are timed?",
+        quick=Form("--models lstm --repetitions 1 --cores 1 --loads quiet", 0.5),
+        usual=None,
+        full=Form("", 60),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "suspicion",
+        "how often is a model that was only trained again measured although its plan settles it?",
+        quick=Form("--models lstm squeezenet --runs 1 --cores 1 --loads quiet", 1),
+        usual=None,
         full=Form("", 120),
         keeps_folder=True,
     ),

@@ -36,6 +36,7 @@ from parts import loaded
 from parts_results import LOADS, QUIET
 from real import TWINS
 from results import Expectation, Result, Start, conclude, list_names, markdown
+from verdicts import CONFIDENCE, highest_rate
 
 from pytest_modelperf.comparing.gates import part_rounds
 from pytest_modelperf.graph.plans.matching import Matching
@@ -233,7 +234,24 @@ def tables(result: Result) -> Mapping[str, str]:
         "model", "cores", "load", "parts", "too large", "alarms", "interval without 0",
         "half of an interval", "median s",
     )  # fmt: skip
-    return {"parts alike": markdown(header, lines, "lrlrrrrrr")}
+    return {
+        "parts alike": markdown(header, lines, "lrlrrrrrr"),
+        "parts alike glance": glance(result.rows["parts"]),
+    }
+
+
+def glance(rows: Sequence[Row]) -> str:
+    """What a reader would add up."""
+    parts = ran(rows)
+    models = {row["model"] for row in parts}
+    alarms = _alarms(parts)
+    most = 100 * highest_rate(alarms, len(parts))
+    return (
+        f"Of {len(parts)} parts of {len(models)} real models that did not change, each timed "
+        f"against itself with other weights, {alarms} were shown slower or faster by more than "
+        f"{100 * RULE.tolerance:g} % of the model, which shows the rate to be at most {most:.2g} % "
+        f"({100 * CONFIDENCE:g} % confidence)."
+    )
 
 
 def _figures(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -195,15 +195,27 @@ def plan_comparisons(
 
 @dataclass(slots=True)
 class Bench:
-    """The folder of results and rebuilt models, and the gate of one case."""
+    """The folder of results and rebuilt models, and the gate of one case.
+
+    Without `trusts_plans` models of one plan are timed as well.
+    """
 
     folder: Path
     gate: Gate
     kept_rounds: Path | None = None
+    trusts_plans: bool = True
     _twins: dict[str, Twin] = field(default_factory=dict)
 
-    def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Compared]:
-        """All comparisons of the plan; those that earlier runs stored in the folder are reused."""
+    def run(
+        self,
+        plan: Sequence[Setting],
+        at_most: int | None = None,
+        beside: Callable[[str], AbstractContextManager[None]] = lambda m: noise(m != QUIET),
+    ) -> list[Compared]:
+        """All comparisons of the plan; those that earlier runs stored in the folder are reused.
+
+        `beside` makes the noise of a machine.
+        """
         wanted = Counter(plan)
         made = []
         for row in self._read("comparisons"):
@@ -220,7 +232,7 @@ class Bench:
                 left.append(setting)
         left.reverse()
         for machine, settings in groupby(left[:at_most], lambda setting: setting.machine):
-            with noise(machine != QUIET):
+            with beside(machine):
                 for setting in settings:
                     made.append(self.compare(setting))
                     if len(made) % 10 == 0:
@@ -231,7 +243,9 @@ class Bench:
         """Makes one comparison and stores it at once."""
         before = self.baseline(setting.model)
         with self.variant(setting) as after:
-            compared, rounds = compare(setting, before, after, self.gate)
+            compared, rounds = compare(
+                setting, before, after, self.gate, trusts_plans=self.trusts_plans
+            )
         if self.kept_rounds is not None and rounds:
             keep_rounds(self.kept_rounds, setting, rounds)
         self._keep("comparisons", row_of(compared))
@@ -369,13 +383,14 @@ class Bench:
 
 
 def compare(
-    setting: Setting, before: Path, after: Path, gate: Gate
+    setting: Setting, before: Path, after: Path, gate: Gate, *, trusts_plans: bool = True
 ) -> tuple[Compared, Sequence[DuetRound]]:
     """Judges the latency of one case as a check does; also returns the raw rounds."""
     started = time.monotonic()
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS), stretch_seconds=STRETCH_SECONDS)
     pair, place = load_pair(before, after, setting.cores, setup)
-    ran = run_pair(pair, gate, place, Wanted(lambda _: False, plans=True, trusts_plans=True))
+    wanted = Wanted(lambda _: False, plans=True, trusts_plans=trusts_plans)
+    ran = run_pair(pair, gate, place, wanted)
     seconds = time.monotonic() - started
     if not ran.rounds:
         passed = Verdict.PASSED.value

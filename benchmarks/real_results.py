@@ -169,20 +169,32 @@ def setting_table(found: Found) -> str:
 def totals(found: Found) -> str:
     """What a reader would add up."""
     same, slower = found.unchanged(), found.slower_by_5()
-    most = 100 * highest_rate(_count(same, "regressed"), len(same))
+    timed = [each for each in same if each.how != "plan"]
     text = (
         f"{len(found.models)} real models: of {len(same)} comparisons of a model with its like "
-        f"{_count(same, 'regressed')} raised an alarm, which shows the rate of false alarms to be "
-        f"at most {most:.2g} % ({100 * CONFIDENCE:g} % confidence). "
-        f"{_count(same, 'passed')} passed, {sum(each.how == 'plan' for each in same)} of them by "
-        "their plan alone."
+        f"{_count(same, 'passed')} passed and {_count(same, 'regressed')} raised an alarm. "
+        f"{len(same) - len(timed)} of them were settled by their plan, without timing"
     )
+    text += f". {alarm_rate(timed)}" if timed else ": they show no rate of false alarms of timing."
     if slower:
         text += (
             f" Of {len(slower)} slower models {_count(slower, 'regressed')} were found and "
             f"{_count(slower, 'passed', 'improved')} passed."
         )
     return text
+
+
+def alarm_rate(timed: Sequence[Compared]) -> str:
+    """How many comparisons of a model with its like raised an alarm, and the rate that this shows.
+
+    Those that a plan settled are not among them.
+    """
+    alarms = _count(timed, "regressed")
+    most = 100 * highest_rate(alarms, len(timed))
+    return (
+        f"Of {len(timed)} that were timed {alarms} raised an alarm, which shows the rate of false "
+        f"alarms to be at most {most:.2g} % ({100 * CONFIDENCE:g} % confidence)."
+    )
 
 
 def time_table(found: Found) -> str:

@@ -264,22 +264,7 @@ class Soak:
         return tuple(found)
 
     def pytest(self, *options: str) -> str:
-        """What a run of pytest printed, in a process of its own, with no plugin but ours."""
-        command = [sys.executable, "-m", "pytest", "-p", "pytest_modelperf.plugin"]
-        try:
-            done = subprocess.run(
-                [*command, "-p", "no:cacheprovider", "-q", "--modelperf", *options],
-                cwd=self.project,
-                env=os.environ | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-                timeout=MAX_RUN_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return f"it took more than {MAX_RUN_SECONDS} s"
-        return done.stdout
+        return run_pytest(self.project, *options)
 
     def compare_here(self) -> tuple[Compared, ...]:
         """The same comparisons by the Python API; they share the level of a run as well."""
@@ -327,6 +312,25 @@ class Soak:
             sum(1 for _ in Path("/proc/self", what).iterdir()) for what in ("task", "fd")
         )
         return Held(self.process, pages * os.sysconf("SC_PAGESIZE"), threads, files)
+
+
+def run_pytest(project: Path, *options: str) -> str:
+    """What a run of pytest printed, in a process of its own, with no plugin but ours."""
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_modelperf.plugin"]
+    try:
+        done = subprocess.run(
+            [*command, "-p", "no:cacheprovider", "-q", "--modelperf", *options],
+            cwd=project,
+            env=os.environ | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=MAX_RUN_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {MAX_RUN_SECONDS} s"
+    return done.stdout
 
 
 def find_processes(mark: str) -> tuple[str, ...]:

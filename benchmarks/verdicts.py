@@ -282,7 +282,10 @@ def tables(result: Result) -> dict[str, str]:
     return {
         "verdicts": full_table(groups),
         "verdicts short": f"{short_table(groups)}\n\n{totals(groups)}",
-        "verdicts glance": f"{glance_table(groups)}\n\nMeasured {short_conditions(result)}.",
+        "verdicts glance": (
+            f"{glance_table(groups)}\n\nThe models are chains of convolutions. Measured "
+            f"{short_conditions(result)}."
+        ),
     }
 
 

@@ -117,6 +117,15 @@ def test_a_model_whose_parts_are_all_too_large_has_a_line_and_shows_nothing() ->
     assert [each.is_met for each in expectations(found)] == [None]
 
 
+def test_a_sentence_says_what_all_parts_that_ran_show() -> None:
+    other = {**TOO_LARGE, "model": "vit_6"}
+    assert tables(result(*[ROW] * 300, other))["parts alike glance"] == (
+        "Of 300 parts of 1 real models that did not change, each timed against itself with other "
+        "weights, 0 were shown slower or faster by more than 0.2 % of the model, which shows the "
+        "rate to be at most 0.99 % (95 % confidence)."
+    )
+
+
 def test_a_part_that_is_too_large_is_neither_an_alarm_nor_a_part_that_ran() -> None:
     (expected,) = expectations(result(ROW, TOO_LARGE))
     assert (expected.found, expected.is_met) == ("0 of 1", True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -361,6 +361,18 @@ def test_what_is_5_percent_slower_is_told_by_its_reference_alone() -> None:
         "check of an unchanged model, up to 10 ms: median, machine as it is": ("1.5 s", "missed"),
         "check of an unchanged model, 40 to 100 ms: median, machine as it is": ("7.0 s", "met"),
     }
+
+
+def test_comparisons_that_a_plan_settled_show_no_rate_of_false_alarms() -> None:
+    settled = replace(COMPARED[0], how="plan")
+    text = tables(result_of([settled], REFERENCES, {"quick": 2.0}))["real glance"]
+    assert text == (
+        "1 real models: of 1 comparisons of a model with its like 1 passed and 0 raised an alarm. "
+        "1 of them were settled by their plan, without timing: they show no rate of false alarms "
+        "of timing."
+    )
+    timed = tables(result_of([settled, COMPARED[0]], REFERENCES, {"quick": 2.0}))["real glance"]
+    assert "settled by their plan, without timing. Of 1 that were timed 0 raised an" in timed
 
 
 @pytest.mark.parametrize(

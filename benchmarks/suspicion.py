@@ -1,0 +1,282 @@
+"""How often a model that was only trained again is measured although its plan settles it.
+
+    python benchmarks/suspicion.py                                 all of it, some two hours
+    python benchmarks/suspicion.py --models lstm squeezenet        these alone
+    python benchmarks/suspicion.py --runs 2                        fewer runs under each load
+    python benchmarks/suspicion.py --loads quiet                   without neighbours
+    python benchmarks/suspicion.py --folder f                      keep what is found, and go on
+
+The models are those of real.py: the nine light ones of the onnx package, and those of
+`real_models`. Each is recorded once on a quiet machine, on one and on two cores. Then all of them
+are replaced by themselves with other weights, and one `pytest --modelperf` after the other checks
+them, in an order drawn by lot. Their plans settle them, unless the short run takes longer than
+drift explains: that is a suspicion, and nothing is slower here, so each one is a measurement for
+nothing. The verdict is that of the duet.
+
+In each run the recorded times of some models, drawn by lot, are divided by 1.3 or by 2, as if these
+models had become so much slower by what no plan shows. These should be suspected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import results
+from kept_rows import keep_row, read_rows
+from parts import loaded
+from parts_results import BUSY, LOADS, QUIET
+from real import AFTER_SEED, BEFORE_SEED, model_names, twin_of
+from results import Expectation, Result, Start, conclude, list_names, markdown
+from soak import run_pytest
+from verdicts import CONFIDENCE, highest_rate
+
+from pytest_modelperf.graph.rebuild import rebuild
+
+# What the recorded times of planted models are divided by, and the share of models.
+PLANTED = (1.3, 2.0)
+PLANTED_SHARE = 0.2
+# The largest share of models that were only trained again that may be measured for nothing, and the
+# smallest share of planted slowdowns that have to be, on a quiet machine.
+MOST_SUSPECTED = 0.02
+LEAST_FOUND = {1.3: 0.9, 2.0: 1.0}
+
+_NOTE = "the plan is the recorded one"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One case of one run. `planted` is what its recorded times were divided by.
+
+    `how` says by what it was judged, and `is_suspected` whether a short run was the reason.
+    """
+
+    load: str
+    run: int
+    model: str
+    cores: int
+    planted: float
+    how: str | None
+    is_suspected: bool
+    verdict: str | None
+    seconds: float
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its plan settles it, but for a suspicion."""
+        return self.how == "plan" or self.is_suspected
+
+
+def main() -> int:
+    options = _options()
+    start = Start.now("suspicion")
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        bench = Bench(folder, tuple(options.models), tuple(options.cores))
+        bench.prepare()
+        for load in options.loads:
+            with loaded(load):
+                for number in range(options.runs):
+                    bench.run(load, number)
+        rows = [row for row in bench.read() if row["load"] in options.loads]
+    return conclude(start.finish({"cases": rows}), tables, expectations, options.json)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A project with the models, and their baselines as they were recorded."""
+
+    folder: Path
+    models: tuple[str, ...]
+    cores: tuple[int, ...]
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def recorded(self) -> Path:
+        return self.folder / "recorded"
+
+    def prepare(self) -> None:
+        """Record the models, and replace each by itself with other weights."""
+        self.project.mkdir(parents=True, exist_ok=True)
+        tables = [
+            f'[tool.modelperf.models."{name}.onnx"]\ncores = {list(self.cores)}\n'
+            for name in self.models
+        ]
+        (self.project / "pyproject.toml").write_text("\n".join(tables))
+        if not self.recorded.exists():
+            for name in self.models:
+                rebuild(twin_of(name), self.project / f"{name}.onnx", BEFORE_SEED)
+            told = run_pytest(self.project, "--modelperf-update-baseline", *self.files(self.models))
+            baselines = self.project / "baselines"
+            if not baselines.exists():
+                raise RuntimeError(f"nothing was recorded:\n{told}")
+            baselines.rename(self.recorded)
+            for name in self.models:
+                rebuild(twin_of(name), self.project / f"{name}.onnx", AFTER_SEED)
+
+    def run(self, load: str, number: int) -> None:
+        """Check every model once; a run that is stored is not made again."""
+        if any((row["load"], row["run"]) == (load, number) for row in self.read()):
+            return
+        lot = random.Random(f"{load} {number}")
+        planted = plant(self.models, lot)
+        baselines = self.project / "baselines"
+        shutil.rmtree(baselines, ignore_errors=True)
+        shutil.copytree(self.recorded, baselines)
+        for name, factor in planted.items():
+            shorten(baselines / name, factor)
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        order = lot.sample(self.models, len(self.models))
+        told = run_pytest(self.project, f"--modelperf-json={report}", *self.files(order))
+        if not report.exists():
+            raise RuntimeError(f"the models were not checked:\n{told}")
+        for case in json.loads(report.read_text("utf-8"))["cases"]:
+            keep_row(self.folder, "cases", asdict(read_case(case, load, number, planted)))
+        print(f"{load}: run {number + 1} is done", file=sys.stderr, flush=True)
+
+    def read(self) -> list[dict[str, Any]]:
+        """The cases of all runs so far."""
+        return read_rows(self.folder, "cases")
+
+    @staticmethod
+    def files(models: Sequence[str]) -> list[str]:
+        return [f"{name}.onnx" for name in models]
+
+
+def plant(models: Sequence[str], lot: random.Random) -> dict[str, float]:
+    """Some of the models, and what their recorded times are divided by."""
+    chosen = lot.sample(models, max(1, round(PLANTED_SHARE * len(models))))
+    factors = lot.sample(PLANTED, len(PLANTED))
+    return {name: factors[index % len(factors)] for index, name in enumerate(chosen)}
+
+
+def shorten(baseline: Path, factor: float) -> None:
+    """Divide all times that were recorded of a model."""
+    for path in baseline.glob("*.json"):
+        if path.name == "model.json":
+            continue
+        document = json.loads(path.read_text("utf-8"))
+        for case in document["cases"].values():
+            for process in case["processes"]:
+                process["times_ns"] = [
+                    [round(ns / factor) for ns in times] for times in process["times_ns"]
+                ]
+        path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def read_case(
+    case: Mapping[str, Any], load: str, number: int, planted: Mapping[str, float]
+) -> Checked:
+    """A case of a report of a run."""
+    model = case["model"]["name"].removesuffix(".onnx")
+    return Checked(
+        load,
+        number,
+        model,
+        case["cores"],
+        planted.get(model, 1.0),
+        case["how"],
+        any(note.startswith(_NOTE) for note in case["notes"]),
+        case["verdict"],
+        case["seconds"],
+    )
+
+
+def cases_of(result: Result) -> list[Checked]:
+    return [Checked(**row) for row in result.rows["cases"]]
+
+
+def tables(result: Result) -> Mapping[str, str]:
+    cases = cases_of(result)
+    lines = []
+    for load, cores in dict.fromkeys((case.load, case.cores) for case in cases):
+        here = [case for case in cases if (case.load, case.cores) == (load, cores)]
+        settled = [case for case in here if case.is_settled]
+        same = [case for case in settled if case.planted == 1.0]
+        worse = sum(case.is_suspected and case.verdict == "regressed" for case in same)
+        lines.append(
+            (
+                load,
+                str(cores),
+                f"{len(settled)} of {len(here)}",
+                suspected(same),
+                str(worse),
+                *(suspected([c for c in settled if c.planted == factor]) for factor in PLANTED),
+            )
+        )
+    header = (
+        "load", "cores", "settled by their plan", "measured for nothing", "called slower",
+        *(f"{factor:g} times as long: measured" for factor in PLANTED),
+    )  # fmt: skip
+    return {"suspicion": markdown(header, lines, "lrrrrrr")}
+
+
+def suspected(cases: Sequence[Checked]) -> str:
+    return f"{sum(case.is_suspected for case in cases)} of {len(cases)}" if cases else "-"
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    settled = [case for case in cases_of(result) if case.is_settled]
+    found = []
+    alike = [case for case in settled if case.planted == 1.0]
+    for load in dict.fromkeys(case.load for case in alike):
+        same = [case for case in alike if case.load == load]
+        hits = sum(case.is_suspected for case in same)
+        highest = highest_rate(hits, len(same))
+        is_met = True if highest <= MOST_SUSPECTED else None
+        found.append(
+            Expectation(
+                f"settled models that are measured for nothing, {load}",
+                f"at most {100 * MOST_SUSPECTED:g} %",
+                f"{suspected(same)} (at most {100 * highest:.1f} %, {100 * CONFIDENCE:g} % "
+                "confidence)",
+                is_met if hits <= MOST_SUSPECTED * len(same) else False,
+            )
+        )
+    for factor, share in LEAST_FOUND.items():
+        slower = [case for case in settled if case.load == QUIET and case.planted == factor]
+        if slower:
+            hits = sum(case.is_suspected for case in slower)
+            found.append(
+                Expectation(
+                    f"models that take {factor:g} times as long, quiet: measured",
+                    f"at least {100 * share:g} %",
+                    suspected(slower),
+                    hits >= share * len(slower),
+                )
+            )
+    return tuple(found)
+
+
+def _options() -> argparse.Namespace:
+    parser = results.parser(__doc__)
+    names = model_names()
+    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names)
+    parser.add_argument("--cores", nargs="+", type=int, default=(1, 2))
+    parser.add_argument("--runs", type=int, default=15, help="runs under each load")
+    parser.add_argument(
+        "--loads",
+        nargs="+",
+        choices=LOADS,
+        metavar="LOAD",
+        default=(QUIET, BUSY),
+        help=list_names(LOADS),
+    )
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What is made of real models that were timed against their like."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from parts_results import BUSY, QUIET
+from real import row_of
+from real_alike import expectations, plan_comparisons, tables
+from real_results import UNCHANGED, Compared, Setting
+from results import Result, from_json
+
+PASSED = Compared(
+    Setting(QUIET, 1, "lstm", UNCHANGED), "passed", "passed", "passed", 2.0, 9, 1.0, 0.99, 1.01
+)
+
+
+def result(*made: Compared) -> Result:
+    return from_json(
+        {
+            "benchmark": "real_alike",
+            "command": "python benchmarks/real_alike.py",
+            "date": "2026-11-22T03:00:00+00:00",
+            "seconds": 90.0,
+            "is_complete": True,
+            "before": {"load": 0.1, "loop_ms": 2.0},
+            "after": {"load": 1.2, "loop_ms": 2.5},
+            "machine": {"cpu": "A processor", "usable_cores": 2, "system": "Linux"},
+            "versions": {"python": "3.11.7"},
+            "rows": {"comparisons": [row_of(each) for each in made]},
+        }
+    )
+
+
+def test_models_take_turns_under_each_load() -> None:
+    options = argparse.Namespace(
+        loads=(QUIET, BUSY), repetitions=2, models=("a", "b"), cores=(1, 2)
+    )
+    plan = plan_comparisons(options)
+    assert len(plan) == 16
+    assert plan[:3] == [
+        Setting(QUIET, 1, "a", UNCHANGED),
+        Setting(QUIET, 2, "a", UNCHANGED),
+        Setting(QUIET, 1, "b", UNCHANGED),
+    ]
+    assert {each.machine for each in plan[8:]} == {BUSY}
+
+
+def test_each_load_has_a_line_and_the_sentence_says_what_all_of_them_show() -> None:
+    busy = replace(PASSED, setting=Setting(BUSY, 2, "vit_6", UNCHANGED), verdict="inconclusive")
+    found = tables(result(PASSED, PASSED, busy))
+    assert found["real alike"].splitlines()[2:] == [
+        "| quiet | 1 | 1 | 2 | 2 | 0 | 0 | 0 |",
+        "| both busy | 2 | 1 | 1 | 0 | 0 | 0 | 1 |",
+    ]
+    assert found["real alike glance"] == (
+        '2 real models were timed although their plans are the same, as `measure = "always"` does '
+        "it (quiet and both busy; 2026-11-22, A processor, 2 cores). Of 3 that were timed 0 raised "
+        "an alarm, which shows the rate of false alarms to be at most 63 % (95 % confidence)."
+    )
+
+
+def test_an_alarm_and_too_few_comparisons_or_models_are_missed() -> None:
+    told = [each.outcome for each in expectations(result(replace(PASSED, verdict="regressed")))]
+    assert told == ["missed", "missed", "missed"]
+    many = [
+        replace(PASSED, setting=Setting(QUIET, 1, str(number % 20), UNCHANGED))
+        for number in range(200)
+    ]
+    assert [each.outcome for each in expectations(result(*many))] == ["met"] * 3
