@@ -82,15 +82,14 @@ def timed_budget_metrics(
 
 
 def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
-    """A note if the time was too short for the rounds that show how much sessions differ."""
+    """A note if there were too few rounds to show how much sessions differ."""
     has_limit = any(budget.figure.percent is not None for budget in budgets)
     if measured is None or not has_limit or len(measured.rounds) >= FEWEST_ROUNDS:
         return None
     sessions = count_of(len(measured.rounds), "session")
     return (
-        f"the time was enough for {sessions}, so budgets are judged by the inferences within, and "
-        f"the bounds are {100 * (SESSION_FACTOR - 1.0):g} % further away for sessions that did "
-        "not run"
+        f"budgets are judged by the inferences of {sessions}, with bounds "
+        f"{100 * (SESSION_FACTOR - 1.0):g} % further away for sessions that did not run"
     )
 
 

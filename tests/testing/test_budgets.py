@@ -200,8 +200,8 @@ def test_few_rounds_are_said_to_be_few() -> None:
         make_measurement(rounds=[make_round([10 * MS] * 60)] * count) for count in (1, 5)
     )
     assert few_rounds_note(limited, few) == snapshot(
-        "the time was enough for 1 session, so budgets are judged by the inferences within, and "
-        "the bounds are 25 % further away for sessions that did not run"
+        "budgets are judged by the inferences of 1 session, with bounds 25 % further away for "
+        "sessions that did not run"
     )
     assert few_rounds_note(limited, enough) is None
     assert few_rounds_note(budgets(load_ms=1), few) is None
