@@ -63,10 +63,9 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
     unclear = _unclear(case)
     if not unclear:
         return None
-    if case.is_unjudged:
-        return CaseAdvice(CaseRemedy.UNJUDGED)
-    if case.how is How.STORED and any(m.limit is None and m.ratio for m in unclear):
-        return CaseAdvice(CaseRemedy.RECORDING)
+    is_by_stored = case.how is How.STORED and any(m.limit is None and m.ratio for m in unclear)
+    if case.is_unjudged or is_by_stored:
+        return CaseAdvice(CaseRemedy.RECORDING if is_by_stored else CaseRemedy.UNJUDGED)
     needs = [(_seconds_needed(m, case), m) for m in unclear]
     known = [(seconds, m) for seconds, m in needs if seconds is not None]
     longest, hardest = max(known, key=lambda need: need[0], default=(0.0, unclear[0]))

@@ -63,9 +63,11 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, 
     if stored is None or stored.plan is None or machine is None:
         return None
     is_recorded_alike = stored.plan.machine == machine.key and has_recorded_engine(stored, setup)
-    if not (is_recorded_alike and _is_built_alike(stored, after)):
-        return None
-    if not has_claimed_work(before.baseline, before.twin, stored, after):
+    if not (
+        is_recorded_alike
+        and _is_built_alike(stored, after)
+        and has_claimed_work(before.baseline, before.twin, stored, after)
+    ):
         return None
     begun = time.monotonic()
     try:

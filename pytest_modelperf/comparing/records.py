@@ -299,12 +299,13 @@ class CaseComparison(Struct, frozen=True):
     `failed_side` is the model that could not be measured, if the case failed and that is known.
 
     `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. `how`
-    says by what the latency was judged; None if it was not: an unchanged, new or failed case, counts
-    alone, or a case whose latency nothing could judge, which is inconclusive. In a duet both sides ran in turn in each of the `rounds`; otherwise only the new
-    one ran. `before` and `after` are the measurements of the sides; None for a side that did not
-    run. `parts` are the kernels that differ, if their times were measured, and `elsewhere` is what
-    the whole model shows beyond them. `kernels` are those of both plans as one graph, if their
-    times are known. `first_difference` is where the outputs begin to differ, if that was found.
+    says by what the latency was judged; None if it was not: an unchanged, new or failed case,
+    counts alone, or a case that `is_unjudged`. In a duet both sides ran in turn in each of the
+    `rounds`; otherwise only the new one ran. `before` and `after` are the measurements of the
+    sides; None for a side that did not run. `parts` are the kernels that differ, if their times
+    were measured, and `elsewhere` is what the whole model shows beyond them. `kernels` are those of
+    both plans as one graph, if their times are known. `first_difference` is where the outputs begin
+    to differ, if that was found.
     `baseline_factor` is how long a baseline took compared with when it was recorded on this kind of
     machine; None if it was not, or did not run.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.fidelity import lack_twin
 from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.recorded_twin import has_claimed_work, has_lost_its_twin
 from pytest_modelperf.baselines.recording import rebuilt_twin
-from pytest_modelperf.baselines.records import Baseline, BaselineRecording
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.binding import parse_input_spec
+from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -175,3 +178,69 @@ def test_a_twin_runs_on_the_inputs_that_were_given_to_its_model() -> None:
     assert twin is not None
     assert twin.bound.inputs.batch_size == 3
     assert twin.given_inputs == model.given_inputs
+
+
+def bound(model: onnx.ModelProto, *specs: str) -> Model:
+    request = ProfileRequest(batch_sizes=(2,), inputs=tuple(map(parse_input_spec, specs)))
+    return Model.load(model, request, Extensions())
+
+
+def opened(stored: Baseline) -> ModelFile:
+    assert stored.twin is not None
+    return open_model(stored.twin)
+
+
+def has_work(stored: Baseline, case: StoredCase, now: Model) -> bool:
+    return has_claimed_work(stored.model, opened(stored), case, now)
+
+
+RETRAINED: Mapping[str, Model] = {
+    "the same": bound(dense()),
+    "other weights": bound(parse(DENSE.format(width=32), weights={"w": 2 * ones(64, 32)})),
+    "an input of another name": bound(
+        parse(
+            "g (float[N,64] z) => (float[N,32] y) { y = MatMul(z, w) }", weights={"w": ones(64, 32)}
+        ),
+        "z:f32:2x64",
+    ),
+}
+
+
+@pytest.mark.parametrize("now", RETRAINED.values(), ids=RETRAINED)
+def test_a_twin_has_the_work_of_its_case_whatever_names_and_weights_are_now(now: Model) -> None:
+    stored = recorded(dense())
+    assert has_work(stored, stored.model.cases[1], now)
+
+
+CLAIMS: Mapping[str, Callable[[StoredCase], StoredCase]] = {
+    "another structure": lambda case: replace(case, structure="0" * 32),
+    "other counts": lambda case: replace(
+        case, static=replace(case.static, elementwise_ops=case.static.elementwise_ops + 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_a_twin_that_contradicts_its_case_is_an_error_if_it_is_named_as_that_of_its_model(
+    claim: Callable[[StoredCase], StoredCase],
+) -> None:
+    stored, now = recorded(dense()), bound(dense())
+    case = claim(stored.model.cases[1])
+    with pytest.raises(BaselineError, match=r"^twin.onnx of the baseline .+ is not the twin of "):
+        has_work(stored, case, now)
+    other = replace(case, model_sha256="b" * 64)
+    model = replace(stored.model, cases=(stored.model.cases[0], other))
+    assert not has_work(replace(stored, model=model), other, now)
+
+
+def test_without_a_twin_no_work_is_known() -> None:
+    stored = recorded(dense())
+    assert not has_claimed_work(stored.model, None, stored.model.cases[1], bound(dense()))
+
+
+def test_a_case_without_a_twin_has_lost_none_if_none_could_be_made() -> None:
+    stored = recorded(dense())
+    case = stored.model.cases[1]
+    assert not has_lost_its_twin(stored.model, opened(stored), case)
+    assert has_lost_its_twin(stored.model, None, case)
+    assert not has_lost_its_twin(stored.model, None, replace(case, fidelity=lack_twin("too large")))

@@ -32,12 +32,19 @@ from tests.support.recordings import record_baseline
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse
 
+pytestmark = pytest.mark.slow
+
 CASE = "b4-c1"
 WIDTH = 32
 # The engine of these tests takes 100 µs for a product, and 10 µs for anything else.
 PRODUCTS, ADDED = 13, 22
-STRICT = ("--modelperf", "--modelperf-engine=planned", "--modelperf-max-seconds=30")
-STRICT += ("--modelperf-strict", "--modelperf-json=run.json")
+STRICT = (
+    "--modelperf",
+    "--modelperf-engine=planned",
+    "--modelperf-max-seconds=30",
+    "--modelperf-strict",
+    "--modelperf-json=run.json",
+)
 
 
 def stack(added: int = 0, seed: float = 1.0) -> onnx.ModelProto:
