@@ -24,7 +24,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from real import model_names, twin_of
 
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.data_dependence import CONTROL_FLOW, find_data_dependence
+from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.plans.plan import EnginePlan, find_plan_difference
@@ -111,7 +111,7 @@ def start(model: ModelProto, options: Mapping[str, str] | None = None) -> Ready:
 def why_not_settled(before: EnginePlan, after: EnginePlan) -> str | None:
     """Why two plans leave a case to be timed; None if they settle it."""
     difference = find_plan_difference(before, after)
-    data = after.find_data(apart_from=CONTROL_FLOW)
+    data = after.find_data(after_run=True)
     return difference if difference is not None or data is None else str(data)
 
 
@@ -165,7 +165,7 @@ def check_retrained(name: str, folder: Path) -> Retrained:
     reason = why_not_settled(before, after.plan)
     feeds = make_feeds(after.session, _SIZES.get(name, ()))
     bound = load_model(open_model(model), Binding(inputs=tuple(map(_spec, feeds, feeds.values()))))
-    data = find_data_dependence(bound.graph, apart_from=CONTROL_FLOW)
+    data = find_data_dependence(bound.graph, after_run=True)
     return Retrained(name, reason if data is None else str(data))
 
 
