@@ -31,12 +31,13 @@ from real_results import (
     tables,
 )
 from real_variants import LOAD_DEPTH, LOAD_NAME, LOAD_WIDTH, Cost, add_load, decompose, repeat_block
-from results import Result, from_json
+from results import Result, Rows
 from verdicts import chain
 
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.graph.twin import left_out, read_twin
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
+from tests.support.benchmark_results import result_of as made_result
 
 ACTIVATED = """
 <ir_version: 10, opset_import: ["" : 20]>
@@ -311,24 +312,12 @@ def test_the_rounds_of_all_comparisons_are_kept_in_one_file(tmp_path: Path) -> N
 def result_of(
     comparisons: list[Compared], references: list[Reference], models: dict[str, float]
 ) -> Result:
-    return from_json(
-        {
-            "benchmark": "real",
-            "command": "python benchmarks/real.py",
-            "date": "2026-11-22T03:00:00+00:00",
-            "seconds": 90.0,
-            "is_complete": True,
-            "before": {"load": 0.1, "loop_ms": 2.0},
-            "after": {"load": 1.2, "loop_ms": 2.5},
-            "machine": {"cpu": "A processor", "usable_cores": 2, "system": "Linux"},
-            "versions": {"python": "3.11.7"},
-            "rows": {
-                "models": [asdict(RealModel(name, 9, ms, 0.25)) for name, ms in models.items()],
-                "references": [asdict(each) for each in references],
-                "comparisons": [row_of(each) for each in comparisons],
-            },
-        }
-    )
+    rows: Rows = {
+        "models": [asdict(RealModel(name, 9, ms, 0.25)) for name, ms in models.items()],
+        "references": [asdict(each) for each in references],
+        "comparisons": [row_of(each) for each in comparisons],
+    }
+    return made_result("real", rows)
 
 
 REFERENCES = [

@@ -9,7 +9,9 @@ from parts_results import BUSY, QUIET
 from real import row_of
 from real_alike import expectations, plan_comparisons, tables
 from real_results import UNCHANGED, Compared, Setting
-from results import Result, from_json
+from results import Result
+
+from tests.support.benchmark_results import result_of
 
 PASSED = Compared(
     Setting(QUIET, 1, "lstm", UNCHANGED), "passed", "passed", "passed", 2.0, 9, 1.0, 0.99, 1.01
@@ -17,20 +19,7 @@ PASSED = Compared(
 
 
 def result(*made: Compared) -> Result:
-    return from_json(
-        {
-            "benchmark": "real_alike",
-            "command": "python benchmarks/real_alike.py",
-            "date": "2026-11-22T03:00:00+00:00",
-            "seconds": 90.0,
-            "is_complete": True,
-            "before": {"load": 0.1, "loop_ms": 2.0},
-            "after": {"load": 1.2, "loop_ms": 2.5},
-            "machine": {"cpu": "A processor", "usable_cores": 2, "system": "Linux"},
-            "versions": {"python": "3.11.7"},
-            "rows": {"comparisons": [row_of(each) for each in made]},
-        }
-    )
+    return result_of("real_alike", {"comparisons": [row_of(each) for each in made]})
 
 
 def test_models_take_turns_under_each_load() -> None:

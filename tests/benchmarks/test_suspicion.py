@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from kept_rows import keep_row
 from parts_results import BUSY, QUIET
-from results import Result, from_json
+from results import Result
 from suspicion import PLANTED, Bench, Checked, expectations, plant, read_case, shorten, tables
+
+from tests.support.benchmark_results import result_of
 
 SETTLED = Checked(QUIET, 0, "lstm", 1, 1.0, "plan", is_suspected=False, verdict="passed", seconds=1)
 SUSPECTED = replace(SETTLED, how="duet", is_suspected=True)
@@ -28,20 +30,7 @@ CASE: dict[str, Any] = {
 
 
 def result(*cases: Checked) -> Result:
-    return from_json(
-        {
-            "benchmark": "suspicion",
-            "command": "python benchmarks/suspicion.py",
-            "date": "2026-11-22T03:00:00+00:00",
-            "seconds": 90.0,
-            "is_complete": True,
-            "before": {"load": 0.1, "loop_ms": 2.0},
-            "after": {"load": 1.2, "loop_ms": 2.5},
-            "machine": {"cpu": "A processor", "usable_cores": 2, "system": "Linux"},
-            "versions": {"python": "3.11.7"},
-            "rows": {"cases": [asdict(case) for case in cases]},
-        }
-    )
+    return result_of("suspicion", {"cases": [asdict(case) for case in cases]})
 
 
 def test_a_case_is_read_with_what_was_planted_in_its_model() -> None:
