@@ -15,7 +15,7 @@ from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.ending import KnownTests
 from pytest_modelperf.testing.items import OnnxFile
-from pytest_modelperf.testing.names import SUFFIX, named_tests
+from pytest_modelperf.testing.names import SUFFIX, named_tests, split_argument
 from pytest_modelperf.text.escaping import printable
 
 
@@ -29,6 +29,9 @@ class ModelCollection:
         # The models of tables with the folders above them, and the folders that pytest would skip.
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
+        # The folders that pytest collects in the place of models that it cannot be given.
+        self.detours: set[Path] = set()
+        self.typed: tuple[tuple[Path, str], ...] = ()
 
     def add_models(self) -> None:
         """Add the models of the tables to the arguments, unless tests were named."""
@@ -49,7 +52,9 @@ class ModelCollection:
                 continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
-                self.config.args.append(_as_argument(path, self.settings.root))
+                # It is relative, so that the folders above the root may have any name.
+                inner = path.relative_to(self.settings.root).as_posix()
+                self.config.args.append(f"{os.curdir}/{inner}")
             self.reached |= {path, *path.parents}
         self.opened = {
             path
@@ -75,8 +80,55 @@ class ModelCollection:
 
         return is_ignored
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Have pytest collect the folder of a model that it cannot be given, and that model alone.
+
+        Each process does this for itself: pytest-xdist sends the arguments to its workers.
+        """
+        args, folder = self.config.args, self.config.invocation_params.dir
+        self.typed = tuple(named_tests(self.config))
+        self.config.args = []
+        for arg, (path, _) in zip(args, self.typed, strict=True):
+            if _can_be_given(split_argument(arg, folder)[0]) or not path.is_file():
+                self.config.args.append(arg)
+                continue
+            inner = Path(os.path.relpath(path, folder))
+            while not _can_be_given(str(inner)):
+                inner = inner.parent
+            self.config.args.append(str(inner))
+            self.detours.add(Path(os.path.normpath(folder / inner)))
+        try:
+            return (yield)
+        finally:
+            self.config.args = args
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the tests that were named of those that a detour found."""
+        if not self.detours:
+            return
+        found = {
+            index: [item for item in items if _is_meant(item, *named)]
+            for index, named in enumerate(self.typed)
+        }
+        for index, (path, name) in enumerate(self.typed):
+            if name and not found[index] and not _can_be_given(str(path)):
+                raise pytest.UsageError(f"not found: {printable(f'{path}::{name}')}")
+        kept = {item for meant in found.values() for item in meant}
+        items[:] = [item for item in items if item in kept]
+
+    def _is_beside(self, path: Path) -> bool:
+        """Whether only a detour leads to a path that is not named."""
+        if self.detours.isdisjoint(path.parents):
+            return False
+        if any(path == named or path in named.parents for named in self.named):
+            return False
+        return self.named.isdisjoint(path.parents)
+
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Open a folder that pytest skips only for the models of tables."""
+        if self._is_beside(collection_path):
+            return True
         if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
             # pytest asks about every file that it finds.
             self.known.projects.add(str(collection_path))
@@ -90,7 +142,8 @@ class ModelCollection:
     ) -> Generator[None, bool | None, bool | None]:
         """Count what is ignored and may hold tests, as `collect_ignore` and `--ignore` do."""
         is_ignored = yield
-        if is_ignored and self._may_hold_tests(collection_path):
+        is_counted = is_ignored and not self._is_beside(collection_path)
+        if is_counted and self._may_hold_tests(collection_path):
             self.known.deselected += 1
         return is_ignored
 
@@ -156,20 +209,19 @@ def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]
         yield from found
 
 
-def _as_argument(path: Path, root: Path) -> str:
-    """The path for a run that starts in the root; UsageError for one that pytest would cut.
+def _can_be_given(path: str) -> bool:
+    """Whether pytest takes none of a path for the beginning of a test's name."""
+    return "[" not in path and "::" not in path
 
-    It is relative, so that the folders above the root may have any name.
-    """
-    inner = path.relative_to(root).as_posix()
-    for mark in ("::", "["):
-        if mark in inner:
-            raise UsageError(
-                f"pytest cannot be given {printable(inner)}, which a table names: it takes "
-                f"{mark} for the beginning of a test's name. Rename it, or add a folder above it "
-                "to testpaths."
-            )
-    return f"{os.curdir}/{inner}"
+
+def _is_meant(item: pytest.Item, path: Path, name: str) -> bool:
+    """Whether an argument with this path and name means a test."""
+    if item.path != path:
+        return path in item.path.parents
+    if isinstance(item.parent, OnnxFile):
+        return name in {"", item.name}
+    inner = item.nodeid.partition("::")[2]
+    return not name or inner == name or inner.startswith((f"{name}::", f"{name}["))
 
 
 def _is_left_out(path: Path, pattern: str, settings: RunSettings, skipped: Sequence[str]) -> bool:

@@ -39,8 +39,19 @@ def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     """The files and folders on the command line, each with the text after its first `::`."""
     folder = config.invocation_params.dir
     for arg in config.args:
-        path, _, name = arg.partition("::")
+        path, name = split_argument(arg, folder)
         yield Path(os.path.normpath(folder / path)), name
+
+
+def split_argument(arg: str, folder: Path) -> tuple[str, str]:
+    """The path in an argument, and the text after its `::`, which can be in a model's name too."""
+    end = arg.rfind(SUFFIX) + len(SUFFIX)
+    while end >= len(SUFFIX):
+        if arg[end : end + 2] in {"", "::"} and (folder / arg[:end]).is_file():
+            return arg[:end], arg[end + 2 :]
+        end = arg.rfind(SUFFIX, 0, end - len(SUFFIX)) + len(SUFFIX)
+    path, _, name = arg.partition("::")
+    return path, name
 
 
 def has_markers(node: pytest.Item) -> bool:

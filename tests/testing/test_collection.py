@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -290,23 +292,68 @@ def test_a_folder_above_the_root_may_have_brackets_in_its_name(
     assert collected(run) == ["tests/test_first.py::test_one", "dense.onnx::b1-c1"]
 
 
-@pytest.mark.parametrize(("name", "mark"), [("a[1].onnx", "["), ("a::b.onnx", "::")])
-def test_a_model_of_a_table_that_pytest_cannot_be_given_is_refused_with_a_way_out(
-    run: pytest.Pytester, name: str, mark: str
+# pytest takes what follows `::` or `[` in an argument for the name of a test.
+CUT_NAMES = pytest.mark.parametrize("name", ["a[1].onnx", "a::b.onnx", "a::b[1].onnx", "a[::.onnx"])
+
+
+@CUT_NAMES
+@pytest.mark.parametrize("testpaths", ['["tests"]', '["tests", "."]'])
+def test_a_model_of_a_table_that_pytest_cannot_be_given_is_collected(
+    run: pytest.Pytester, name: str, testpaths: str
 ) -> None:
     write_dense(run.path / name)
     table = '[tool.modelperf.models."a*.onnx"]\n[tool.pytest.ini_options]\ntestpaths = '
     run.mkdir("tests")
-    write_table(run, f'{table}["tests"]')
-    result = run.runpytest_inprocess(*STATIC)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    (told,) = [line for line in result.errlines if line]
-    assert told == (
-        f"ERROR: pytest cannot be given {name}, which a table names: it takes {mark} for the "
-        "beginning of a test's name. Rename it, or add a folder above it to testpaths."
-    )
-    write_table(run, f'{table}["tests", "."]')
+    write_table(run, f"{table}{testpaths}")
     assert collected(run) == [f"{name}::b1-c1"]
+
+
+@CUT_NAMES
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_a_case_of_a_model_that_pytest_cannot_be_given_is_selected_by_its_id(
+    run: pytest.Pytester,
+    name: str,
+    is_absolute: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    for model in (name, "other.onnx"):
+        write_dense(run.path / "[models]" / model)
+    run.makepyfile(test_near="raise ValueError").rename(run.path / "[models]/test_near.py")
+    write_table(run, '[tool.modelperf.models."*/*.onnx"]\nbatch_size = [1, 11]')
+    folder = f"{run.path}/[models]" if is_absolute else "[models]"
+    named = f"[models]/{name}"
+    assert collected(run, f"{folder}/{name}::b1-c1") == [f"{named}::b1-c1"]
+    assert collected(run, f"{folder}/{name}") == [f"{named}::b1-c1", f"{named}::b11-c1"]
+
+
+def test_what_is_named_beside_such_a_model_is_collected_as_it_would_be(
+    run: pytest.Pytester,
+) -> None:
+    write_dense(run.path / "m[int8].onnx")
+    run.makepyfile(test_a="def test_1(): pass\ndef test_2(): pass", test_b="raise ValueError")
+    found = collected(run, "m[int8].onnx", "test_a.py::test_1", "dense.onnx::b1-c1")
+    assert sorted(found) == ["dense.onnx::b1-c1", "m[int8].onnx::b1-c1", "test_a.py::test_1"]
+
+
+def test_an_id_of_such_a_model_that_is_not_there_is_told_so(run: pytest.Pytester) -> None:
+    write_dense(run.path / "m[int8].onnx")
+    result = run.runpytest_inprocess(*STATIC, "m[int8].onnx::b7-c1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: not found: *m[[]int8].onnx::b7-c1"])
+
+
+def test_the_command_that_accepts_a_case_of_such_a_model_records_it(
+    run: pytest.Pytester,
+) -> None:
+    name = "m[int8].onnx"
+    write_dense(run.path / name)
+    run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline", name).assert_outcomes(passed=1)
+    write_dense(run.path / name, width=7)
+    result = run.runpytest_inprocess(*STATIC, name)
+    result.assert_outcomes(failed=1)
+    told = " ".join(line.strip(" \\") for line in result.outlines)
+    (words,) = re.findall(r'accept: pytest (--modelperf .*?"[^"]*")', told)
+    run.runpytest_inprocess(*shlex.split(words)).assert_outcomes(passed=1)
+    run.runpytest_inprocess(*STATIC, name).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("testpaths", ['["."]', '["models"]', '["models/encoder.onnx"]'])
