@@ -16,15 +16,33 @@ from collections.abc import Mapping
 Deciding = tuple[int, ...] | None
 
 
-def deciding_inputs(op_type: str, domain: str, opset: int | None = None) -> Deciding:
-    """The places of the inputs whose values decide the time of an operator; None if unknown.
+def deciding_inputs(
+    op_type: str, domain: str, *, opset: int | None = None, outputs: int = 1
+) -> Deciding:
+    """Return the places of the inputs whose values decide the time of an operator.
 
-    `domain` is empty for the operators of ONNX. Without an `opset`, the latest one is meant.
+    None means that nothing is known of it. `domain` is empty for the operators of ONNX. Without an
+    `opset`, the latest one is meant. `outputs` is the number of outputs that are used.
     """
-    if op_type == "Scan" and not domain and opset is not None and opset < _FIRST_SCAN_OF_ONE:
-        # It was given the lengths of sequences.
+    if op_type == "Scan" and not domain and has_sequence_lengths(opset):
+        return (0,)
+    if op_type == "MaxPool" and outputs > 1:
+        # Where the largest numbers are decides how often its indices change.
         return (0,)
     return _TABLE.get(_SAME_AS.get(domain, domain), {}).get(op_type)
+
+
+def depends_on_numbers(op_type: str, domain: str) -> bool:
+    """Whether the time of an operator depends a little on all numbers that it is given.
+
+    These functions take other ways for large and small numbers, or branch by each number.
+    """
+    return op_type in _TABLE_BY_NUMBERS and _SAME_AS.get(domain, domain) in _TABLE
+
+
+def has_sequence_lengths(opset: int | None) -> bool:
+    """Whether the first input of a Scan gives the lengths of sequences."""
+    return opset is not None and opset < _FIRST_SCAN_OF_ONE
 
 
 # Before this opset a Scan worked on a batch of sequences.
@@ -85,6 +103,10 @@ _BY_VALUES_OF_ONNX: Mapping[str, tuple[int, ...]] = {
     "Unique": (0,),
 }  # fmt: skip
 
+_BY_NUMBERS = """
+    Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh Binarizer Cast CastLike Celu Cos Cosh Elu Erf Exp
+    Hardmax LeakyRelu Log Mod Normalizer PRelu Pow Selu Shrink Sin Sinh Softplus Tan ThresholdedRelu
+"""
 _BY_SHAPES_OF_ONNX = """
     Abs Acos Acosh Add Affine And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool
     BatchNormalization Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast
@@ -230,4 +252,5 @@ _TABLE: Mapping[str, Mapping[str, Deciding]] = {
         **_BY_VALUES_OF_ONNX,
     },
 }
+_TABLE_BY_NUMBERS = frozenset(_BY_NUMBERS.split())
 _SAME_AS: Mapping[str, str] = {"ai.onnx": ""}

@@ -9,6 +9,11 @@ inputs and shapes, so there is nothing left but the constants:
   operators of which nothing is known.
 - All other constants are *settings*. Two models with the same settings do the same work.
 
+The time of some kernels depends a little on all of their numbers: a sine of large numbers takes
+twice as long as one of small numbers. The constants that such numbers are computed from are
+settings, too. If the numbers are data, this is let pass: training hardly changes how they are
+distributed.
+
 Nothing here knows the format of a model: `Step` is one operator of any graph.
 """
 
@@ -21,7 +26,11 @@ from functools import cached_property
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.chance import RANDOM
-from pytest_modelperf.graph.deciding_inputs import deciding_inputs
+from pytest_modelperf.graph.deciding_inputs import (
+    deciding_inputs,
+    depends_on_numbers,
+    has_sequence_lengths,
+)
 from pytest_modelperf.graph.identities import is_quantized
 from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
 
@@ -115,6 +124,8 @@ class ValueFlow:
         self._constants: dict[int, tuple[str, Constant]] = {}
         self._data: set[int] = set()
         self._deciding: list[_Deciding] = []
+        # The inputs of kernels whose time depends a little on all numbers.
+        self._numbers: list[int] = []
         scope = _Scope()
         if inputs_are_data:
             self._data.update(self._add(scope, name) for name in graph.inputs)
@@ -139,11 +150,8 @@ class ValueFlow:
 
         Those that decide only together with data are left out.
         """
-        waiting = [
-            each.value
-            for each in self._deciding
-            if each.value is not None and not self._is_data(each.value)
-        ]
+        deciding = [each.value for each in self._deciding if each.value is not None]
+        waiting = [value for value in (*deciding, *self._numbers) if not self._is_data(value)]
         seen = set(waiting)
         while waiting:
             for source in self._sources[waiting.pop()]:
@@ -172,6 +180,8 @@ class ValueFlow:
                 self._sources[value] += taken
             if step.op_type in RANDOM:
                 self._data.update(made)
+            if depends_on_numbers(step.op_type, step.domain):
+                self._numbers += [value for value in taken if value not in self._constants]
             place = len(self._deciding)
             bodies = [
                 self._walk_body(step, body, scope, inputs, outputs) for body in step.bodies.values()
@@ -190,7 +200,8 @@ class ValueFlow:
     def _read_deciding(
         self, step: Step, inputs: Sequence[int | None], *, is_shown_by_run: bool
     ) -> None:
-        places = deciding_inputs(step.op_type, step.domain, step.opset)
+        outputs = sum(map(bool, step.outputs))
+        places = deciding_inputs(step.op_type, step.domain, opset=step.opset, outputs=outputs)
         if places is None and self._knows_functions:
             return
         if places is None:
@@ -212,6 +223,8 @@ class ValueFlow:
     ) -> Counter[str]:
         scope = _Scope(outer)
         carried = [self._add(scope, name) for name in body.inputs]
+        if step.op_type == "Scan" and has_sequence_lengths(step.opset):
+            inputs = inputs[1:]
         operators = self._walk(body, scope)
         made = [self._find(scope, name) for name in body.outputs]
         # The body of a Loop counts the trips for itself: its outputs begin with the condition.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.value_flow import DataDependence
-from tests.support.graph_models import load
+from tests.support.graph_models import load, parse
 
 # More numbers than a setting has.
 _TRAINED = "Constant <value_floats = [" + ", ".join(f"0.{n}" for n in range(16)) + "]> ()"
@@ -197,6 +198,20 @@ def test_a_scan_of_opset_8_is_given_the_lengths_of_its_sequences() -> None:
     graph = load(scan, opset=8).graph
     assert find_data_dependence(graph) is None
     assert find_data_dependence(graph, inputs_are_data=True) == DataDependence("Scan")
+
+
+def test_the_body_of_a_scan_of_opset_8_is_given_what_follows_the_lengths() -> None:
+    scan = """g (float[1,16,4] x) => (float[1,16] y) {
+        moved = ReduceSum <axes = [2], keepdims = 1> (x)
+        v = Mul (moved, w)
+        y = Scan <num_scan_inputs = 2, body = b (float[4] a, float[1] q) => (float r) {
+            t = Cast <to = 7> (q)
+            u = Tile (a, t)
+            r = ReduceSum <keepdims = 0> (u)
+        }> (, x, v)
+    }"""
+    model = parse(scan, {"w": np.ones((1, 16, 1), np.float32)}, opset=8)
+    assert find_data_dependence(load(model).graph) == DataDependence("Tile")
 
 
 def test_an_operator_of_which_nothing_is_known_is_named() -> None:

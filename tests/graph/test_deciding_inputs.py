@@ -66,5 +66,10 @@ def test_onnx_has_two_names() -> None:
 
 
 def test_only_a_scan_of_opset_8_is_given_lengths() -> None:
-    assert deciding_inputs("Scan", "", 8) == (0,)
-    assert deciding_inputs("Scan", "", 9) == deciding_inputs("Scan", "") == ()
+    assert deciding_inputs("Scan", "", opset=8) == (0,)
+    assert deciding_inputs("Scan", "", opset=9) == deciding_inputs("Scan", "") == ()
+
+
+def test_the_numbers_of_a_max_pool_decide_only_if_it_returns_their_places() -> None:
+    assert deciding_inputs("MaxPool", "") == ()
+    assert deciding_inputs("MaxPool", "", outputs=2) == (0,)

@@ -17,7 +17,15 @@ from functools import cached_property
 from math import prod
 
 from msgspec import Struct
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    numpy_helper,
+)
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.data_dependence import read_plan_flow
@@ -200,6 +208,9 @@ class EnginePlan:
                 tensor, {self.kernels[index].op_type for index, _ in self.readers.get(name, ())}
             )
             for name, tensor in self.weights.items()
+        } | {
+            str(sparse.values.name): self._sparse_identity(sparse)
+            for sparse in self.proto.graph.sparse_initializer
         }
 
     @cached_property
@@ -246,6 +257,13 @@ class EnginePlan:
         facts = self._facts_of(tensor)
         share = 0.0 if facts is None else facts.subnormal_share
         return shown if share < _FEWEST_SUBNORMALS else f"{shown} subnormal {share:.0e}"
+
+    def _sparse_identity(self, sparse: SparseTensorProto) -> str:
+        stored = sparse.values.data_type, tuple(sparse.dims), tuple(sparse.values.dims)
+        if sparse.values.name not in self._flow.settings:
+            return f"sparse {stored}"
+        parts = (_without_names(sparse.values), _without_names(sparse.indices))
+        return f"sparse {stored} {digest_bytes(b''.join(parts)).hex()}"
 
     @cached_property
     def _contents(self) -> Contents:

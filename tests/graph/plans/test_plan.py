@@ -279,6 +279,17 @@ def test_values_that_decide_how_long_a_kernel_takes_count(name: str) -> None:
     assert before.digest == same.digest != after.digest
 
 
+def test_places_that_are_stored_as_a_sparse_tensor_count() -> None:
+    digests = []
+    for places in ([0, 5], [0, 7]):
+        model = parse("g (float[9] x) => (float[9] y) { y = Gather (x, v) }")
+        values = helper.make_tensor("v", onnx.TensorProto.INT64, [2], [3, 4])
+        indices = helper.make_tensor("", onnx.TensorProto.INT64, [2], places)
+        model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [9]))
+        digests.append(plan_of(model).digest)
+    assert digests[0] != digests[1]
+
+
 def test_values_that_decide_together_with_trained_ones_are_data() -> None:
     graph = """g (float[1,16] x) => (float[1,2] y) {
         k = Constant <value_ints = [2]> ()
@@ -305,6 +316,17 @@ def test_values_that_decide_together_with_trained_ones_are_data() -> None:
     ],
 )
 def test_a_factor_counts_by_its_class(first: float, second: float, *, is_same: bool) -> None:
-    graph = "g (float[1,4] x) => (float[1,4] y) { y = Mul (x, w) }"
-    digests = [digest(graph, {"w": np.array([value], np.float32)}) for value in (first, second)]
+    graph = "g (float[1,16] x) => (float[1,16] y) { h = MatMul (x, v) y = Mul (h, w) }"
+    trained = np.ones((16, 16), np.float32)
+    digests = [
+        digest(graph, {"v": trained, "w": np.array([value], np.float32)})
+        for value in (first, second)
+    ]
     assert (digests[0] == digests[1]) is is_same
+
+
+def test_a_factor_of_what_no_training_found_counts_by_its_value() -> None:
+    """A sine of large numbers takes longer than one of small numbers."""
+    graph = "g (float[1,4] x) => (float[1,4] y) { h = Mul (x, w) y = Sin (h) }"
+    digests = [digest(graph, {"w": np.array([value], np.float32)}) for value in (1.0, 1e5)]
+    assert digests[0] != digests[1]
