@@ -69,10 +69,7 @@ class BaselineStore(Struct, frozen=True):
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise BaselineError(
-                f"{printable(str(self.root))} cannot be read as a folder of baselines: "
-                f"{error.strerror}. Give another with --modelperf-baseline-dir."
-            ) from None
+            raise self._unreadable(error) from None
         return tuple(n for n in found if is_safe_name(n) and _is_there(self.root / n / MODEL_FILE))
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
@@ -186,12 +183,22 @@ class BaselineStore(Struct, frozen=True):
                 f"{printable(str(self.root))}. Rename the folder after its model."
             )
         folder = self.root / name
-        if folder.is_symlink():
+        try:
+            is_link = folder.is_symlink()
+        except OSError as error:
+            raise self._unreadable(error) from None
+        if is_link:
             raise BaselineError(
                 f"{printable(str(folder))} is a link, which could lead anywhere. "
                 "Put the folder itself there."
             )
         return folder
+
+    def _unreadable(self, error: OSError) -> BaselineError:
+        return BaselineError(
+            f"{printable(str(self.root))} cannot be read as a folder of baselines: "
+            f"{error.strerror}. Give another with --modelperf-baseline-dir."
+        )
 
     def _remove(self, folder: Path) -> None:
         """Renames a folder in one step, and then deletes it."""

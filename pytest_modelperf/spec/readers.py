@@ -24,9 +24,12 @@ _T = TypeVar("_T")
 
 
 def read_text(value: object, where: str) -> str:
-    if isinstance(value, str) and value.strip():
-        return value
-    raise _wrong(value, where, "a text")
+    if not (isinstance(value, str) and value.strip()):
+        raise _wrong(value, where, "a text")
+    if "\0" in value:
+        # No path and no argument of a program can hold it.
+        raise _wrong(value, where, "a text without the character NUL")
+    return value
 
 
 def read_gateway(value: object, where: str) -> str:

@@ -923,6 +923,13 @@ def test_a_folder_that_is_a_link_or_a_file_is_an_error(tmp_path: Path) -> None:
         BaselineStore(tmp_path / NAME).names()
 
 
+def test_a_path_that_is_too_long_for_a_folder_of_baselines_is_an_error(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path / ("x" * 300))
+    for reading in (store.names, lambda: store.read(NAME)):
+        with pytest.raises(BaselineError, match=r"cannot be read as a folder.*name too long"):
+            reading()
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     store_recording(tmp_path)
     os.truncate(tmp_path / NAME / "model.json", 1 << 40)

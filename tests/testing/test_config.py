@@ -560,6 +560,8 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
         ),
         ("strict", "maybe", "takes true or false, not 'maybe'."),
         ("engine", ["a"], "takes a text, not a list."),
+        ("baseline_dir", "a\0", r"takes a text without the character NUL, not 'a\x00'."),
+        ("json", "\0", r"takes a text without the character NUL, not '\x00'."),
         ("engine_option", ["a"], "takes KEY=VALUE, not 'a'."),
         ("engine_option", ["=a"], "takes KEY=VALUE, not '=a'."),
         ("engine_option", ["a=1", "a=2"], ": a is given twice: give it once."),
