@@ -142,6 +142,7 @@ _SHUFFLED = _shuffled(_ORDERED)
 # The grid of an image that takes each place in order.
 _LINE = np.linspace(-1, 1, 128, dtype=np.float32)
 _GRID = np.stack(np.meshgrid(_LINE, _LINE), axis=-1)[None]
+_RAMP = np.arange(512 * 512, dtype=np.float32).reshape(1, 1, 512, 512)
 _SHUFFLED_GRID = _shuffled(_GRID.reshape(-1, 2)).reshape(_GRID.shape)
 _IMAGE = "float[N,8,64,64] x"
 _SQUARE = "float[N,512,512] x"
@@ -308,6 +309,9 @@ RECIPES: tuple[Recipe, ...] = (
             ("Binarizer", "Sub", "y = ai.onnx.ml.Binarizer <threshold = 0.1> (z)", 2.0, 0.5),
         )
     ),
+    Recipe("MaxPool", "stored", "float[N,1,512,512] x",
+           "z = Add (x, v) y, i = MaxPool <kernel_shape = [5, 5]> (z)",
+           -_RAMP, _RAMP, "with indices, of other numbers"),
     # Trained weights decide what control flow runs, or what a body is given
     Recipe("If", "stored", "float[N,64,100,100] x",
            "a = Abs (x) f = Flatten (a) m = MatMul (f, v) s = ReduceMean <keepdims = 0> (m) c = "

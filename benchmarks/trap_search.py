@@ -35,7 +35,10 @@ Feeds: TypeAlias = Mapping[str, Array]
 
 NAMES = (*model_names(), *(each.name for each in SHIPPED))
 # These are too large to make a plan of for each alteration.
-LARGE = frozenset({"bvlc_alexnet", "light_resnet50", "vgg19", "zfnet512"})
+LARGE = frozenset({
+    "bert_4", "bvlc_alexnet", "convnext_t", "gpt2_4", "light_resnet50", "resnet50", "vgg19",
+    "vit_6", "zfnet512",
+})  # fmt: skip
 # How much slower the second model of a pair has to be.
 SLOWER = 1.05
 # A constant of more elements was found by training.
