@@ -191,6 +191,7 @@ def _metric(metric: MetricJson) -> Metric:
         Metric,
         metric,
         name=_cut(metric.name, _MAX_NAME),
+        reason=None if metric.reason is None else _cut(metric.reason, _MAX_SENTENCE),
         interval=_bounds(metric.interval),
         measured_ratio=metric.ratio,
         after_interval=_bounds(metric.after_interval),

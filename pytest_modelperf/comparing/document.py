@@ -55,6 +55,7 @@ class MetricJson(Struct, frozen=True, kw_only=True):
     limit: Figure | None
     after_interval: Interval
     least: Figure | None
+    reason: str | None
     gated: bool
     awaited: bool
     verdict: Verdict
