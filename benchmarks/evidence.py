@@ -11,7 +11,7 @@ Each benchmark is a process of its own, one after the other, for they measure. W
 stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
 stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
 it was, if it keeps what it has (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`,
-`tune`, `real_alike`, `suspicion`).
+`traps`, `tune`, `real_alike`, `suspicion`).
 
 What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
 """
@@ -242,6 +242,14 @@ BENCHMARKS = (
         quick=Form('--models mobilenet_v2 --changes "a wider kernel"', 0.5),
         usual=None,
         full=Form("", 30),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "traps",
+        "does a model that a value makes slower pass by its plan, and do retrained ones?",
+        quick=Form("--quick", 3),
+        usual=None,
+        full=Form("", 45),
         keeps_folder=True,
     ),
     Benchmark(

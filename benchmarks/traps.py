@@ -224,14 +224,18 @@ def tables(result: Result) -> dict[str, str]:
         "traps": markdown(
             ("operator", "pairs", "confirmed", "slower by up to", "holes"), by_operator
         ),
-        "traps holes": markdown(("pair", "slower", "verdict", "by"), holes, "lrll"),
+        "traps holes": _table_or_none(("pair", "slower", "verdict", "by"), holes, "lrll"),
         "traps search": markdown(
             ("model", "constants", "alterations", "settled", "of these 5 % slower"),
             searched,
             "lrrrl",
         ),
-        "traps retrained": markdown(("trained again, and not settled", "why"), opened, "ll"),
+        "traps retrained": _table_or_none(("not settled", "why"), opened, "ll"),
     }
+
+
+def _table_or_none(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
+    return markdown(header, rows, align) if rows else "None."
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:

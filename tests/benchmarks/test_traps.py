@@ -15,6 +15,7 @@ from trap_search import (
     Searched,
     alterations,
     choose,
+    count_unusual,
     find_constants,
     retrain,
     start,
@@ -104,6 +105,7 @@ def test_alterations_stay_normal_numbers_and_change_something() -> None:
     ]  # fmt: skip
     assert [how for how, _ in alterations(np.array([True]))] == ["inverted"]
     assert [how for how, _ in alterations(np.array([3]))] == ["counted up"]
+    assert not dict(alterations(np.zeros(0, np.float32)))
     largest = np.array([np.finfo(np.float32).max], np.float32)
     assert "scaled" not in dict(alterations(largest))
 
@@ -130,6 +132,12 @@ def test_some_constants_of_each_kind_are_altered() -> None:
     alike = [Constant(tensor, str(index), frozenset({("Mul", 1)})) for index in range(9)]
     other = Constant(tensor, "other", frozenset({("Add", 1)}))
     assert [each.name for each in choose([*alike, other])] == ["0", "1", "other"]
+
+
+def test_unusual_numbers_are_counted_also_between_operators() -> None:
+    model = parse("g (float[4] x) => (float[4] y) { z = Mul (x, x) y = Relu (z) }")
+    feeds = {"x": np.array([1e-20, -1e-20, 1e30, 1.0], np.float32)}
+    assert count_unusual(model, feeds) == 2 * 3
 
 
 def test_a_model_that_is_trained_again_is_settled_and_one_of_other_work_is_not() -> None:
@@ -184,7 +192,9 @@ CAUGHT = Sprung("Tile (stored)", "Tile", 2.0, "regressed", "duet")
 
 
 def test_enough_traps_without_a_hole_meet_what_is_expected() -> None:
-    assert [each.outcome for each in expectations(found(*[CAUGHT] * 60))] == ["met"] * 4
+    result = found(*[CAUGHT] * 60)
+    assert [each.outcome for each in expectations(result)] == ["met"] * 4
+    assert tables(result)["traps holes"] == tables(result)["traps retrained"] == "None."
 
 
 def test_what_is_missed_is_said() -> None:
