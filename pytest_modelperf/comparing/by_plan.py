@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
-from pytest_modelperf.stats.slowdowns import Drift, Look, weigh
+from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, weigh
 from pytest_modelperf.text.words import count_of
 
 _NS_PER_MS = 1e6
@@ -126,7 +126,7 @@ def _find_suspicion(
     if recorded is None or first is None or before.baseline is None or before.machine is None:
         return None
 
-    def looks() -> Iterator[Look]:
+    def looks() -> Iterator[ShortLook]:
         yield first
         with started_rig(found.model, setup, place) as rig:
             second = look_at(recorded, measure_shortly(rig, place))
@@ -136,7 +136,7 @@ def _find_suspicion(
     model = before.baseline.model.sha256 or before.baseline.model.name
     drift_place = before.machine.key, place.case.cores
     others = slowdowns.of_others(drift_place, model)
-    weighed = weigh(looks(), Drift.of(others))
+    weighed = weigh(looks(), MachineDrift.of(others))
     if weighed.is_explained:
         slowdowns.add(drift_place, model, weighed.slowdown)
         return None

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.stats.slowdowns import Look, low_time, typical_slowdown
+from pytest_modelperf.stats.slowdowns import ShortLook, low_time, typical_slowdown
 
 # The machine and the number of cores: neighbours delay several threads more than one.
 DriftPlace: TypeAlias = tuple[str, int]
@@ -66,14 +66,14 @@ class Suspicion(Struct, frozen=True, kw_only=True):
         return self.slowdown / ratio if ratio else None
 
 
-def look_at(stored: StoredLatency, now: Measurement) -> Look | None:
+def look_at(stored: StoredLatency, now: Measurement) -> ShortLook | None:
     """A short run against the slowest recorded process; None if these ran on another engine."""
     if not stored.is_of(now.engine):
         return None
     recorded_ns = max(low_time(process.times_ns) for process in stored.processes)
     if recorded_ns <= 0:
         return None
-    return Look(now.low_ns / recorded_ns, now.taken)
+    return ShortLook(now.low_ns / recorded_ns, now.taken)
 
 
 def describe_slowdown(slowdown: float, place: str = "") -> str:

@@ -12,7 +12,13 @@ from pytest_modelperf.graph.identities import is_float
 from pytest_modelperf.graph.model_file import packed_bytes
 from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
-from pytest_modelperf.graph.value_flow import Constant, DataDependence, Step, Steps, ValueFlow
+from pytest_modelperf.graph.value_flow import (
+    Constant,
+    DataDependence,
+    FlowGraph,
+    FlowStep,
+    ValueFlow,
+)
 
 # More elements than any setting has, for a constant of unknown shape.
 _UNKNOWN = 1 << 40
@@ -55,18 +61,20 @@ def find_model_settings(model: ModelProto) -> frozenset[str]:
 # -- our graphs
 
 
-def _steps(graph: Graph) -> Steps:
+def _steps(graph: Graph) -> FlowGraph:
     met = [*graph.outputs, *(each for node in graph.nodes for each in node.inputs)]
     constants = {
         each.name: _constant(each) for each in met if each is not None and each.is_constant
     }
-    return Steps(map(_step, graph.nodes), constants, _names(graph.inputs), _names(graph.outputs))
+    return FlowGraph(
+        map(_step, graph.nodes), constants, _names(graph.inputs), _names(graph.outputs)
+    )
 
 
-def _step(node: Node) -> Step:
+def _step(node: Node) -> FlowStep:
     bodies = {name: _steps(body) for name, body in node.bodies.items()}
     inputs, outputs = _names(node.inputs), _names(node.outputs)
-    return Step(node.op_type, node.domain, inputs, outputs, bodies, node.opset or None)
+    return FlowStep(node.op_type, node.domain, inputs, outputs, bodies, node.opset or None)
 
 
 def _names(tensors: Iterable[Tensor | None]) -> tuple[str, ...]:
@@ -82,7 +90,7 @@ def _constant(tensor: Tensor) -> Constant:
 # -- graphs of ONNX
 
 
-def _read_steps(graph: GraphProto | FunctionProto, opset: int | None) -> Steps:
+def _read_steps(graph: GraphProto | FunctionProto, opset: int | None) -> FlowGraph:
     constants: dict[str, Constant] = {}
     if isinstance(graph, GraphProto):
         inputs = [str(value.name) for value in graph.input]
@@ -100,17 +108,17 @@ def _read_steps(graph: GraphProto | FunctionProto, opset: int | None) -> Steps:
             running.append(node)
         else:
             constants[str(node.output[0])] = _stored(tensor)
-    return Steps(_read_nodes(running, opset), constants, inputs, outputs)
+    return FlowGraph(_read_nodes(running, opset), constants, inputs, outputs)
 
 
-def _read_nodes(nodes: Sequence[NodeProto], opset: int | None) -> Iterator[Step]:
+def _read_nodes(nodes: Sequence[NodeProto], opset: int | None) -> Iterator[FlowStep]:
     for node in nodes:
         bodies = {
             f"{attribute.name}{number}": _read_steps(body, opset)
             for attribute in node.attribute
             for number, body in enumerate(bodies_of(attribute))
         }
-        yield Step(
+        yield FlowStep(
             str(node.op_type),
             unified_domain(str(node.domain)),
             [*map(str, node.input)],

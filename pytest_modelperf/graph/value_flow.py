@@ -14,7 +14,7 @@ twice as long as one of small numbers. The constants that such numbers are compu
 settings, too. If the numbers are data, this is let pass: training hardly changes how they are
 distributed.
 
-Nothing here knows the format of a model: `Step` is one operator of any graph.
+Nothing here knows the format of a model: `FlowStep` is one operator of any graph.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class Constant(Struct, frozen=True):
     nbytes: int
 
 
-class Step(Struct, frozen=True):
+class FlowStep(Struct, frozen=True):
     """One operator. Inputs and outputs are names, and empty where one is absent."""
 
     op_type: str
     domain: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    bodies: Mapping[str, Steps] = field(default_factory=dict)
+    bodies: Mapping[str, FlowGraph] = field(default_factory=dict)
     opset: int | None = None
 
 
-class Steps(Struct, frozen=True):
+class FlowGraph(Struct, frozen=True):
     """The operators of a graph or body in their order, and its constants by name."""
 
-    steps: Iterable[Step]
+    steps: Iterable[FlowStep]
     constants: Mapping[str, Constant]
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -117,7 +117,7 @@ class ValueFlow:
     """
 
     def __init__(
-        self, graph: Steps, *, knows_functions: bool = False, inputs_are_data: bool = False
+        self, graph: FlowGraph, *, knows_functions: bool = False, inputs_are_data: bool = False
     ) -> None:
         self._knows_functions = knows_functions
         self._sources: list[list[int]] = []
@@ -162,7 +162,7 @@ class ValueFlow:
 
     # -- reading
 
-    def _walk(self, graph: Steps, scope: _Scope) -> Counter[str]:
+    def _walk(self, graph: FlowGraph, scope: _Scope) -> Counter[str]:
         """Read a graph, and count its operators with those of its bodies."""
         operators: Counter[str] = Counter()
         for name, constant in graph.constants.items():
@@ -198,7 +198,7 @@ class ValueFlow:
         return operators
 
     def _read_deciding(
-        self, step: Step, inputs: Sequence[int | None], *, is_shown_by_run: bool
+        self, step: FlowStep, inputs: Sequence[int | None], *, is_shown_by_run: bool
     ) -> None:
         outputs = sum(map(bool, step.outputs))
         places = deciding_inputs(step.op_type, step.domain, opset=step.opset, outputs=outputs)
@@ -215,8 +215,8 @@ class ValueFlow:
 
     def _walk_body(
         self,
-        step: Step,
-        body: Steps,
+        step: FlowStep,
+        body: FlowGraph,
         outer: _Scope,
         inputs: Sequence[int | None],
         outputs: Sequence[int | None],

@@ -28,7 +28,7 @@ _NEIGHBOURS = 0.15
 _DEVIATIONS = 2.4
 
 
-class Look(Struct, frozen=True):
+class ShortLook(Struct, frozen=True):
     """A short run: its time as a multiple of the expected one, and how busy the machine was.
 
     `taken` is how many of its processors others had meanwhile, on average.
@@ -38,7 +38,7 @@ class Look(Struct, frozen=True):
     taken: float = 0.0
 
 
-class Drift(Struct, frozen=True):
+class MachineDrift(Struct, frozen=True):
     """How much longer everything takes than when it was recorded, and how sure that is.
 
     Both are logarithms. By default both runs were on one machine, one right after the other.
@@ -48,7 +48,7 @@ class Drift(Struct, frozen=True):
     deviation: float = 0.0
 
     @classmethod
-    def of(cls, others: Sequence[float]) -> Drift:
+    def of(cls, others: Sequence[float]) -> MachineDrift:
         """The drift since a recording, by the slowdowns of other models.
 
         It is their median, drawn towards 1 if they are few. Others that got faster explain nothing.
@@ -57,7 +57,7 @@ class Drift(Struct, frozen=True):
         centre = weight * math.log(typical_slowdown(others))
         return cls(max(0.0, centre), _MACHINES * math.sqrt(1.0 - weight))
 
-    def explains(self, look: Look) -> bool:
+    def explains(self, look: ShortLook) -> bool:
         return look.slowdown <= self.most(look.taken)
 
     def most(self, taken: float = 0.0) -> float:
@@ -73,7 +73,7 @@ class Weighed(Struct, frozen=True):
     is_explained: bool
 
 
-def weigh(looks: Iterable[Look], drift: Drift) -> Weighed:
+def weigh(looks: Iterable[ShortLook], drift: MachineDrift) -> Weighed:
     """Weigh looks, at least one, one after the other: none is taken after one that is explained."""
     taken: list[float] = []
     for look in looks:

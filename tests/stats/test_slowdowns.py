@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.stats.slowdowns import (
-    Drift,
-    Look,
+    MachineDrift,
+    ShortLook,
     Weighed,
     low_time,
     typical_slowdown,
@@ -28,16 +28,16 @@ shares = st.floats(0.0, 1.0)
 def test_what_is_as_fast_as_recorded_is_always_explained(
     others: Sequence[float], taken: float
 ) -> None:
-    assert Drift.of(others).explains(Look(1.0, taken))
+    assert MachineDrift.of(others).explains(ShortLook(1.0, taken))
 
 
 @given(ratios, drifts, shares)
 def test_what_is_explained_stays_so_if_it_is_faster_or_the_machine_is_busier(
     slowdown: float, others: Sequence[float], taken: float
 ) -> None:
-    if Drift.of(others).explains(Look(slowdown, taken)):
-        assert Drift.of(others).explains(Look(slowdown * 0.9, taken))
-        assert Drift.of(others).explains(Look(slowdown, min(1.0, taken + 0.1)))
+    if MachineDrift.of(others).explains(ShortLook(slowdown, taken)):
+        assert MachineDrift.of(others).explains(ShortLook(slowdown * 0.9, taken))
+        assert MachineDrift.of(others).explains(ShortLook(slowdown, min(1.0, taken + 0.1)))
 
 
 @given(st.lists(ratios, min_size=1, max_size=30), shares, st.randoms())
@@ -45,54 +45,54 @@ def test_the_order_of_the_others_does_not_matter(
     others: list[float], taken: float, lot: random.Random
 ) -> None:
     shuffled = lot.sample(others, len(others))
-    assert Drift.of(shuffled).most(taken) == Drift.of(others).most(taken)
+    assert MachineDrift.of(shuffled).most(taken) == MachineDrift.of(others).most(taken)
 
 
 @given(st.lists(ratios, min_size=1, max_size=30), st.floats(1.0, 1.5))
 def test_more_is_explained_where_the_others_are_slower(others: list[float], by: float) -> None:
     slower = [by * each for each in others]
-    assert Drift.of(slower).most() >= Drift.of(others).most() - 1e-12
+    assert MachineDrift.of(slower).most() >= MachineDrift.of(others).most() - 1e-12
 
 
 @given(st.integers(0, 30), st.integers(1, 10))
 def test_others_that_run_as_recorded_narrow_what_is_explained(count: int, more: int) -> None:
-    assert Drift.of([1.0] * (count + more)).most() < Drift.of([1.0] * count).most()
+    assert MachineDrift.of([1.0] * (count + more)).most() < MachineDrift.of([1.0] * count).most()
 
 
 @given(st.lists(st.floats(0.3, 1.1), max_size=30), shares)
 def test_twice_the_time_is_never_explained_by_others_that_ran_as_recorded(
     others: list[float], taken: float
 ) -> None:
-    assert not Drift.of(others).explains(Look(2.0, taken))
+    assert not MachineDrift.of(others).explains(ShortLook(2.0, taken))
 
 
 @given(st.lists(st.floats(0.9, 1.05), max_size=30))
 def test_on_a_quiet_machine_30_percent_are_not_explained(others: list[float]) -> None:
-    assert not Drift.of(others).explains(Look(1.3))
+    assert not MachineDrift.of(others).explains(ShortLook(1.3))
 
 
 @given(st.lists(st.floats(1.4, 1.6), min_size=8, max_size=30), st.floats(1.0, 1.5))
 def test_a_machine_on_which_everything_takes_half_as_long_again_is_no_suspicion(
     others: list[float], slowdown: float
 ) -> None:
-    assert Drift.of(others).explains(Look(slowdown))
+    assert MachineDrift.of(others).explains(ShortLook(slowdown))
 
 
 def test_one_slow_model_among_others_is_no_drift() -> None:
-    assert not Drift.of([1.0, 1.02, 0.98, 2.1]).explains(Look(2.0))
+    assert not MachineDrift.of([1.0, 1.02, 0.98, 2.1]).explains(ShortLook(2.0))
 
 
 def test_a_single_other_model_explains_less_than_its_own_slowdown() -> None:
-    assert 1.2 < Drift.of([1.2]).most() < 1.2 * Drift.of([]).most()
+    assert 1.2 < MachineDrift.of([1.2]).most() < 1.2 * MachineDrift.of([]).most()
 
 
 # -- looks
 
 
-def counted(slowdowns: Sequence[float], taken: list[float]) -> Iterator[Look]:
+def counted(slowdowns: Sequence[float], taken: list[float]) -> Iterator[ShortLook]:
     for slowdown in slowdowns:
         taken.append(slowdown)
-        yield Look(slowdown)
+        yield ShortLook(slowdown)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_another_look_is_taken_only_while_none_is_explained(
     slowdowns: Sequence[float], expected: Weighed, looks: int
 ) -> None:
     taken: list[float] = []
-    assert weigh(counted(slowdowns, taken), Drift()) == expected
+    assert weigh(counted(slowdowns, taken), MachineDrift()) == expected
     assert len(taken) == looks
 
 
@@ -118,8 +118,8 @@ def test_in_a_suite_on_a_noisy_machine_hardly_any_model_is_suspected() -> None:
     for _ in range(200):
         drift, others = lot.gauss(0.0, 0.1), list[float]()
         for _ in range(20):
-            looks = (Look(math.exp(drift + lot.gauss(0.0, 0.06))) for _ in range(2))
-            weighed = weigh(looks, Drift.of(others))
+            looks = (ShortLook(math.exp(drift + lot.gauss(0.0, 0.06))) for _ in range(2))
+            weighed = weigh(looks, MachineDrift.of(others))
             others.append(weighed.slowdown)
             suspected += not weighed.is_explained
             runs += 1

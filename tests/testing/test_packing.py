@@ -8,7 +8,7 @@ import os
 import re
 import types
 from collections.abc import Mapping
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -50,6 +50,8 @@ def _filled_whole(origin: Any, arguments: Any, inside: tuple[type, ...]) -> obje
     if origin in (Union, types.UnionType):
         kinds = [each for each in arguments if each not in {types.NoneType, UnsetType}]
         return filled(kinds[0], inside)
+    if origin is Literal:
+        return arguments[-1]
     if origin is tuple:
         return tuple(filled(each, inside) for each in arguments if each is not ...)
     return {filled(arguments[0], inside): filled(arguments[1], inside)}

@@ -232,8 +232,9 @@ def test_to_collect_a_model_opens_it_once_however_many_cases_it_has(
 
 
 def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
-    """The twin that is stored is none: whoever rebuilt it would say so."""
-    file = open_model(write_dense(tmp_path / "dense.onnx"))
+    """The model itself is stored as its twin: it has the structure, and cannot be rebuilt."""
+    path = write_dense(tmp_path / "dense.onnx")
+    file = open_model(path)
     request, extensions = ProfileRequest(), Extensions()
     model = Model.bind(file, next(request.bindings()), request, extensions)
     today = dt.datetime.now(dt.timezone.utc).date()
@@ -246,12 +247,12 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
         provenance=make_provenance(date=today, packages=packages),
     )
     store = BaselineStore(tmp_path / "baselines")
-    store.apply(plan_update(None, replace(counted, cases=(recorded,), twin=b"no twin")))
+    store.apply(plan_update(None, replace(counted, cases=(recorded,), twin=path.read_bytes())))
     check = CaseCheck(
         test="dense.onnx::b1-c1",
         case_id="b1-c1",
         source=Source(path="dense.onnx", line=None),
-        model=tmp_path / "dense.onnx",
+        model=path,
         baseline="dense",
         request=request,
         setup=Setup(),

@@ -71,7 +71,7 @@ class SessionWatch:
         # The same by number, which is quicker to find; removed with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
         self._methods = WrappedMethods()
-        self._bindings = BoundInputs()
+        self._bindings = SeenBindings()
         # The files of models in memory, by length and hash.
         self._kept: dict[tuple[int, int], Path] = {}
 
@@ -476,7 +476,7 @@ def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
         return False
 
 
-class BoundInputs:
+class SeenBindings:
     """The shapes of the inputs that a program binds: an `IOBinding` itself does not show them."""
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ from pytest_modelperf.profiler.sampling.duet import (
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, read_kernels, set_up, sum_up
 from pytest_modelperf.stats.quantiles import load_quantiles
-from pytest_modelperf.stats.slowdowns import Drift, Look, Weighed, weigh
+from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, weigh
 
 
 class RanSide(Struct, frozen=True):
@@ -259,20 +259,20 @@ def _run_shortly(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _ShortRun:
     after = see_shapes_if_told(pair.after, new)
     measured = measure_shortly(new, place)
 
-    def looks() -> Iterator[Look]:
+    def looks() -> Iterator[ShortLook]:
         yield _look(measure_shortly(old, place), measured)
         yield _look(measure_shortly(old, place), measure_shortly(new, place))
 
     return _ShortRun(
         RanSide(before, CaseProfile(place.case, before.static)),
         RanSide(after, CaseProfile(place.case, after.static, measured)),
-        weigh(looks(), Drift()),
+        weigh(looks(), MachineDrift()),
     )
 
 
-def _look(before: Measurement, after: Measurement) -> Look:
+def _look(before: Measurement, after: Measurement) -> ShortLook:
     slowdown = after.low_ns / before.low_ns if before.low_ns else 1.0
-    return Look(slowdown, max(before.taken, after.taken))
+    return ShortLook(slowdown, max(before.taken, after.taken))
 
 
 @contextmanager

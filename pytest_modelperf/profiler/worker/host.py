@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class Host:
+class MainThread:
     """The thread that calls `serve`, for the work of the thread that this starts."""
 
     def __init__(self) -> None:
@@ -40,40 +40,40 @@ class Host:
         thread.start()
         interrupt: BaseException | None = None
         while True:
+            order = None
             try:
                 order = self._orders.get()
+                if order is None:
+                    break
+                order.end(*((None, interrupt) if interrupt is not None else order.done()))
             except BaseException as error:  # noqa: BLE001  # raised when the other thread has ended
                 interrupt = error
-                continue
-            if order is None:
-                break
-            if interrupt is not None:
-                order.end(None, interrupt)
-                continue
-            try:
-                order.end(order.work(), None)
-            except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
-                order.end(None, error)
+                if order is not None:
+                    # It may have ended already: then this is not read.
+                    order.end(None, error)
         thread.join()
         if interrupt is not None:
             raise interrupt
         return whole.result()  # type: ignore[no-any-return]  # of this very job
 
     def _run(self, whole: _Order) -> None:
-        try:
-            whole.end(whole.work(), None)
-        except BaseException as error:  # noqa: BLE001  # raised by `serve`
-            whole.end(None, error)
-        finally:
-            self._orders.put(None)
+        whole.end(*whole.done())
+        self._orders.put(None)
 
 
 class _Order:
     """A piece of work and, once it is done, its result."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
-        self.work = work
+        self._work = work
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def done(self) -> tuple[Any, BaseException | None]:
+        """Do the work, and return its result or its error, which is raised by `result`."""
+        try:
+            return self._work(), None
+        except BaseException as error:  # noqa: BLE001  # an interrupt ends the work like an error
+            return None, error
 
     def end(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401  # of any work
         self._ended.put((result, error))
@@ -87,6 +87,6 @@ class _Order:
 
 
 if __name__ == "__main__":
-    modelperf_host = Host()
+    modelperf_host = MainThread()
     # What execnet itself would be started with.
     modelperf_host.serve(lambda: exec(eval(sys.stdin.readline()), globals()))  # noqa: S102, S307

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.worker.agent import Agent, describe_error
 from pytest_modelperf.profiler.worker.endings import failure
-from pytest_modelperf.profiler.worker.host import Host
+from pytest_modelperf.profiler.worker.host import MainThread
 from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import pin
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -38,7 +38,7 @@ class InlineWorker:
         unpinned_because: str | None = None,
     ) -> None:
         self.folder = folder
-        self.host = Host()
+        self.host = MainThread()
         self._agent = Agent(meter=Meter((), processors), run=self.host.run)
         self.processors = processors
         self.unpinned_because = unpinned_because

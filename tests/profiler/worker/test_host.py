@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from pytest_modelperf.profiler.worker.host import Host
+from pytest_modelperf.profiler.worker.host import MainThread
 
 
 def test_work_runs_in_the_thread_that_serves_and_the_job_beside_it() -> None:
-    host = Host()
+    host = MainThread()
 
     def job() -> tuple[int, int]:
         return threading.get_ident(), host.run(threading.get_ident)
@@ -22,7 +22,7 @@ def test_work_runs_in_the_thread_that_serves_and_the_job_beside_it() -> None:
 
 
 def test_an_error_of_the_work_is_raised_where_its_result_is_asked_for() -> None:
-    host = Host()
+    host = MainThread()
 
     def fail() -> None:
         raise ValueError("no luck")
@@ -40,11 +40,11 @@ def test_an_error_of_the_job_is_raised_by_the_thread_that_serves() -> None:
         raise ValueError("no luck")
 
     with pytest.raises(ValueError, match="no luck"):
-        Host().serve(job)
+        MainThread().serve(job)
 
 
 def test_an_interrupt_ends_the_work_and_the_job() -> None:
-    host = Host()
+    host = MainThread()
     done: list[str] = []
 
     def interrupted() -> None:
@@ -60,7 +60,7 @@ def test_an_interrupt_ends_the_work_and_the_job() -> None:
 
 
 def test_an_interrupt_between_two_pieces_of_work_ends_the_job_at_the_next() -> None:
-    host = Host()
+    host = MainThread()
     done: list[str] = []
 
     def job() -> None:
