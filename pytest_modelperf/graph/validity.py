@@ -27,10 +27,13 @@ from pytest_modelperf.graph.convert import (
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
 from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
 # Attributes that divide or count, with their least and greatest valid values.
+# A name in a sentence is cut beyond this many characters.
+_LONGEST_NAME = 300
 _BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 - 1))
 _EQUATION = re.compile(r"[A-Za-z., ]*(->[A-Za-z. ]*)?")
 
@@ -345,9 +348,10 @@ def _outer_names(body: ParsedGraph) -> Iterator[str]:
 def describe(call: Call) -> str:
     """The name of a node in errors: `Conv 'conv1'`, or its output if it has no name."""
     name = call.proto.name or next((o for o in call.outputs if o), "")
-    return f"{printable(call.op_type)} {printable(name)!r}"
+    return f"{printable(call.op_type)} {printable(cut_middle(name, _LONGEST_NAME))!r}"
 
 
 def describe_node(node: Node) -> str:
     """The same for a node that was built."""
-    return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
+    name = cut_middle(node.name or node.id, _LONGEST_NAME)
+    return f"{printable(node.op_type)} {printable(name)!r}"

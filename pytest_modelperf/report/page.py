@@ -17,11 +17,15 @@ from pytest_modelperf.report.tables import (
     map_texts,
     table_width,
 )
+from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import encodable
 from pytest_modelperf.text.words import display_width
 
 # Wide enough for any name, so nothing is cut where there is no screen.
 UNLIMITED_WIDTH = 10_000
+# Names of models can have megabytes, which take seconds to measure. So much is left of a longer
+# text that each end can fill a line.
+_LONGEST_TEXT = 2 * UNLIMITED_WIDTH
 
 # Stands between a number and its unit, so no line ends there. In a name it would be escaped.
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -105,8 +109,12 @@ class Page:
         """
         width = self.width
         width_of = least_width if cuts_first else table_width
-        # A character that the stream cannot take needs more columns, as `\xe9` does.
-        shown = [map_texts(table, self._encodable) for table in tables]
+
+        def show(text: str) -> str:
+            # A character that the stream cannot take needs more columns, as `\xe9` does.
+            return self._encodable(cut_middle(text, _LONGEST_TEXT))
+
+        shown = [map_texts(table, show) for table in tables]
         chosen = next((table for table in shown if width_of(table) <= width), shown[-1])
         fitted = fit_table(chosen, width)
         widths = column_widths(fitted)

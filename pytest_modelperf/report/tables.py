@@ -190,11 +190,19 @@ def _shrunk(table: Table, width: int) -> list[int]:
     """The widths of the columns, with the widest texts narrowed as far as needed."""
     widths = list(column_widths(table))
     texts = [index for index, column in enumerate(table.columns) if column.holds_text]
-    while sum(widths) + GAP * (len(widths) - 1) > width:
-        long = [index for index in texts if widths[index] > table.columns[index].narrowest]
+    least = {index: table.columns[index].narrowest for index in texts}
+    while (excess := sum(widths) + GAP * (len(widths) - 1) - width) > 0:
+        long = [index for index in texts if widths[index] > least[index]]
         if not long:
             break
-        widths[max(long, key=lambda index: widths[index])] -= 1
+        most = max(widths[index] for index in long)
+        widest = [index for index in long if widths[index] == most]
+        # They shrink together, down to the next narrower one or to where one is not cut further.
+        bounds = [widths[index] for index in long if widths[index] < most]
+        step = most - max(bounds + [least[index] for index in widest])
+        share = min(step, excess // len(widest))
+        for index in widest[: excess if share == 0 else None]:
+            widths[index] -= max(share, 1)
     return widths
 
 

@@ -16,6 +16,11 @@ _MOST_ROUNDS = 4
 _Cut: TypeAlias = Callable[[str, int], str]
 
 
+def cut_middle(text: str, most: int) -> str:
+    """The text without its middle, if it has more than `most` characters."""
+    return text if len(text) <= most else _cut_after(most // 2)(text, most - 1)
+
+
 def cut_end(text: str, width: int) -> str:
     """The text without its end, if it is too wide."""
     return _fitted(text, width, _cut_after(len(text)))

@@ -877,6 +877,14 @@ def test_reasons_show_names_escaped() -> None:
     assert found.reasons[0].startswith(r"1 Evil\n added (first: b\x1b[31m)")
 
 
+def test_the_middle_of_a_name_of_megabytes_is_left_out_of_a_reason() -> None:
+    name = "a" + "n" * 10_000_000 + "z"
+    reason = explained(profile(Ran("c")), profile(Ran("c"), Ran(name, "Abs"))).reasons[0]
+    assert len(reason) < 400
+    assert "(first: ann" in reason
+    assert "nnz)" in reason
+
+
 def test_what_an_engine_really_did_is_told_by_the_layers_it_happened_to() -> None:
     """Of three blocks the second has an operator between its convolution and its activation."""
     weights = {f"w{index}": np.ones((4, 4, 3, 3), np.float32) for index in range(3)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.text.cutting import cut_end, cut_names
+from pytest_modelperf.text.cutting import cut_end, cut_middle, cut_names
 from pytest_modelperf.text.words import display_width
 
 YOLO = [f"/model.22/cv{branch}.0/cv{branch}.0.{at}/conv/Conv" for branch in (2, 3) for at in (0, 1)]
@@ -22,6 +22,20 @@ def test_different_names_of_a_list_never_look_the_same(names: list[str], width: 
 
     assert len(set(shown.values())) == len(names)
     assert all(display_width(text) <= width for text in shown.values())
+
+
+@given(st.text(st.characters(exclude_characters="…")), st.integers(3, 40))
+def test_a_text_without_its_middle_keeps_both_ends_and_has_that_many_characters(
+    text: str, most: int
+) -> None:
+    cut = cut_middle(text, most)
+    if len(text) <= most:
+        assert cut == text
+    else:
+        head, _, tail = cut.partition("…")
+        assert len(cut) == most
+        assert text.startswith(head)
+        assert text.endswith(tail)
 
 
 def test_a_name_without_a_double_is_cut_in_the_middle() -> None:

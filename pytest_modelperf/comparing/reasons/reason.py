@@ -12,12 +12,15 @@ from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
+from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import change_decimals, format_signed_count
 
 # A smaller share of the difference is not worth the words.
 LEAST_SHOWN = 0.01
 
+# A name in a sentence is cut beyond this many characters.
+_LONGEST_NAME = 300
 # The indexes of one layer in both graphs.
 LayerPair: TypeAlias = tuple[int, int]
 
@@ -116,4 +119,4 @@ def pairs_by_operator(found: Differences, pairs: Iterable[LayerPair]) -> dict[st
 
 
 def layer_name(layer: StaticLayer) -> str:
-    return printable(layer.name or layer.id)
+    return printable(cut_middle(layer.name or layer.id, _LONGEST_NAME))

@@ -1,0 +1,27 @@
+"""Tables that are fitted to a width."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.report.tables import GAP, MIN_TEXT, Column, Table, fit_table
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 200))
+def test_the_widest_texts_are_narrowed_first_until_all_fit(lengths: list[int], more: int) -> None:
+    gaps = GAP * (len(lengths) - 1)
+    least = sum(min(length, MIN_TEXT) for length in lengths)
+    columns = tuple(Column("", is_text=True) for _ in lengths)
+    table = Table("", columns, (tuple("x" * length for length in lengths),))
+    (row,) = fit_table(table, least + gaps + more).rows
+    assert list(map(len, row)) == _narrowed(lengths, least + more)
+
+
+def _narrowed(lengths: list[int], width: int) -> list[int]:
+    """The slow way: one column after the other loses one character."""
+    widths = list(lengths)
+    while sum(widths) > width:
+        widest = max(range(len(widths)), key=lambda at: widths[at])
+        widths[widest] -= 1
+    return widths
