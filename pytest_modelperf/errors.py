@@ -205,3 +205,16 @@ class ClusterError(ModelPerfError):
 
 class BaselineError(ModelPerfError):
     """A stored baseline is broken, or newer than this version: restore it, or record it anew."""
+
+
+def find_lack_of_memory(error: Exception) -> MeasureError | None:
+    """The error to show if memory ran out, perhaps as a library was loaded; None otherwise."""
+    # The loader has words for it.
+    told = str(error) if isinstance(error, ImportError) else ""
+    is_unloaded = "failed to map segment" in told or "annot allocate memory" in told
+    if not (is_unloaded or isinstance(error, MemoryError)):
+        return None
+    return MeasureError(
+        "there is not enough memory. End other programs, or allow more: ulimit -v shows what this "
+        "process may have."
+    )

@@ -17,7 +17,7 @@ import click
 
 from pytest_modelperf.cli.sizes import find_for, guessed, worded_with
 from pytest_modelperf.cli.wording import COMMAND_WORDING
-from pytest_modelperf.errors import MeasureError, ModelPerfError, OutputError, UsageError
+from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError, find_lack_of_memory
 from pytest_modelperf.files.interrupts import TerminatedExit, lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS
 from pytest_modelperf.text.escaping import printable, printable_lines
@@ -169,20 +169,6 @@ def _system_limits_told() -> Iterator[None]:
         raise
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, perhaps as a library was loaded: the loader has words for it."""
-    told = str(error) if isinstance(error, ImportError) else ""
-    is_unloaded = "failed to map segment" in told or "annot allocate memory" in told
-    return isinstance(error, MemoryError) or is_unloaded
-
-
-def _no_memory() -> MeasureError:
-    return MeasureError(
-        "there is not enough memory. End other programs, or allow more: ulimit -v shows what this "
-        "process may have."
-    )
-
-
 class _Commands(Mapping[str, click.Command]):
     """The commands by name; a command's module is imported when the command is looked up."""
 
@@ -233,8 +219,9 @@ class _Group(click.Group):
             # These are shown, or end the command, further up.
             raise
         except Exception as error:  # no exception is a verdict
-            if _is_out_of_memory(error):
-                raise _Failure(_no_memory()) from error
+            lack = find_lack_of_memory(error)
+            if lack is not None:
+                raise _Failure(lack) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
                 raise _Failure(_no_folder()) from error
             import traceback

@@ -28,6 +28,7 @@ from pytest_modelperf.testing.ending import (
     path_in_repository,
 )
 from pytest_modelperf.testing.items import OnnxItem, UnreadableItem, check_item
+from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
 from pytest_modelperf.testing.left_out import file_above, files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
@@ -434,7 +435,7 @@ class RunHooks:
     def pytest_sessionfinish(
         self, session: pytest.Session, exitstatus: int
     ) -> Generator[None, object, object]:
-        with interrupt_held() as held:
+        with lack_of_memory_told(_exit_with), interrupt_held() as held:
             self._finish(session, exitstatus)
             result = yield
         if held.has_come:
@@ -502,6 +503,10 @@ class RunHooks:
         else:
             # Perhaps no other worker tells which tests there are.
             self.known.deselected += 1
+
+
+def _exit_with(error: ModelPerfError) -> BaseException:
+    return pytest.exit.Exception(error.message, pytest.ExitCode.INTERNAL_ERROR)
 
 
 def check_sendable(sent: Iterable[object]) -> None:

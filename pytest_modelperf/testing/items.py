@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelError, ModelPerfError
+from pytest_modelperf.errors import MeasureError, ModelError, ModelPerfError
 from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
+from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import ALL_CASES, SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run, path_below
@@ -54,11 +55,12 @@ class OnnxFile(pytest.File):
             return
         try:
             spec = run.settings.spec_for(path)
-            cases = cases_of(spec_by_table(spec, self.path, root))
+            with lack_of_memory_told():
+                cases = cases_of(spec_by_table(spec, self.path, root))
         except ModelPerfError as error:
             message = in_table(error, path, has_table=spec is not None)
             message = message.replace(printable(str(self.path)), printable(path))
-            if not isinstance(error, ModelError):
+            if not isinstance(error, ModelError | MeasureError):
                 raise self.CollectError(message) from None
             yield UnreadableItem.from_parent(self, name=ALL_CASES, message=message)
             return
@@ -143,7 +145,8 @@ class UnreadableItem(_ModelItem):
 def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
     """Check one case; skip or fail the test, or let it pass."""
     try:
-        checked = run.check(item, run.case_check(item, case))
+        with lack_of_memory_told():
+            checked = run.check(item, run.case_check(item, case))
     except ModelPerfError as error:
         if run.skips(error):
             raise pytest.skip.Exception(error.message) from None
