@@ -175,7 +175,8 @@ def totals(found: Found) -> str:
         f"{_count(same, 'passed')} passed and {_count(same, 'regressed')} raised an alarm. "
         f"{len(same) - len(timed)} of them were settled by their plan, without timing"
     )
-    text += f". {alarm_rate(timed)}" if timed else ", so they show nothing about the false alarms of timing."
+    nothing = ", so they show nothing about the false alarms of timing."
+    text += f". {alarm_rate(timed)}" if timed else nothing
     if slower:
         text += (
             f" Of {len(slower)} slower models {_count(slower, 'regressed')} were found and "

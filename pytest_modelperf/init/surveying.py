@@ -12,7 +12,7 @@ from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.init.records import ModelSearch, Project, Remark
 from pytest_modelperf.init.searching import Tell, find_models
 from pytest_modelperf.sizing.records import FoundSizes
-from pytest_modelperf.sizing.text import reason_lines, table_lines
+from pytest_modelperf.sizing.text import GUESSED, reason_lines, table_lines
 from pytest_modelperf.spec.model_tables import MODELS, ModelTables, read_models
 from pytest_modelperf.spec.run_definitions import BASELINE_DIR
 from pytest_modelperf.spec.setting import PREFIX
@@ -86,4 +86,6 @@ def _lines(found: FoundSizes) -> str:
     """The keys of a table, below the reason for each size."""
     keys = list(table_lines(found))
     reasons = [f"# {printable(line)}" for line in reason_lines(found)] if keys else []
+    if found.guessed:
+        reasons.append(f"# {GUESSED}")
     return "".join(f"{line}\n" for line in [*reasons, *keys])

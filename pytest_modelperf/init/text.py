@@ -12,6 +12,7 @@ from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import Page, TextStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sizing.records import FoundSizes
+from pytest_modelperf.sizing.text import GUESSED
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.words import count_of, shorten_list
@@ -36,6 +37,8 @@ def render_survey(survey: Survey, style: TextStyle) -> str:
     )
     if search.models:
         page.table(_models_table(survey))
+        if any(found.guessed for found in survey.sizes.values()):
+            page.item(GUESSED)
     _write_remarks(
         page,
         "models that did not run: write a table by hand where you know what they need",
@@ -117,7 +120,10 @@ def render_noise(answers: Sequence[str], style: TextStyle) -> str:
 
 def sizes_text(found: FoundSizes) -> str:
     """The sizes of a table in one cell."""
-    parts = [f"{printable(each.name)}={each.size}" for each in found.dims]
+    parts = [
+        f"{printable(each.name)}={each.size}{' (a guess)' if each.is_guess else ''}"
+        for each in found.dims
+    ]
     parts += map(printable, found.input_texts)
     return ", ".join(parts)
 

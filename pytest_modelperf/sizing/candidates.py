@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import MisfitError
 from pytest_modelperf.graph.binding import DeclaredInput, is_bare_image
@@ -19,7 +20,7 @@ from pytest_modelperf.sizing.axes import AxisUses, SizeRange, follow_axis
 _USUAL = (64, 224, 320, 512, 640)
 _USUAL_OF_IMAGES = (224, 320, 512, 640, 64)
 # Windows that a signal is made to fill, where its size is a matter of thousands.
-_WINDOWS = 64
+WINDOWS = 64
 # A step from here on may be that of a size that one window takes whole.
 _LARGE_STEP = 32
 # Multiples of a step that are tried after the usual sizes.
@@ -33,11 +34,15 @@ Places = Sequence[tuple[str, int]]
 
 
 class Candidate(Struct, frozen=True):
-    """A size to try, or with `beside` what a size adds to that of a cache; `reason` is a clause."""
+    """A size to try, or with `beside` what a size adds to that of a cache; `reason` is a clause.
+
+    With `is_guess` nothing in the model asks for this size rather than for another one.
+    """
 
     size: int
     reason: str
     beside: str = ""
+    is_guess: bool = False
 
 
 class OpenDim(Struct, frozen=True):
@@ -115,7 +120,7 @@ def choices_told(
 def _chosen(dims: Sequence[OpenDim], ranks: Sequence[int]) -> Mapping[str, Candidate]:
     chosen = {d.name: d.candidates[rank] for d, rank in zip(dims, ranks, strict=True)}
     return {
-        name: Candidate(each.size + chosen[each.beside].size, each.reason) if each.beside else each
+        name: replace(each, size=each.size + chosen[each.beside].size) if each.beside else each
         for name, each in chosen.items()
     }
 
@@ -164,21 +169,25 @@ def _all_sizes(want: AxisUses, is_image: bool) -> Iterator[Candidate]:  # noqa: 
             yield Candidate(size, wish.reason)
     strides = want.steps.get(want.step, "")
     if want.step > min(usual) and not is_image:
-        size = _rounded(want.least + (_WINDOWS - 1) * want.step, want.step)
-        yield Candidate(size, f"{strides}; it holds about {_WINDOWS} windows")
+        size = _rounded(want.least + (WINDOWS - 1) * want.step, want.step)
+        yield _guess(size, f"{strides}; it holds about {WINDOWS} windows")
     first, *others = usual
     for size in (first, *([want.step] if want.step >= _LARGE_STEP else ()), *others):
         rounded = _rounded(max(size, want.least), want.step)
         fits = f"a usual size; {strides}" if strides else "a usual size"
         enough = strides or f"its windows take {want.least} or more"
-        yield Candidate(rounded, fits if rounded == size else enough)
+        yield _guess(rounded, fits if rounded == size else enough)
     for step, reason in sorted(want.steps.items()):
         for size in usual:
-            yield Candidate(_rounded(max(size, want.least), step), reason)
+            yield _guess(_rounded(max(size, want.least), step), reason)
         for factor in range(1, _MULTIPLES + 1):
-            yield Candidate(_rounded(max(factor * step, want.least), step), reason)
+            yield _guess(_rounded(max(factor * step, want.least), step), reason)
     for size in (*range(1, _MULTIPLES + 1), *_RARE):
-        yield Candidate(size, "tried one after the other")
+        yield _guess(size, "tried one after the other")
+
+
+def _guess(size: int, reason: str) -> Candidate:
+    return Candidate(size, reason, is_guess=True)
 
 
 def _inside(sizes: SizeRange, step: int, usual: Sequence[int]) -> Iterator[int]:
@@ -217,6 +226,6 @@ def _beside_cache(
     own: Sequence[Candidate], cache: str, concat: str, places: Places
 ) -> tuple[Candidate, ...]:
     """The candidates, and each with the size of the cache added: masks cover both."""
-    longer = [Candidate(each.size, f"{concat} adds it to {cache}", cache) for each in own]
+    longer = [replace(each, reason=f"{concat} adds it to {cache}", beside=cache) for each in own]
     is_mask = any(_MASK.search(name) for name, _ in places)
     return (*longer, *own) if is_mask else (*own, *longer)

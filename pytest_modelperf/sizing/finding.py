@@ -26,6 +26,7 @@ from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.sizing.candidates import (
+    WINDOWS,
     Candidate,
     OpenDim,
     Places,
@@ -42,6 +43,8 @@ from pytest_modelperf.text.words import count_of
 BUDGET_S = 2.0
 # So many choices are tried whatever the clock says: a busy machine may need the time for one.
 _LEAST_TRIES = 4
+# How much larger the sizes are made at which an output has a single element.
+_FACTORS = (4, 16, 64, 256)
 
 
 def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
@@ -72,6 +75,37 @@ def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
             clock=clock,
             deadline=clock() + budget_s,
         ).find()
+
+
+class _OutputAxis(Struct, frozen=True):
+    """An axis of an output of the model, and its length."""
+
+    output: str
+    axis: int
+    length: int
+
+
+class _Fitting(Struct, frozen=True, eq=False):
+    """A choice of sizes, and the model bound to it, whose shapes fit together."""
+
+    chosen: Mapping[str, Candidate]
+    binding: Binding
+    bound: BoundModel
+
+    def because(self, axis: _OutputAxis, smaller: Mapping[str, Candidate]) -> _Fitting:
+        """The same, with an axis of an output as the reason for the sizes that were smaller."""
+        shown = f"{printable(axis.output)}[{axis.axis}]"
+        chosen = {
+            name: each
+            if each.size == smaller[name].size
+            else replace(
+                each,
+                reason=f"{shown} has {axis.length} elements then, and one or none at "
+                f"{smaller[name].size}",
+            )
+            for name, each in self.chosen.items()
+        }
+        return replace(self, chosen=chosen)
 
 
 class _Search(Struct, kw_only=True):
@@ -129,23 +163,64 @@ class _Search(Struct, kw_only=True):
             bound = self._fitting(whole)
             if bound is None:
                 continue
-            found = self._result(
-                dims=tuple(
-                    FoundSize(name, each.size, _shown(places[name]), each.reason)
-                    for name, each in chosen.items()
-                ),
-                inputs=tuple(values),
-            )
-            if self.trials is None:
-                return found
-            not_run = self._started(self.trials)
-            if not_run is not None:
-                return replace(found, not_run=not_run)
-            failure = self.trials.run(whole, bound)
-            if failure is None:
-                return replace(found, has_run=True)
-            self.last_error = str(failure)
+            fitting = _Fitting(chosen, whole, bound)
+            for each in dict.fromkeys((self._grown(fitting, graph), fitting)):
+                found = self._result(
+                    dims=tuple(
+                        FoundSize(name, own.size, _shown(places[name]), own.reason, own.is_guess)
+                        for name, own in each.chosen.items()
+                    ),
+                    inputs=tuple(values),
+                )
+                if self.trials is None:
+                    return found
+                not_run = self._started(self.trials)
+                if not_run is not None:
+                    return replace(found, not_run=not_run)
+                failure = self.trials.run(each.binding, each.bound)
+                if failure is None:
+                    return replace(found, has_run=True)
+                self.last_error = str(failure)
         return None
+
+    def _grown(self, fitting: _Fitting, graph: Graph) -> _Fitting:
+        """Larger guesses, if with these an output has one element, and more with larger ones.
+
+        Then its model works on next to nothing, as a detector of pitch on 64 samples.
+        """
+        guessed = [name for name, each in fitting.chosen.items() if each.is_guess]
+        small = _small_axes(graph, fitting.bound.graph)
+        if not guessed or not small:
+            return fitting
+        for factor in _FACTORS:
+            if self.clock() >= self.deadline:
+                break
+            larger = self._times(fitting, guessed, factor)
+            axis = None if larger is None else _longest(larger.bound.graph, small)
+            if larger is None or axis is None:
+                continue
+            if len(guessed) > 1:
+                return larger.because(axis, fitting.chosen)
+            # A signal is made to fill as many windows as where its strides are known.
+            wanted = self._times(fitting, guessed, factor * max(1, WINDOWS // axis.length))
+            filled = None if wanted is None else _longest(wanted.bound.graph, small)
+            if wanted is None or filled is None:
+                return larger.because(axis, fitting.chosen)
+            return wanted.because(filled, fitting.chosen)
+        return fitting
+
+    def _times(self, fitting: _Fitting, names: Sequence[str], factor: int) -> _Fitting | None:
+        """The choice with these sizes multiplied; None if it does not fit."""
+        chosen = {
+            name: replace(each, size=factor * each.size) if name in names else each
+            for name, each in fitting.chosen.items()
+        }
+        dims = {**fitting.binding.dims, **{name: each.size for name, each in chosen.items()}}
+        binding = replace(fitting.binding, dims=dims)
+        bound = self._fitting(binding)
+        # A larger choice that does not fit tells nothing of the one that does.
+        self.misfit = None
+        return None if bound is None else _Fitting(chosen, binding, bound)
 
     def _choices(self, dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
         """All choices, each once; what the misfit of one tells is tried right after it."""
@@ -191,6 +266,27 @@ class _Search(Struct, kw_only=True):
         """A result with these fields, and with the facts that every search has."""
         batch = find_batch(self.inputs)
         return FoundSizes(model=self.file.name, batch=batch, tried=self.tried, **found)
+
+
+def _small_axes(graph: Graph, bound: Graph) -> Sequence[tuple[str, int]]:
+    """The axes of outputs that have one element or none, and are open in the model."""
+    known = {tensor.name: tensor.shape for tensor in bound.outputs}
+    return [
+        (tensor.name, axis)
+        for tensor in graph.outputs
+        for axis, (dim, size) in enumerate(
+            zip(tensor.shape or (), known.get(tensor.name) or (), strict=False)
+        )
+        if dim is None and size is not None and size <= 1
+    ]
+
+
+def _longest(graph: Graph, axes: Sequence[tuple[str, int]]) -> _OutputAxis | None:
+    """The longest of these axes; None if none has several elements."""
+    shapes = {tensor.name: tensor.shape or () for tensor in graph.outputs}
+    found = [_OutputAxis(name, axis, shapes[name][axis] or 0) for name, axis in axes]
+    longest = max(found, key=lambda each: each.length)
+    return longest if longest.length > 1 else None
 
 
 def _shown(places: Places) -> tuple[str, ...]:

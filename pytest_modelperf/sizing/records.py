@@ -13,13 +13,15 @@ class FoundSize(Struct, frozen=True):
     """A size of one dimension, by the name that `dims` takes.
 
     `places` are its axes, as in `x[2]`. The `reason` is a clause without a full stop: which
-    operator wants the size, or that it is a usual one.
+    operator wants the size, or that it is a usual one. With `is_guess` nothing in the model asks
+    for this size rather than for another one, and the work that is measured depends on it.
     """
 
     name: str
     size: int
     places: tuple[str, ...]
     reason: str
+    is_guess: bool = False
 
 
 class FoundInput(Struct, frozen=True):
@@ -51,6 +53,11 @@ class FoundSizes(Struct, frozen=True):
     def sizes(self) -> Mapping[str, int]:
         """The setting `dims`."""
         return {each.name: each.size for each in self.dims}
+
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """The dimensions whose size is a guess."""
+        return tuple(each.name for each in self.dims if each.is_guess)
 
     @property
     def input_texts(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from pytest_modelperf.spec.model_tables import path_key
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import quoted_text, shell_word, toml_key
 
+GUESSED = "The work that is measured depends on a guessed size: give that of your data."
+
 
 def render_advice(found: FoundSizes, paste: str) -> str:
     """The text to paste, and the reason of each of its sizes."""
@@ -78,6 +80,7 @@ def render_arguments(found: FoundSizes) -> str:
 def reason_lines(found: FoundSizes) -> Iterator[str]:
     """One line for each size and value, with its reason."""
     for size in found.dims:
-        yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {size.reason}"
+        reason = f"a guess: {size.reason}" if size.is_guess else size.reason
+        yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {reason}"
     for given in found.inputs:
         yield f"{printable(given.text)}: {given.reason}"

@@ -221,6 +221,20 @@ def test_a_table_has_the_reason_of_each_size(project: Path) -> None:
     }
 
 
+def test_a_guessed_size_is_called_one_in_the_table_and_on_the_terminal(project: Path) -> None:
+    size = FoundSize("seq", 64, ("x[1]",), "a usual size", is_guess=True)
+    found = survey(project, {"dense.onnx": FoundSizes("dense", dims=(size,))})
+    told = "The work that is measured depends on a guessed size: give that of your data."
+    assert found.tables["models/dense.onnx"] == (
+        f"# seq=64 in x[1]: a guess: a usual size\n# {told}\ndims = {{seq = 64}}\n"
+    )
+    lines = render_survey(found, TextStyle(80)).splitlines()
+    assert any(
+        line.split() == ["models/dense.onnx", "new", "seq=64", "(a", "guess)"] for line in lines
+    )
+    assert told in lines
+
+
 def test_a_model_without_sizes_is_told_and_gets_no_table(project: Path) -> None:
     found = survey(project, {"linear.onnx": FoundSizes("linear", error="no size fits x[1].")})
     assert found.tables == {}

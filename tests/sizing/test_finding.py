@@ -65,6 +65,21 @@ CACHE = """g (float[1,P,4] past, float[1,S,4] x, float[1,T,1] mask) => (float[1,
 }"""
 
 
+# Its shape is computed from the length of the signal, as that of a detector of pitch.
+PITCH = """g (float[1,S] sound) => (float[1,frames] y) <int64[1] hop = {256}, int64[1] one = {1}> {
+    shape = Shape(sound)
+    length = Gather<axis = 0>(shape, one)
+    whole = Div(length, hop)
+    frames = Max(whole, one)
+    target = Concat<axis = 0>(one, frames)
+    loudest = ReduceMax(sound, one)
+    y = Expand(loudest, target)
+}"""
+POOLED = """g (float[N,S,4] x) => (float[N,a,4] y) <int64[1] one = {1}> {
+    y = ReduceMean(x, one)
+}"""
+
+
 def _branches(rate: int = 16000) -> onnx.ModelProto:
     text = TWO_BRANCHES.replace("16000", f"{rate}")
     return parse(text, {"wide": zeros(512, 4), "narrow": zeros(256, 4)})
@@ -91,6 +106,28 @@ def test_images_get_a_usual_size_that_the_strides_divide() -> None:
     assert found.sizes == {"H": 224, "W": 224}
     assert found.dims[0].places == ("x[2]",)
     assert "multiply to 16" in found.dims[0].reason
+
+
+def test_a_signal_whose_output_would_have_one_element_is_made_longer() -> None:
+    (size,) = find_sizes(parse(PITCH), setup=Setup()).dims
+    assert (size.size, size.is_guess) == (64 * 256, True)
+    assert size.reason == "y[1] has 64 elements then, and one or none at 64"
+
+
+def test_an_output_that_no_size_makes_longer_leaves_the_usual_one() -> None:
+    (size,) = find_sizes(parse(POOLED)).dims
+    assert (size.size, size.reason, size.is_guess) == (64, "a usual size", True)
+
+
+def test_a_larger_size_that_does_not_run_leaves_the_usual_one() -> None:
+    """The sizes that the positions are stored for are not written down in a shape."""
+    model = PITCH.replace(
+        "loudest = ReduceMax(sound, one)",
+        "place = Sub(length, one) rank = Gather(stored, place) "
+        "loud = ReduceMax(sound, one) loudest = Mul(loud, rank)",
+    )
+    (size,) = find_sizes(parse(model, {"stored": zeros(100)}), setup=Setup()).dims
+    assert size.size == 64
 
 
 @pytest.mark.parametrize(

@@ -45,4 +45,4 @@ def test_pasted_arguments_run(run: pytest.Pytester, test: str) -> None:
 
 def test_an_error_says_where_the_sizes_come_from(run: pytest.Pytester) -> None:
     failed = run.runpytest_inprocess(*STATIC, MODEL)
-    failed.stdout.fnmatch_lines(["seq=64 in x[[]1]: a usual size"])
+    failed.stdout.fnmatch_lines(["seq=64 in x[[]1]: a guess: a usual size"])
