@@ -49,7 +49,9 @@ def test_each_operator_whose_values_decide_has_a_trap() -> None:
     }
     deciding = {name for domain, name in known if deciding_inputs(name, domain)}
     trapped = {recipe.operator.removeprefix("com.microsoft ") for recipe in RECIPES}
-    assert deciding - trapped == WITHOUT_TRAP
+    # An older runtime lacks some of the operators.
+    assert deciding - trapped <= WITHOUT_TRAP
+    assert WITHOUT_TRAP.isdisjoint(trapped)
 
 
 def test_each_trap_has_a_name_of_its_own_and_another_value() -> None:

@@ -108,8 +108,8 @@ def test_a_call_in_this_process_is_a_few_frames_below_who_asks() -> None:
     seen: set[int] = set()
     here = functions.depth()
     measure_function(lambda: seen.add(functions.depth()), ProfileRequest(), SETUP)
-    # The lambda is one of them.
-    assert seen <= set(range(here, here + 8))
+    # The lambda is one of them. Versions of Python differ by a few.
+    assert seen <= set(range(here, here + 10))
 
 
 def test_a_call_in_this_process_runs_in_the_thread_of_who_asks() -> None:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from pytest_modelperf.profiler.worker.host import MainThread
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Interrupts are raised, which a shell switches off for what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_work_runs_in_the_thread_that_serves_and_the_job_beside_it() -> None:
@@ -59,6 +69,7 @@ def test_an_interrupt_ends_the_work_and_the_job() -> None:
     assert not done
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_between_two_pieces_of_work_ends_the_job_at_the_next() -> None:
     host = MainThread()
     done: list[str] = []
