@@ -24,9 +24,9 @@ from pytest_modelperf.text.words import count_of, shorten_list
 
 _COLUMNS = (
     Column("folder", is_text=True, is_name=True),
-    Column("model", is_text=True, is_name=True, is_spare=True),
+    Column("model", is_text=True, is_name=True, rank=1),
     Column("sha256", is_text=True, least=SHORT),
-    Column("cases", is_text=True, is_spare=True),
+    Column("cases", is_text=True, rank=1),
     Column("MACs"),
     Column("params"),
     Column("recorded", is_text=True, least=len("2026-01-31")),

@@ -188,7 +188,7 @@ def step_table(bisect: Bisect) -> Table:
         Column("time"),
     ]
     if is_commits:
-        columns.append(Column("subject", is_text=True, is_spare=True))
+        columns.append(Column("subject", is_text=True, rank=1))
     steps = bisect.search.steps
     figures = _output_figures if _is_of_outputs(bisect) else _time_figures
     rows = (

@@ -12,9 +12,9 @@ from pytest_modelperf.text.words import count_of
 _TIME = "%Y-%m-%d %H:%M UTC"
 _COLUMNS = (
     Column("requirements", is_text=True, is_name=True, least=20),
-    Column("asked as", is_text=True, is_spare=True),
+    Column("asked as", is_text=True, rank=1),
     Column("Python", is_text=True),
-    Column("made by", is_text=True, is_spare=True),
+    Column("made by", is_text=True, rank=1),
     Column("last used", is_text=True, least=len("2026-01-31 12:00 UTC")),
     Column("size"),
 )

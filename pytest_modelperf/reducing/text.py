@@ -100,7 +100,7 @@ def _write_steps(page: Page, found: Reduction) -> None:
         Column("interval"),
         Column("limit"),
         Column("time"),
-        Column("what", is_text=True, is_spare=True),
+        Column("what", is_text=True, rank=1),
     )
     steps = found.search.steps
     rows = tuple(_row(number, step, found) for number, step in enumerate(steps, 1))

@@ -23,15 +23,16 @@ class Column(Struct, frozen=True):
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
     Names are text, too: they keep what tells them apart when they are cut, and other text is cut at
-    its end. No text is cut below `least`. Spare columns are dropped silently, before any text is
-    cut. A page shows verdicts as pills. `is_order` claims that the rows are sorted by this column.
+    its end. No text is cut below `least`. Columns with a rank are dropped silently, before any text
+    is cut, and the largest rank goes first. A page shows verdicts as pills. `is_order` claims that
+    the rows are sorted by this column.
     """
 
     title: str
     is_text: bool = False
     is_name: bool = False
     least: int | None = None
-    is_spare: bool = False
+    rank: int = 0
     is_verdict: bool = False
     is_order: bool = False
 
@@ -151,11 +152,11 @@ def transpose_table(table: Table) -> Table:
 def fit_table(table: Table, width: int) -> Table:
     """The table in `width` columns of text, if it is wider.
 
-    Columns that are blank or spare go first, then texts are cut, then the last columns are left
-    out, at the very last the one that rows are sorted by. Numbers are never cut. The caption
-    mentions columns that are left out, unless they are spare.
+    Columns that are blank or have a rank go first, then texts are cut, then the last columns are
+    left out, at the very last the one that rows are sorted by. Numbers are never cut. The caption
+    mentions columns that are left out, unless they have a rank.
     """
-    table = _without_spare(table, width)
+    table = _without_ranked(table, width)
     kept = list(range(len(table.columns)))
     while True:
         widths = _shrunk(select_columns(table, kept), width)
@@ -171,17 +172,19 @@ def fit_table(table: Table, width: int) -> Table:
     return replace(fitted, caption="\n".join(part for part in (fitted.caption, note) if part))
 
 
-def _without_spare(table: Table, width: int) -> Table:
-    """The table without blank columns if it is too wide, and without as many spare ones as needed.
+def _without_ranked(table: Table, width: int) -> Table:
+    """The table without blank columns if it is too wide, and with as many ranked ones as fit.
 
-    The last ones go first.
+    Of equal ranks, the last one goes first.
     """
     if table_width(table) <= width:
         return table
     table = drop_blank_columns(table)
-    spare = [at for at, column in enumerate(table.columns) if column.is_spare]
-    while spare and table_width(table) > width:
-        gone = spare.pop()
+    while table_width(table) > width:
+        ranked = [(column.rank, at) for at, column in enumerate(table.columns) if column.rank]
+        if not ranked:
+            break
+        _, gone = max(ranked)
         table = select_columns(table, [at for at in range(len(table.columns)) if at != gone])
     return table
 

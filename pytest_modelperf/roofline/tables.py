@@ -94,9 +94,9 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
         _BOUND,
         (Column("GMAC/s"), lambda roof: _giga(roof.achieved_per_second) if roof.work.macs else ""),
         _ROOF,
-        (Column("MAC/B", is_spare=has_doubt), _intensity),
-        (Column("GB/s", is_spare=True), lambda roof: _giga(roof.achieved_bytes_per_second)),
-        (Column("MACs", is_spare=True), _macs),
+        (Column("MAC/B", rank=int(has_doubt)), _intensity),
+        (Column("GB/s", rank=1), lambda roof: _giga(roof.achieved_bytes_per_second)),
+        (Column("MACs", rank=1), _macs),
         total=total,
         caption="\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
     )

@@ -52,7 +52,7 @@ def tried_table(case: TunedCase, least_gain: float) -> Table:
         (Column("options", is_name=True, least=_LEAST_NAME), lambda tried: printable(tried.name)),
         (Column("speedup"), lambda tried: format_speedup(tried.speedup)),
         (Column("interval"), lambda tried: format_interval(tried.speedup)),
-        (Column("rounds", is_spare=True), lambda tried: str(tried.rounds or "")),
+        (Column("rounds", rank=1), lambda tried: str(tried.rounds or "")),
         (Column("", is_text=True), word_of),
         caption=caption,
     )

@@ -62,7 +62,7 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
                 column.is_text,
                 column.is_name,
                 _LEAST.get(name),
-                is_spare=is_default and name in spare,
+                rank=int(is_default and name in spare),
                 is_order=name == sort,
             )
             for name, column in chosen

@@ -85,7 +85,7 @@ def layer_type_table(static: StaticProfile) -> Table:
         (Column("count"), lambda kind: str(kind.count)),
         (Column("MACs"), lambda kind: format_count(kind.macs)),
         # It follows from the columns beside it.
-        (Column("elementwise", is_spare=True), lambda kind: format_count(kind.elementwise_ops)),
+        (Column("elementwise", rank=1), lambda kind: format_count(kind.elementwise_ops)),
         (Column("FLOPs"), lambda kind: format_count(kind.flops)),
         (Column("FLOPs %"), lambda kind: format_share(kind.flops, static.flops)),
         (Column("params"), lambda kind: format_count(kind.params)),
