@@ -59,8 +59,8 @@ _QUANTIZING_S = 300.0
 _ROOT = Path(__file__).resolve().parent.parent
 _FIGURE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, (?:measured in place|by the whole model)")
 _NOISE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, within the noise")
-# A figure in words that do not say how it was measured.
-_OTHER = ("explains", "x as long")
+# A figure of a profiled layer.
+_OTHER = re.compile(r"x as long| ms, \d+ %$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def read_reasons(case: Mapping[str, Any], words: frozenset[str]) -> Told:
     # Each figure is rounded to a microsecond.
     slack = 0.0006 * (len(figures) + 1)
     is_sum = bounds[0] - slack <= sum(figures) <= bounds[1] + slack
-    foreign = sum(any(word in text for word in _OTHER) for text in reasons)
+    foreign = sum(_OTHER.search(text) is not None for text in reasons)
     return Told(case["how"], first, is_first, is_sum, foreign)
 
 

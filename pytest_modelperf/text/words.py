@@ -17,6 +17,12 @@ def shorten_list(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def join_words(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def count_of(number: int, noun: str) -> str:
     """`1 line`, `1,000 lines`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

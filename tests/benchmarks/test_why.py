@@ -53,7 +53,7 @@ def test_the_figures_of_parts_sum_to_what_was_judged(
 
 
 def test_a_figure_of_a_profiled_layer_is_foreign_where_parts_judged() -> None:
-    profiled = "Conv: the same 3 layers take 1.1x as long: explains 20 % of the difference"
+    profiled = "Conv: the same 3 layers take 1.1x as long: +1.2 ms, 20 %"
     assert read_reasons(case(PART, profiled), frozenset({"Abs"})).foreign == 1
     found = read_reasons(case(profiled, how="duet"), frozenset({"Conv"}))
     assert found == Told("duet", profiled, is_first=True, is_sum=None, foreign=0)

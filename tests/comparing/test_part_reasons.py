@@ -66,7 +66,7 @@ def test_a_part_of_a_model_whose_shapes_a_run_told_is_the_reason(case: CaseCompa
     (part,) = case.parts
     assert part.reasons == ("1 Relu became 1 Abs",)
     (reason,) = [each for each in case.reasons if "Relu became" in each]
-    assert re.match(r"1 Relu became 1 Abs; Relu: 2 before, 1 now \(first: c\); 1 Abs added", reason)
+    assert re.match(r"1 Relu became Abs \(first: ", reason)
 
 
 def test_its_layers_have_times_that_differ_by_the_part_alone(case: CaseComparison) -> None:

@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.reasons.edits import edit_reasons
 from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
-from pytest_modelperf.comparing.reasons.graphs import form_reasons, operator_reasons, size_reasons
+from pytest_modelperf.comparing.reasons.graphs import form_reasons, size_reasons
 from pytest_modelperf.comparing.reasons.inserted_kernels import inserted_kernel_reasons
 from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sharing_reasons
 from pytest_modelperf.comparing.reasons.parts import (
@@ -47,7 +48,7 @@ NO_GRAPHS = Graphs()
 def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
     """The changes between two graphs that did not run; the one that added most MACs comes first."""
     reasons = (
-        *operator_reasons(found),
+        *edit_reasons(found),
         *form_reasons(found),
         *size_reasons(found),
         *weight_reasons(found, None),
@@ -72,7 +73,7 @@ def find_reasons_of_parts(
 ) -> tuple[Reason, ...]:
     """The changes between two cases with measured parts; the one that explains most comes first.
 
-    A change that is in no part changed no kernel, so it is told without a time. So is a gain in a
+    A change that is in no part changed no kernel, so it is listed without a time. So is a gain in a
     part that takes longer.
     """
     facts = [find_parts_of(fact, parts) for fact in _changes(found, graphs)]
@@ -107,8 +108,8 @@ def find_causes(
 
 def _changes(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
     return (
+        *edit_reasons(found),
         *(() if graphs.models is None else interface_reasons(*graphs.models)),
-        *operator_reasons(found),
         *form_reasons(found),
         *size_reasons(found),
         *weight_reasons(found, graphs.plans[1]),

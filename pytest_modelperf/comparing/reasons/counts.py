@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_modelperf.comparing.records import LayerTypeChange
-from pytest_modelperf.profiler.counting.records import LayerType, StaticLayer
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.text.escaping import printable
 
 
@@ -56,12 +56,6 @@ def describe_count_change(op: str, before: int, after: int) -> str:
     if after == 0:
         return f"{before} {name} removed, none left"
     return f"{name}: {before} before, {after} now"
-
-
-def describe_how_many(count: int, op: str, layers: Iterable[StaticLayer]) -> str:
-    """`all 12`, or `3 of 12`, of the layers with this operator."""
-    whole = sum(layer.qualified_op == op for layer in layers)
-    return f"all {whole}" if whole == count > 1 else f"{count} of {whole}"
 
 
 def _count(kind: LayerType | None) -> int:

@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
-# Layers that tell shapes, and the types in which others go on with these.
+# Layers that compute shapes, and the types in which others go on with these.
 _OF_SHAPES = frozenset({"Shape", "Size"})
 _WHOLE_NUMBERS = frozenset({"bool", "int32", "int64"})
 # So many operators of a fusion are named.

@@ -16,7 +16,7 @@ from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.words import count_of
 
-# So many facts of the graphs are told of a part.
+# At most this many facts of the graphs are named for a part.
 _MOST_FACTS = 3
 
 
@@ -95,16 +95,16 @@ def _describe(texts: Sequence[str], facts: Sequence[Reason]) -> str:
 
     A fact that says the same of a part, and names a layer, stands for it.
     """
-    told_facts = [fact.text for fact in facts[:_MOST_FACTS]]
-    repeated = {fact.partition(" (first: ")[0] for fact in told_facts}
-    counts = Counter(texts)
-    told = [
+    named_facts = facts[:_MOST_FACTS]
+    repeated = {fact.headline for fact in named_facts}
+    edited = {fact.of_plans for fact in named_facts}
+    named = [
         f"{count} x {text}" if count > 1 else text
-        for text, count in counts.items()
-        if count > 1 or text not in repeated
+        for text, count in Counter(texts).items()
+        if text not in edited and (count > 1 or text not in repeated)
     ]
-    told += told_facts
+    named += [fact.text for fact in named_facts]
     more = len(facts) - _MOST_FACTS
     if more > 0:
-        told.append(count_of(more, "more change"))
-    return "; ".join(told)
+        named.append(count_of(more, "more change"))
+    return "; ".join(named)

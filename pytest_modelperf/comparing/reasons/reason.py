@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -35,6 +35,7 @@ class Reason(Struct, frozen=True):
     the names of outputs of a model that it is about. `added_params` is how many more parameters the
     layers have. `is_of_whole` claims that it is about the whole run, rather than some layers.
     `is_gain` claims that it makes a model faster, or with False slower; with None it may do both.
+    `of_plans` is what plans with the same change would say of one place of it.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Reason(Struct, frozen=True):
     added_params: int = 0
     is_of_whole: bool = False
     is_gain: bool | None = None
+    of_plans: str | None = None
 
     @property
     def headline(self) -> str:
@@ -75,7 +77,7 @@ class Reason(Struct, frozen=True):
             return f"{self.text}: {time}, within the noise"
         if share < 0:
             return f"{self.text}: {time}"
-        return f"{self.text}: explains {100 * share:.0f} % of the difference ({time})"
+        return f"{self.text}: {time}, {100 * share:.0f} %"
 
 
 def reason_about_pairs(found: Differences, text: str, pairs: Iterable[LayerPair]) -> Reason:
@@ -83,6 +85,22 @@ def reason_about_pairs(found: Differences, text: str, pairs: Iterable[LayerPair]
     pairs = frozenset(pairs)
     before, after = {old for old, _ in pairs}, {new for _, new in pairs}
     return reason_about_layers(found, text, before, after, pairs)
+
+
+def reason_about_change(
+    found: Differences, op: str, pairs: Sequence[LayerPair], what: str, change: str
+) -> Reason:
+    """A reason about pairs of one operator: `3 of 12 Conv of another shape (first: c1, ...)`.
+
+    `change` is what differs of the first pair.
+    """
+    after = found.after.layers
+    whole = sum(layer.qualified_op == op for layer in after)
+    count = f"all {whole}" if whole == len(pairs) > 1 else f"{len(pairs)} of {whole}"
+    first = layer_name(after[pairs[0][1]])
+    return reason_about_pairs(
+        found, f"{count} {printable(op)} {what} (first: {first}, {change})", pairs
+    )
 
 
 def reason_about_layers(

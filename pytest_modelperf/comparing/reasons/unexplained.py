@@ -76,7 +76,7 @@ def _common_factors(
     large = [(time, ns) for time, ns in parts if ns >= _LEAST_PART * whole]
     bounds = sorted((1 + (ratio - 1) * (1 - _SAME_FACTOR), 1 + (ratio - 1) * (1 + _SAME_FACTOR)))
     factors = [1 + time.ns / ns for time, ns in large]
-    # An interval that reaches into the bounds tells no factor: a wide one reaches everywhere.
+    # An interval that reaches into the bounds shows no factor: a wide one reaches everywhere.
     is_common = all(bounds[0] <= factor <= bounds[1] for factor in factors)
     return factors if is_common and len(large) >= least else []
 

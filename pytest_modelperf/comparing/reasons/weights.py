@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.reasons.counts import describe_how_many
 from pytest_modelperf.comparing.reasons.reason import (
     LayerPair,
     Reason,
-    layer_name,
     pairs_in_order,
-    reason_about_pairs,
+    reason_about_change,
 )
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
 # The bytes of a parameter on average, scales and biases included, of which fewer are quantized.
@@ -38,11 +35,7 @@ def weight_reasons(found: Differences, after_plan: PlanGraph | None) -> tuple[Re
     for (op, what), pairs in changes.items():
         first_old, first_new = pairs[0]
         sizes = [format_bytes(each.weight_bytes) for each in (before[first_old], after[first_new])]
-        text = (
-            f"{describe_how_many(len(pairs), op, after)} {printable(op)} {what}"
-            f" (first: {layer_name(after[first_new])}, {sizes[0]} -> {sizes[1]})"
-        )
-        reasons.append(reason_about_pairs(found, text, pairs))
+        reasons.append(reason_about_change(found, op, pairs, what, " -> ".join(sizes)))
     return tuple(reasons)
 
 
