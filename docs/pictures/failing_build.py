@@ -35,10 +35,6 @@ TITLE = (
 # Lines that a reader of the picture can do without; docs/reading-a-failure.md explains them.
 LEFT_OUT = re.compile(
     r"=+ test session|platform |modelperf: |rootdir: |plugins: |collected |models/\S+ F"
-    r"|(?:load|first run|file size|elementwise) {2}"
-    r"|(?:Concat|MaxPool|GlobalAveragePool|\d+ other types) {2}"
-    r"|layers that explain|layer {2}type |n\d+ {4}"
-    r"|(?:how|elsewhere|tail|start|note): "
     r"|=+ model performance|linux-|case {2}|squeezenet\.onnx::\S+ {2}"
     r"|1 regressed|regressed: each|=+ short test summary"
 )

@@ -204,6 +204,14 @@ def describe_allowed(metric: Metric) -> str:
     return "" if metric.allowed is None else f"allowed {format_allowed(metric)}"
 
 
+def describe_sides(metric: Metric) -> str:
+    """`26.10 ms before, 29.18 ms now`; empty for a figure that has no side before."""
+    if metric.limit is not None or metric.before is None or metric.name == OUTPUTS:
+        return ""
+    before, after = (format_figure(metric.name, value) for value in (metric.before, metric.after))
+    return f"{before} before, {after} now"
+
+
 def describe_outputs(metric: Metric) -> str:
     """`outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
     differ = "in more than their values"

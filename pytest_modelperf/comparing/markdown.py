@@ -8,15 +8,15 @@ from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.tables import (
     case_table,
-    explains_layers,
     has_output_figures,
     has_times,
-    layer_time_tables,
+    layer_difference_table,
     layer_type_change_table,
-    layer_type_time_tables,
+    layers_that_explain,
     metric_tables,
     output_table,
     shows_graphs,
+    type_difference_table,
 )
 from pytest_modelperf.comparing.verdict_lines import (
     describe_facts,
@@ -77,9 +77,9 @@ def _blocks(comparison: Comparison, wording: Wording) -> Iterator[str]:
 
 def _details(case: CaseComparison, wording: Wording) -> Iterator[str]:
     if has_times(case):
-        yield _titled(layer_type_time_tables(case)[0])
-        if explains_layers(case):
-            yield _titled(layer_time_tables(case, wording)[0])
+        yield _titled(type_difference_table(case))
+        if layers_that_explain(case):
+            yield _titled(layer_difference_table(case, wording))
     elif shows_graphs(case):
         yield _titled(layer_type_change_table(case))
     if has_output_figures(case):

@@ -46,6 +46,7 @@ from pytest_modelperf.text.words import count_of
 FAILED = "failed"
 # Cases with these verdicts need no more than a line in the summary.
 _QUIET = frozenset({Verdict.PASSED, Verdict.UNCHANGED})
+_FAILING = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE})
 # Verdicts of which an overview says by what figure they came about.
 _SHOWS_FIGURE = frozenset(
     {
@@ -75,6 +76,11 @@ def describe_run(comparison: Comparison) -> str:
     if failed == len(comparison.cases):
         return FAILED
     return f"{comparison.verdict.value}, {failed} of {len(comparison.cases)} cases {FAILED}"
+
+
+def failing_metrics(case: CaseComparison) -> Sequence[Metric]:
+    """The judged figures that failed, or that the verdict waits for."""
+    return [m for m in case.metrics if m.decides and m.verdict in _FAILING]
 
 
 def describe_verdict(

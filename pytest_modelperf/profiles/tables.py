@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.tables import (
     format_layer_ms,
     layer_change_name,
     layer_change_type,
-    layer_type_time_tables,
+    type_difference_table,
     without_column,
 )
 from pytest_modelperf.profiler.measurements import Measurement
@@ -184,7 +184,7 @@ def _round_spread(run: Measurement | None) -> str:
 def type_pair_table(pair: CasePair) -> Table:
     """The time of each operator in both. The caption on explained changes is left out."""
     whole = CaseComparison(pair.after.case, (), pair.layer_types)
-    table = without_column(layer_type_time_tables(whole)[0], INTERVAL)
+    table = without_column(type_difference_table(whole), INTERVAL)
     return replace(table, caption="")
 
 

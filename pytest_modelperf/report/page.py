@@ -29,7 +29,7 @@ _LONGEST_TEXT = 2 * UNLIMITED_WIDTH
 
 # Stands between a number and its unit, so no line ends there. In a name it would be escaped.
 NO_BREAK = "\N{NO-BREAK SPACE}"
-_UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|MB\b)")
+_UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|[KMG]i?B\b)")
 _WORD = re.compile(r" *[^ ]+")
 # What a terminal is told for each word of a style.
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -63,6 +63,7 @@ class Page:
     def __init__(self, style: TextStyle) -> None:
         self._lines: list[str] = []
         self._style = style
+        self._is_below_table = False
 
     def text(self) -> str:
         text = "\n".join(self._lines).rstrip("\n") + "\n"
@@ -73,6 +74,12 @@ class Page:
         text = self._encodable(text.rstrip(" "))
         parts = [text] if display_width(text) <= self.width else wrap(text, self.width)
         self._lines += [self._colored(part, style) for part in parts]
+        self._is_below_table = False
+
+    def end_table(self) -> None:
+        """A blank line, if a table was written last."""
+        if self._is_below_table:
+            self.line("")
 
     def _encodable(self, text: str) -> str:
         parts = text.split(NO_BREAK)
@@ -132,6 +139,7 @@ class Page:
             self.line(_aligned(fitted, fitted.total, widths), "bold")
         for line in fitted.caption.splitlines():
             self.item(line, indent=0, style="dim")
+        self._is_below_table = True
 
 
 def wrap(text: str, width: int, indent: int = 0) -> list[str]:

@@ -10,8 +10,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.tables import (
     has_times,
     layer_type_change_table,
-    layer_type_time_tables,
     shows_graphs,
+    type_difference_table,
 )
 from pytest_modelperf.comparing.verdict_lines import (
     describe_metric,
@@ -232,7 +232,7 @@ def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) 
     for line in failure_lines(case):
         page.item(line, style="red")
     if has_times(case):
-        page.table(*layer_type_time_tables(case))
+        page.table(type_difference_table(case))
     elif shows_graphs(case):
         page.table(layer_type_change_table(case))
 

@@ -364,7 +364,9 @@ class Run(Struct):
             from pytest_modelperf.testing.text import render_outcome
 
             style = TextStyle(max(40, self.width - margin), encoding=self.encoding)
-            raise PerfFailure("\n".join(render_outcome(each, style) for each in failed))
+            verbosity = self.config.get_verbosity()
+            texts = [render_outcome(each, style, verbosity=verbosity) for each in failed]
+            raise PerfFailure("\n".join(texts))
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users

@@ -10,9 +10,11 @@ from pytest_modelperf.comparing.case_text import (
     write_doubts,
     write_fact,
     write_findings,
+    write_main_findings,
 )
+from pytest_modelperf.comparing.figures import describe_sides
 from pytest_modelperf.comparing.records import RECORDED, Verdict
-from pytest_modelperf.comparing.verdict_lines import SEVERITY, describe_facts
+from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics
 from pytest_modelperf.profiler.generation import NamedFigures
 from pytest_modelperf.profiler.shown.tables.generation import tables_of_generations
 from pytest_modelperf.report.commands import fold_command
@@ -30,9 +32,9 @@ from pytest_modelperf.testing.run_lines import (
     untold,
 )
 from pytest_modelperf.testing.run_table import fitting_table
-from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
+from pytest_modelperf.testing.wording import recording_with
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import list_names
+from pytest_modelperf.text.words import join_words, list_names
 
 # With more cases, only those that need attention have a line, and at most so many of the worst.
 MAX_LINES = 40
@@ -55,18 +57,28 @@ def short_verdict(outcome: CaseOutcome) -> str:
     return printable(describe_outcome(outcome, is_short=True))
 
 
-def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
-    """The failure of one test: what happened, how sure, why, and what to type."""
+def render_outcome(outcome: CaseOutcome, style: TextStyle, *, verbosity: int = 0) -> str:
+    """The failure of one test: what happened, how sure, why, and what to type.
+
+    All figures, layers, reasons and notes are shown from a verbosity of 1 on.
+    """
     page = Page(style)
     case = outcome.comparison
-    page.sentence(describe_outcome(outcome), style=f"bold {verdict_style(case)}".strip())
+    is_brief = verbosity < _VERBOSE
+    headline = describe_outcome(outcome)
+    failing = failing_metrics(case)
+    if is_brief and len(failing) == 1:
+        headline = "; ".join(filter(None, (headline, describe_sides(failing[0]))))
+    page.sentence(headline, style=f"bold {verdict_style(case)}".strip())
     wording = recording_with(outcome.accept)
     write_doubts(page, case, wording)
     if case.id not in outcome.test:
         file = outcome.model.function_file
         place = "" if file is None else f" from {printable(file)}"
         write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}{place}")
-    write_findings(page, untold(outcome), wording)
+    write = write_main_findings if is_brief else write_findings
+    write(page, untold(outcome), wording)
+    page.end_table()
     _write_advice(page, outcome)
     return page.text()
 
@@ -74,9 +86,6 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
 def _write_advice(page: Page, outcome: CaseOutcome) -> None:
     """Write the command that accepts it, records it, or shows what is wrong."""
     case = outcome.comparison
-    if case.metrics and not (case.reasons or any(describe_facts(case, PYTHON_WORDING))):
-        # Nothing was written since the table.
-        page.line("")
     if case.has_failed:
         command = None if outcome.is_upgrade else profile_alone(outcome)
         if command is not None:
@@ -101,7 +110,7 @@ def render_summary(report: RunReport, style: TextStyle, *, verbosity: int = 0) -
     """The outcomes of all cases, and what to do next; empty if there is nothing to say.
 
     Below a verbosity of 0 only cases that did not pass have a line, from 1 on all have one. The
-    notes of the run are always there, because they tell what it did not do.
+    notes of the run are always there, because they say what it did not do.
     """
     page = Page(style)
     if report.plans:
@@ -186,8 +195,7 @@ def _is_shown(outcome: CaseOutcome, cases: int, verbosity: int) -> bool:
 def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
     """`1,980 passed and unchanged cases are not shown: -v lists them`."""
     found = {outcome.word for outcome in hidden}
-    *first, last = [word for word in SEVERITY if word in found]
-    words = f"{', '.join(first)} and {last}" if first else last
+    words = join_words([word for word in SEVERITY if word in found])
     is_one = len(hidden) == 1
     cases, them = ("case is", "it") if is_one else ("cases are", "them")
     return f"{len(hidden):,} {words} {cases} not shown: -v lists {them}"

@@ -32,7 +32,7 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
-from pytest_modelperf.comparing.tables import layer_type_change_table, layer_type_time_tables
+from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.markdown import escape_markdown
@@ -98,10 +98,8 @@ layer1.0/conv2      1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
 layer1.0/relu          -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
 layer4/Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
 
-why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
-     difference (+2.80 ms)
-why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the
-     difference (+0.31 ms)
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
+why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
 why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
 how: 9 rounds as a duet, 2.1 s
 outputs: the output is equal on the same inputs
@@ -142,8 +140,8 @@ layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
 layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
 layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
 
-why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
-why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
+why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
 why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
 how: 9 rounds as a duet, 2.1 s
 outputs: the output is equal on the same inputs
@@ -152,7 +150,7 @@ outputs: the output is equal on the same inputs
 
 def rows_of(case: CaseComparison) -> dict[str, str]:
     """The first and the last column of the table by layer type."""
-    table = layer_type_time_tables(case)[0]
+    table = type_difference_table(case)
     return {row[0]: row[-1] for row in table.rows}
 
 
@@ -210,7 +208,7 @@ def test_a_change_within_its_noise_explains_nothing_in_any_format() -> None:
 def test_a_difference_that_no_row_explains_alone_has_no_column_of_shares() -> None:
     time = change(0.8, 0.283, width=0.81)
     case = replace(SLOWER, layer_types=(replace(SLOWER.layer_types[0], time=time),))
-    table = layer_type_time_tables(case)[0]
+    table = type_difference_table(case)
     assert "explains" not in [column.title for column in table.columns]
     assert table.caption == "every change is within the noise: no row explains the difference"
 
@@ -280,8 +278,7 @@ Gemm            1    1.40   1.37   -0.03  -0.12 … +0.06
 
 total               13.41  12.29   -1.12
 
-why: 12 Conv+Relu fusions won (first: layer1.0/conv2): explains 97 % of the
-     difference (-1.09 ms)
+why: 12 Conv+Relu fusions won (first: layer1.0/conv2): -1.09 ms, 97 %
 how: 6 rounds as a duet, 1.4 s
 
 b64-c2 failed
@@ -347,8 +344,8 @@ def test_a_comparison_as_markdown() -> None:
 | params | 25.61 M | 25.61 M | 0 % |  | 0 % | passed |
 | peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |  |  |
 
-- 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
-- 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+- 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
+- 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
 - no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
 
 <details><summary>Layers, outputs and how this was measured</summary>

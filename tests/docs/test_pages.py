@@ -236,9 +236,11 @@ def test_the_report_of_a_failure_is_laid_out_as_the_page_shows(project: pytest.P
     model = "models/squeezenet.onnx"
     (script,) = blocks("python", "reading-a-failure")
     exec(script, {})  # noqa: S102  # our own page
-    result = project.runpytest_inprocess(*options, "--modelperf-against=old.onnx", model)
+    result = project.runpytest_inprocess(*options, "-v", "--modelperf-against=old.onnx", model)
     result.assert_outcomes(failed=1)
-    page, *_ = blocks("text", "reading-a-failure")
+    brief, page, *_ = blocks("text", "reading-a-failure")
+    assert len(brief.splitlines()) <= 22
+    assert re.search(r"^why: 8 Relu became Elu", brief, re.MULTILINE)
     now = result.stdout.str()
     shown, today = headings(page), headings(now)
     assert today["metric"] <= shown["metric"]
@@ -247,7 +249,7 @@ def test_the_report_of_a_failure_is_laid_out_as_the_page_shows(project: pytest.P
         r"^(regressed|inconclusive): .*p\d\d latency",
         r"^MACs +349.2 M +349.2 M +0 % .*passed$",
         r"^elementwise  .*\+137.3 %",
-        r"^why: (?s:.)*Elu added",
+        r"^why: (?s:.)*8 Relu became Elu",
         # Or of the parts that changed.
         r"^how: \d+ rounds? as a duet[ ,]",
     ):

@@ -83,9 +83,9 @@ def test_a_first_run_and_a_recording_are_laid_out_as_the_pages_show(
 def test_the_failure_that_readme_shows_is_laid_out_as_today(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`modelperf compare` shows the same tables, and shows them where noise decides nothing too.
+    """`modelperf compare` shows the same reasons and times, even if noise decides nothing.
 
-    The picture leaves out one of them. A column that noise hides today is shown all the same.
+    A column that noise hides today is shown all the same.
     """
     model = onnx.load(MODEL)
     slow_down(model)
@@ -96,24 +96,21 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
     compared = CliRunner().invoke(main, arguments)
     assert compared.exit_code in {0, 1}, compared.output
     shown, now = headings(SHOWN), headings(compared.output)
-    assert shown.keys() == {"", TIMES}
+    assert shown.keys() == {TIMES}
     if "too short to tell" in compared.output:
         # A machine that is busy enough times no layer within the second.
         now[TIMES] = now.pop("by layer type", now.get(TIMES, []))[:1]
-    assert shown.keys() <= now.keys() <= {*shown, "layers that explain most, in ms"}
+    assert shown.keys() <= now.keys()
     for title, columns in shown.items():
         assert set(now[title]) - {"count"} <= set(columns)
     for line in (
         r"Elu +(0 -> 1 +)?- ",
-        r"MACs +349.2 M +349.2 M +0 % .*passed$",
         r"why: ",
     ):
         for text in (SHOWN, compared.output):
             assert re.search(f"^{line}", text, re.MULTILINE), f"{line}\n{text}"
-    # The parts that changed say it in one reason; on a noisy machine the whole has two.
-    for words in ("1 Elu added (first: n63)", "Relu: 26 before, 25 now (first: n63)"):
-        for text in (SHOWN, compared.output):
-            assert words in " ".join(text.split())
+    for text in (SHOWN, compared.output):
+        assert "1 Relu became Elu (first: n63)" in " ".join(text.split())
     assert re.search(r"^regressed: p50 latency \+\d", SHOWN, re.MULTILINE)
 
 

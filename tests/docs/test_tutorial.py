@@ -109,7 +109,7 @@ def test_the_red_check_says_why_and_how_to_accept(walk: Walk) -> None:
     )
     assert re.search(answer, red.printed, re.MULTILINE)
     for text in (red.printed, block(PAGE, "measured", "red")):
-        assert re.search(r"^why: (?s:.)*8 Elu added", text, re.MULTILINE)
+        assert re.search(r"^why: (?s:.)*8 Relu became Elu", text, re.MULTILINE)
 
 
 def test_the_green_check_is_that_of_the_accepted_model(walk: Walk) -> None:

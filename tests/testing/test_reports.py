@@ -27,7 +27,7 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL
-from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, LayerTypeChange, Metric, Verdict
 from pytest_modelperf.comparing.tables import case_table
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.profiler.measurements import SideRun
@@ -55,7 +55,18 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from tests.support.bencher import assert_is_bencher
-from tests.support.comparisons import BROKEN, BUDGET, FASTER, OPEN, SAME, SLOWER, compared, exact
+from tests.support.comparisons import (
+    BROKEN,
+    BUDGET,
+    FASTER,
+    OPEN,
+    SAME,
+    SLOWER,
+    change,
+    compared,
+    exact,
+    kind,
+)
 from tests.support.facts import make_engine, make_model
 from tests.support.profiles import MACHINE, make_latency, make_round
 from tests.support.run_reports import (
@@ -77,6 +88,14 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 
 def failure(
+    case: CaseComparison,
+    width: int | None = 80,
+    **facts: Any,  # noqa: ANN401  # any field of an outcome
+) -> str:
+    return render_outcome(outcome(case, **facts), TextStyle(width), verbosity=1)
+
+
+def brief(
     case: CaseComparison,
     width: int | None = 80,
     **facts: Any,  # noqa: ANN401  # any field of an outcome
@@ -106,6 +125,97 @@ def test_a_regression_has_the_figures_of_a_comparison_and_says_how_to_accept_it(
     assert shlex.split(accept.replace("\\\n", "")) == [
         "pytest", "--modelperf", "--modelperf-update-baseline", "models/encoder.onnx::b8-c2",
     ]  # fmt: skip
+
+
+# -- what a failure shows unless it is asked for more
+
+
+@pytest.mark.parametrize(
+    "case", [SLOWER, BUDGET, EVERYWHERE, OPEN, BROKEN], ids=lambda case: case.verdict.value
+)
+def test_a_failure_is_read_in_a_few_lines(case: CaseComparison) -> None:
+    shown = brief(case)
+    assert len(shown.splitlines()) <= 22
+    assert shown.startswith(failure(case).splitlines()[0])
+
+
+def test_a_regression_begins_with_its_reasons_and_has_the_types_that_explain_it() -> None:
+    assert brief(SLOWER) == snapshot("""\
+regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
+  also p95 latency
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
+why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+
+metric         before       now   change         interval  allowed
+─────────────────────────────────────────────────────────────────────────────
+p50 latency  26.10 ms  29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency  27.02 ms  30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+
+time by layer type, in ms
+layer type     before    now  change       interval  explains
+──────────────────────────────────────────────────────────────────────────
+Conv            20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu                -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose           -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+3 other types    5.99   5.96   -0.03
+
+-v also shows 4 figures, 3 layers and 2 notes
+accept: pytest --modelperf --modelperf-update-baseline \\
+   "models/encoder.onnx::b8-c2"
+""")
+
+
+def test_a_failure_of_one_figure_has_both_values_in_its_first_sentence() -> None:
+    assert brief(OPEN) == snapshot("""\
+inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed +3 %;
+  3.520 ms before, 3.660 ms now
+this run could see p95 latency +4.1 % or more: give more time with
+  --modelperf-max-seconds 16
+note: the worker was not pinned to its processors
+-v also shows 4 figures and 2 notes
+""")
+
+
+def test_a_brief_failure_counts_the_figures_that_it_leaves_out() -> None:
+    assert brief(EVERYWHERE, width=160) == snapshot("""\
+regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency; also over budget: p99 latency, items/s, MACs
+
+metric         before            now   change          interval           allowed
+──────────────────────────────────────────────────────────────────────────────────────────────
+p50 latency  26.10 ms       29.18 ms  +11.8 %   +10.2 … +13.1 %              +3 %  regressed
+p95 latency  27.02 ms       30.26 ms  +12.0 %    +9.1 … +14.4 %              +3 %  regressed
+p99 latency                 14.21 ms           13.80 … 14.70 ms       <= 12.00 ms  over budget
+items/s                        61.30              60.10 … 62.40            >= 100  over budget
+MACs                   4,100,000,001                             <= 4,100,000,000  over budget
+
+budget: it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it as it is
+-v also shows 1 figure and 1 note
+accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c1"
+""")  # noqa: E501  # a line is as long as its terminal
+
+
+def test_a_case_over_budget_shows_no_type_because_nothing_is_compared() -> None:
+    assert brief(BUDGET) == snapshot("""\
+over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
+  12.00 ms
+budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
+        baseline leaves it as it is
+-v also shows 1 note
+""")
+
+
+def test_no_more_than_three_reasons_and_five_types_are_shown() -> None:
+    ops = [f"Op{number}" for number in range(9)]
+    types = tuple(
+        LayerTypeChange(op, kind(op, 1, 1.0), kind(op, 1, 2.0), change(1.0, 0.1)) for op in ops
+    )
+    reasons = tuple(f"{op}: the same layer takes 2.00x as long" for op in ops)
+    shown = brief(replace(SLOWER, layer_types=types, reasons=reasons))
+    assert [op for op in ops if f"{op}: " in shown] == ops[:3]
+    assert [op for op in ops if re.search(f"^{op} ", shown, re.MULTILINE)] == ops[:5]
+    assert "\n4 other types " in shown
+    assert "-v also shows 6 reasons, " in shown
 
 
 def test_over_budget_names_the_limit_and_says_where_it_is_changed() -> None:
@@ -685,9 +795,7 @@ LOADS_LONGER = replace(
         Metric("latency_p50", 10.0, 6.51, Verdict.IMPROVED, allowed=0.03, interval=(0.64, 0.66)),
         Metric("load_ms", 2.0, 7.2, Verdict.REGRESSED, allowed=0.15, interval=(3.4, 3.8)),
     ),
-    reasons=(
-        "all 64 Conv with other params (first: c): explains 97 % of the difference (-3.39 ms)",
-    ),
+    reasons=("all 64 Conv with other params (first: c): -3.39 ms, 97 %",),
 )
 
 
@@ -1004,7 +1112,7 @@ def read_command(line: str) -> dict[str, str]:
 def test_annotations_have_the_line_of_the_test_and_the_worst_comes_first() -> None:
     report = run(*(outcome(case) for case in (FRESH, OPEN, BROKEN, SAME, BUDGET, SLOWER)))
     assert "\n".join(github.annotations(report)) == snapshot("""\
-::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c2 regressed::regressed: p50 latency +11.8 %25 (99 %25 interval +10.2 … +13.1 %25), allowed +3 %25; also p95 latency%0Awhy: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 %25 of the difference (+2.80 ms)%0Awhy: 4 Transpose added (first: layer4/Transpose): explains 10 %25 of the difference (+0.31 ms)%0Awhy: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms%0Aaccept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"
+::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c2 regressed::regressed: p50 latency +11.8 %25 (99 %25 interval +10.2 … +13.1 %25), allowed +3 %25; also p95 latency%0Awhy: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %25%0Awhy: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %25%0Awhy: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms%0Aaccept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"
 ::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c1 over budget::over budget: p95 latency 14.21 ms (99 %25 interval 13.80 … 14.70 ms), limit 12.00 ms
 ::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab64-c2 failed::the worker was ended by SIGKILL in round 3:%0Ait had 1.9 GiB of 2 GiB
 ::warning file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab1-c1 inconclusive::inconclusive: p95 latency +4.0 %25 (99 %25 interval -1.3 … +9.5 %25), allowed +3 %25%0Athis run could see p95 latency +4.1 %25 or more: give more time with --modelperf-max-seconds 16

@@ -5,6 +5,7 @@ from pytest_modelperf.comparing.tables.figures import (
     case_table,
     is_measured,
     metric_tables,
+    shown_metrics,
 )
 from pytest_modelperf.comparing.tables.graphs import layer_type_change_table, shows_graphs
 from pytest_modelperf.comparing.tables.outputs import (
@@ -13,31 +14,34 @@ from pytest_modelperf.comparing.tables.outputs import (
     output_table,
 )
 from pytest_modelperf.comparing.tables.times import (
-    explains_layers,
     format_layer_ms,
     has_times,
     layer_change_name,
     layer_change_type,
-    layer_time_tables,
-    layer_type_time_tables,
+    layer_difference_table,
+    layers_that_explain,
+    main_type_difference_table,
+    type_difference_table,
 )
 
 __all__ = [
     "INTERVAL",
     "OUTPUT_COLUMNS",
     "case_table",
-    "explains_layers",
     "format_layer_ms",
     "has_output_figures",
     "has_times",
     "is_measured",
     "layer_change_name",
     "layer_change_type",
-    "layer_time_tables",
+    "layer_difference_table",
     "layer_type_change_table",
-    "layer_type_time_tables",
+    "layers_that_explain",
+    "main_type_difference_table",
     "metric_tables",
     "output_table",
+    "shown_metrics",
     "shows_graphs",
+    "type_difference_table",
     "without_column",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from pytest_modelperf.comparing.records import LayerTypeChange
 from pytest_modelperf.report.tables import Table, select_columns
 
@@ -15,11 +13,6 @@ INTERVAL = "interval"
 def without_column(table: Table, title: str) -> Table:
     columns = enumerate(table.columns)
     return select_columns(table, [index for index, column in columns if column.title != title])
-
-
-def narrower_tables(table: Table, *titles: str) -> tuple[Table, ...]:
-    """The table, without the column of the first of these titles, of the first two, and so on."""
-    return tuple(accumulate(titles, without_column, initial=table))
 
 
 def layer_counts(change: LayerTypeChange) -> str:

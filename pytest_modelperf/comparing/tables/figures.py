@@ -75,8 +75,10 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
     )
 
 
-def metric_tables(case: CaseComparison) -> tuple[Table, Table, Table]:
-    """All figures before and now, with their verdicts if they are judged.
+def metric_tables(
+    case: CaseComparison, metrics: Sequence[Metric] | None = None
+) -> tuple[Table, Table, Table]:
+    """All figures before and now, or these `metrics`, with their verdicts if they are judged.
 
     Two tables for narrow terminals follow: with short titles, and without intervals.
 
@@ -84,9 +86,7 @@ def metric_tables(case: CaseComparison) -> tuple[Table, Table, Table]:
     the same, and so is a tail that was not asked for and has too few samples. Columns without
     content are left out too.
     """
-    shown = case.metrics
-    if is_measured(case):
-        shown = tuple(m for m in shown if _is_shown(m))
+    shown = shown_metrics(case) if metrics is None else metrics
     titles = [metric_title(metric.name) for metric in shown]
     short = [_SHORT_TITLES.get(metric.name, metric_title(metric.name)) for metric in shown]
     longest = max(map(display_width, titles), default=0)
@@ -134,6 +134,11 @@ def is_measured(case: CaseComparison) -> bool:
     """Whether something ran, or was to run."""
     is_timed = any(m.name.startswith(LATENCY) for m in case.metrics)
     return is_timed or case.rounds is not None
+
+
+def shown_metrics(case: CaseComparison) -> Sequence[Metric]:
+    """The figures with a row of their own in the table of all."""
+    return tuple(m for m in case.metrics if _is_shown(m)) if is_measured(case) else case.metrics
 
 
 def _is_shown(metric: Metric) -> bool:

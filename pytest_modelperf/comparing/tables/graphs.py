@@ -10,6 +10,7 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_count, format_signed_count
+from pytest_modelperf.text.words import count_of
 
 
 def shows_graphs(case: CaseComparison) -> bool:
@@ -17,16 +18,19 @@ def shows_graphs(case: CaseComparison) -> bool:
     return any(not change.is_equal for change in case.layer_types)
 
 
-def layer_type_change_table(case: CaseComparison) -> Table:
-    """A row for each operator that changed; the caption counts the others."""
+def layer_type_change_table(case: CaseComparison, most: int | None = None) -> Table:
+    """A row for each operator that changed, at `most` so many; the caption counts the others."""
     changed = [change for change in case.layer_types if not change.is_equal]
     culprit = max(changed, key=lambda c: (c.added_macs, c.added_ops), default=None)
     has_grown = culprit is not None and (culprit.added_macs > 0 or culprit.added_ops > 0)
     same = len(case.layer_types) - len(changed)
-    caption = f"{same} other type{'s are' if same > 1 else ' is'} the same" if same else ""
+    captions = [f"{same} other type{'s are' if same > 1 else ' is'} the same"] if same else []
+    shown = changed[:most]
+    if len(shown) < len(changed):
+        captions.insert(0, f"{count_of(len(changed) - len(shown), 'other type')} changed")
     return table_of(
         "by layer type",
-        changed,
+        shown,
         (Column("layer type", is_name=True), lambda each: printable(each.op)),
         (Column("count"), layer_counts),
         (Column("MACs before"), lambda each: _macs(each.before)),
@@ -37,7 +41,7 @@ def layer_type_change_table(case: CaseComparison) -> Table:
             lambda each: _added(each.added_ops, each, lambda kind: kind.elementwise_ops),
         ),
         (Column("", is_text=True), lambda each: MARK if has_grown and each is culprit else ""),
-        caption=caption,
+        caption=", ".join(captions),
     )
 
 

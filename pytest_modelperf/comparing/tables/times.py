@@ -18,7 +18,6 @@ from pytest_modelperf.comparing.tables.cells import (
     INTERVAL,
     MARK,
     layer_counts,
-    narrower_tables,
     without_column,
 )
 from pytest_modelperf.errors import Wording
@@ -37,11 +36,13 @@ _MARKED = 0.1
 _SHOWN = 0.01
 _LEAST_OF_WHOLE = 0.001
 _MAX_TYPES = 12
+_MAX_MAIN_TYPES = 5
 _MAX_LAYERS = 6
 _LEAST_DECIMALS = 2
 _EXPLAINS = "explains"
 _TIME_COLUMNS = (
-    *map(Column, ("before", "now", "change", INTERVAL, _EXPLAINS)),
+    Column("before", rank=1),
+    *map(Column, ("now", "change", INTERVAL, _EXPLAINS)),
     Column("", is_text=True),
 )
 
@@ -51,9 +52,9 @@ def has_times(case: CaseComparison) -> bool:
     return any(change.time is not None for change in case.layer_types)
 
 
-def explains_layers(case: CaseComparison) -> bool:
-    """Whether there is a layer that explains enough for a row."""
-    return any(_is_cause(change.time, _SHOWN) for change in case.layers)
+def layers_that_explain(case: CaseComparison) -> Sequence[LayerChange]:
+    """The layers that explain enough for a row."""
+    return [change for change in case.layers if _is_cause(change.time, _SHOWN)]
 
 
 def _is_cause(time: TimeChange | None, least: float) -> bool:
@@ -63,15 +64,39 @@ def _is_cause(time: TimeChange | None, least: float) -> bool:
 # -- by operator
 
 
-def layer_type_time_tables(case: CaseComparison) -> tuple[Table, ...]:
-    """The times of each operator, what explains most first; and the same for narrow terminals."""
-    return narrower_tables(_layer_type_times(case), "count", "before")
+def type_difference_table(case: CaseComparison) -> Table:
+    """The times of each operator, what explains most first."""
+    return _layer_type_times(case, _timed_types(case))
 
 
-def _layer_type_times(case: CaseComparison) -> Table:
+def main_type_difference_table(case: CaseComparison) -> Table | None:
+    """The times of the few operators that explain most; None if no operator explains anything."""
+    timed = _timed_types(case)
+    main = [
+        each
+        for each in timed
+        if each.time is not None and abs(each.time.explained or 0.0) >= _SHOWN
+    ]
+    if not main:
+        return None
+    return replace(_layer_type_times(case, timed, main[:_MAX_MAIN_TYPES]), total=None)
+
+
+def _timed_types(case: CaseComparison) -> Sequence[LayerTypeChange]:
+    return [change for change in case.layer_types if change.time is not None]
+
+
+def _layer_type_times(
+    case: CaseComparison,
+    timed: Sequence[LayerTypeChange],
+    main: Sequence[LayerTypeChange] | None = None,
+) -> Table:
+    """A row for each type of `main`, or else for each that has enough weight."""
     decimals = _decimals(case)
-    timed = [change for change in case.layer_types if change.time is not None]
-    large, small = _split_by_weight(timed)
+    if main is None:
+        large, small = _split_by_weight(timed)
+    else:
+        large, small = list(main), [each for each in timed if each not in main]
     rows = [
         (
             printable(change.op),
@@ -84,10 +109,10 @@ def _layer_type_times(case: CaseComparison) -> Table:
     ]
     if small:
         cells = _sum_cells(small, decimals)
-        rows.append((f"{len(small)} other types", "", *cells, _share_of_all(small), ""))
+        rows.append((f"{count_of(len(small), 'other type')}", "", *cells, _share_of_all(small), ""))
     table = Table(
         "time by layer type, in ms",
-        (Column("layer type", is_name=True), Column("count"), *_TIME_COLUMNS),
+        (Column("layer type", is_name=True), Column("count", rank=2), *_TIME_COLUMNS),
         tuple(rows),
         ("total", "", *_sum_cells(timed, decimals), "", ""),
     )
@@ -151,14 +176,10 @@ def _explained(changes: Sequence[LayerTypeChange]) -> list[float]:
 # -- layer by layer
 
 
-def layer_time_tables(case: CaseComparison, wording: Wording) -> tuple[Table, ...]:
-    """The layers that explain most of the difference; and the same for narrow terminals."""
-    return narrower_tables(_layer_times(case, wording), "type", "before")
-
-
-def _layer_times(case: CaseComparison, wording: Wording) -> Table:
+def layer_difference_table(case: CaseComparison, wording: Wording) -> Table:
+    """The layers that explain most of the difference."""
     decimals = _decimals(case)
-    shown = [change for change in case.layers if _is_cause(change.time, _SHOWN)]
+    shown = layers_that_explain(case)
     rows = tuple(
         (
             layer_change_name(change),
@@ -175,7 +196,7 @@ def _layer_times(case: CaseComparison, wording: Wording) -> Table:
         "layers that explain most, in ms",
         (
             Column("layer", is_name=True, least=16),
-            Column("type", is_name=True),
+            Column("type", is_name=True, rank=2),
             *_TIME_COLUMNS,
         ),
         rows,
