@@ -139,8 +139,8 @@ def test_the_demo_ends_with_the_report_of_a_failing_build(examples: Path, type_i
         r"^=+ FAILURES =+$",
         # A machine may be too busy to show by how much it is slower.
         (
-            r"^(?:inconclusive: |regressed: (?s:.*?)^why: 4 Relu became Add, Clip, Mul and Div (?s:.*?)"
-            r"^accept: pytest --modelperf --modelperf-update-baseline )"
+            r"^(?:inconclusive: |regressed: (?s:.*?)^why: 4 Relu became Add, Clip, Mul and Div "
+            r"(?s:.*?)^accept: pytest --modelperf --modelperf-update-baseline )"
         ),
         r"^=+ 1 failed ",
         r"^# That was the demo\.",

@@ -159,7 +159,8 @@ def test_the_picture_has_each_line_as_text_that_can_be_selected() -> None:
 
 def test_what_is_left_out_of_the_picture_leaves_a_mark() -> None:
     stored = (
-        "rootdir: a\n\n\x1b[31mmetric\x1b[0m  <x>\n───\nload   1\n  more\n\nhow: b\n\ntotal 2\n"
+        "rootdir: a\n\n\x1b[31mmetric\x1b[0m  <x>\n───\nplatform 1\n  more\n\nplugins: b\n\n"
+        "total 2\n"
     )
     lines = list(shown_lines(stored))
     assert list(map(plain, lines)) == ["⋮", "metric  <x>", "───", "⋮", "total 2"]

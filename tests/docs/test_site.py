@@ -15,8 +15,9 @@ from stored_pages import with_shared, without_shared
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.report.html.drawings import Drawings
-from pytest_modelperf.report.html.overview import Overview, Tone
+from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.text.site import SITE
 from tests.support.checkout import ROOT
 from tests.support.command import run

@@ -35,7 +35,7 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.shown.text import render_profile
-from pytest_modelperf.report.html.overview import Tone
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
 from pytest_modelperf.text.words import display_width

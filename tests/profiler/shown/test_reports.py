@@ -237,8 +237,8 @@ my.ops::Blend      1 -> 0            ?         -            ?            ?
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 -> 1x24x32x32): +221.2 k MACs
 why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
-why: 1 my.ops::Blend removed, none left (first: blend)
-     and 4 more, as the table shows
+why: 1 my.ops::Blend became Exp (first: blend)
+     and 3 more, as the table shows
 """)  # noqa: E501  # a line is as long as its terminal
 
 
@@ -269,11 +269,12 @@ GlobalAveragePool       1            0         0            0     -8.224 k
 Gemm                    1          240       160          -80            0
 Conv                    1      663.6 k   442.4 k     -221.2 k     -8.192 k
 why: MACs are lower bounds: my.ops::Blend could not be counted
-why: 1 my.ops::Blend removed, none left (first: blend)
-why: 1 Exp added (first: blend)
+why: 1 my.ops::Blend became Exp (first: blend)
 why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 ->
      1x16x32x32)
-     and 4 more, as the table shows
+why: 1 of 1 GlobalAveragePool of another shape (first: pool, output 1x24x1x1 ->
+     1x16x1x1)
+     and 3 more, as the table shows
 """)
 
 
