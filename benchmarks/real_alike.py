@@ -85,9 +85,12 @@ def glance(result: Result, made: Sequence[Compared]) -> str:
     """What a reader would add up."""
     models = len({each.setting.model for each in made})
     loads = " and ".join(dict.fromkeys(each.setting.machine for each in made))
+    still_open = [each for each in made if each.verdict == "inconclusive"]
+    where = " and ".join(dict.fromkeys(each.setting.machine for each in still_open))
     return (
         f"{models} real models were timed although their plans are the same, as `measure = "
         f'"always"` does it ({loads}; {results.short_conditions(result)}). {alarm_rate(made)}'
+        f" {len(still_open)} stayed open{f' ({where})' if where else ''}."
     )
 
 
