@@ -42,6 +42,7 @@ from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.notebook import report_as_html
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
@@ -64,7 +65,7 @@ from pytest_modelperf.text.given_numbers import as_float
 from pytest_modelperf.text.words import shown
 from pytest_modelperf.tracing import trace
 from pytest_modelperf.tuning.records import Tuning, TuningLimits
-from pytest_modelperf.tuning.text import render_tuning
+from pytest_modelperf.tuning.report import tuning_report
 from pytest_modelperf.tuning.tuned import (
     OUTPUTS_TOLERANCE,
     TUNING_SECONDS,
@@ -333,7 +334,7 @@ def _sweep_as_html(shown: Sweep) -> str:
 
 @report_as_html.register
 def _tuning_as_html(shown: Tuning) -> str:
-    return render_tuning(shown, MarkupStyle())
+    return render_report(tuning_report(shown), MarkupStyle())
 
 
 @report_as_html.register

@@ -31,15 +31,9 @@ from pytest_modelperf.profiler.shown.case_options import case_options, engine_op
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import (
-    CaseSection,
-    CaseTiles,
-    Choice,
-    Overview,
-    Tile,
-    Tone,
-)
+from pytest_modelperf.report.html.overview import CaseSection, CaseTiles, Choice, Overview, Tile
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
 

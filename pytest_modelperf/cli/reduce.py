@@ -5,6 +5,7 @@ A test may give click's context a function that reduces in place of `run_reduce`
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from pytest_modelperf.cli.options import (
     slowdown_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show_report, shown_progress, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
@@ -61,7 +62,7 @@ _UPGRADE_SECONDS = 300.0
     is_here=True,
 )
 @interpreter_options
-@output_options()
+@output_options(html="Write the report as a page", markdown="Write the report in Markdown")
 @takes_records(
     folder=FolderOptions,
     cases=CaseSpec,
@@ -138,12 +139,16 @@ def _seconds(setup_a: Setup, setup_b: Setup) -> float:
 
 def _show(result: Reduction, outputs: OutputOptions, target: str, *, is_shown: bool) -> None:
     from pytest_modelperf.comparing.records import Verdict
+    from pytest_modelperf.reducing.report import reduction_report
+    from pytest_modelperf.report.render import render_report
 
-    if is_shown:
-        from pytest_modelperf.reducing.text import render_reduction
+    made = dt.datetime.now(dt.timezone.utc)
+    report = reduction_report(result, COMMAND_WORDING, target, made)
+    show_report(partial(render_report, report), outputs.markdown_file, is_shown=is_shown)
+    if outputs.html_file is not None:
+        from pytest_modelperf.report.html.report_page import render_report_page
 
-        report = render_reduction(result, terminal_style(), COMMAND_WORDING, target)
-        show(report)
+        write(outputs.html_file, render_report_page(report))
     if outputs.json_file is not None:
         from pytest_modelperf.reducing.document import dump_reduction
 

@@ -143,16 +143,16 @@ def tune(  # noqa: PLR0913  # one parameter per group of options
 
 def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> None:
     """Shows the report and writes the files."""
-    from pytest_modelperf.tuning.text import render_tuning
+    from pytest_modelperf.report.render import render_report
+    from pytest_modelperf.tuning.report import render_tuning_page, tuning_report
 
-    show_report(partial(render_tuning, result), outputs.markdown_file, is_shown=is_shown)
+    render = partial(render_report, tuning_report(result))
+    show_report(render, outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
         from pytest_modelperf.tuning.document import dump_tuning
 
         write(outputs.json_file, dump_tuning(result))
     if outputs.html_file is not None:
-        from pytest_modelperf.tuning.page import render_tuning_page
-
         made = dt.datetime.now(dt.timezone.utc)
         write(outputs.html_file, render_tuning_page(result, made=made))
 
@@ -165,9 +165,10 @@ def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:
     if not result.has_failed:
         return
     if not is_shown:
-        from pytest_modelperf.tuning.text import failure_lines, reason_lines
+        from pytest_modelperf.report.render import plain_lines
+        from pytest_modelperf.tuning.report import failure_lines, reason_lines
 
         for case in result.cases:
-            for line in (*failure_lines(case), *reason_lines(case)):
+            for line in plain_lines((*failure_lines(case), *reason_lines(case))):
                 click.echo(line, err=True)
     raise SystemExit(_NOT_MEASURED)

@@ -42,7 +42,8 @@ from pytest_modelperf.comparing.verdict_lines import (
     word_of_reasons,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.report.html.overview import CaseSection, Choice, Tone
+from pytest_modelperf.report.html.overview import CaseSection, Choice
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_count, format_rate

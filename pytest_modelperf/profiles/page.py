@@ -15,14 +15,8 @@ from pytest_modelperf.profiles.page_data import ARROW, pairs_data
 from pytest_modelperf.profiles.records import CasePair, NamedProfile, SideBySide
 from pytest_modelperf.profiles.tables import case_pair_table
 from pytest_modelperf.profiles.text import describe_date, describe_single
-from pytest_modelperf.report.html.overview import (
-    CaseSection,
-    CaseTiles,
-    Choice,
-    Overview,
-    Tile,
-    Tone,
-)
+from pytest_modelperf.report.html.overview import CaseSection, CaseTiles, Choice, Overview, Tile
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.roofline.page import roofline_addition
 from pytest_modelperf.text.units import format_ms, format_rate

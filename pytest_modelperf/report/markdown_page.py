@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.report.markdown import escape_markdown, markdown_table
+from pytest_modelperf.report.markdown import escape_markdown, fenced, markdown_table
 from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
 from pytest_modelperf.report.tables import Table
 
@@ -43,6 +43,11 @@ class MarkdownPage(Page):
         else:
             self._end_list()
             self._blocks.append(f"### {shown}" if not self._blocks else f"**{shown}**")
+
+    def code(self, title: str, lines: Sequence[str]) -> None:
+        self._end_list()
+        self._blocks.append(f"**{escape_markdown(title)}**")
+        self._blocks.append(fenced("\n".join(lines)))
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
         self.line(text, style)

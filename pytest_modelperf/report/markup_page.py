@@ -48,6 +48,10 @@ class MarkupPage(Page):
         if shown:
             self._blocks.append(f'<div style="{_css(style)}">{escape(shown)}</div>')
 
+    def code(self, title: str, lines: Sequence[str]) -> None:
+        self.line(title, "bold")
+        self._blocks.append(f"<pre>{escape(chr(10).join(lines))}</pre>")
+
     def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
         self.line(text, style)
 

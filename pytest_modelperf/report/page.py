@@ -90,6 +90,12 @@ class Page:
         codes = ";".join(_CODES[word] for word in style.split())
         return f"\x1b[{codes}m{text}\x1b[0m" if text and codes and self._style.color else text
 
+    def code(self, title: str, lines: Sequence[str]) -> None:
+        """Lines to copy, below their title."""
+        self.line(title, "bold cyan")
+        for line in lines:
+            self.line(line)
+
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
         """A line whose continuation lines are indented if it is too long."""
         for part in wrap(self._encodable(text), self.width, indent):

@@ -15,7 +15,8 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
+from pytest_modelperf.report.html.overview import CaseSection, Overview
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import Sweep, SweepSide, find_competing
 from pytest_modelperf.sweep.tables import (

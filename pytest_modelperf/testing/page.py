@@ -15,7 +15,8 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import Choice, Overview, Tone
+from pytest_modelperf.report.html.overview import Choice, Overview
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.page_data import choices_of, run_data

@@ -10,7 +10,6 @@ from pytest_modelperf.profiler.shown.page_data import (
 )
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.tuning.records import Tried, TunedCase, Tuning
-from pytest_modelperf.tuning.tables import ordered, word_of
 
 
 def tuning_data(tuning: Tuning) -> Entry:
@@ -31,7 +30,7 @@ def _case_entry(tuning: Tuning, case: TunedCase) -> Entry:
     return {
         **entry,
         "tuning": {
-            "tried": [_tried_entry(each, winner) for each in ordered(case)],
+            "tried": [_tried_entry(each, winner) for each in case.fastest_first],
             "least_gain": tuning.least_gain,
         },
     }
@@ -41,7 +40,7 @@ def _tried_entry(tried: Tried, winner: str | None) -> Entry:
     speedup = tried.speedup
     return {
         "name": tried.name,
-        "word": word_of(tried),
+        "word": tried.word,
         "speedup": None if speedup is None else [speedup.value, speedup.low, speedup.high],
         "is_winner": tried.name == winner,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -13,6 +13,8 @@ from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
+
+REFUSED, FAILED, UNSEEN = "not the same", "not possible", "not tried"
 
 
 class OptionSet(Struct, frozen=True):
@@ -55,6 +57,15 @@ class Tried(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.option_set.name
+
+    @property
+    def word(self) -> str:
+        """How it stands, in one or two words."""
+        if self.failure is not None:
+            return FAILED
+        if self.standing is None:
+            return UNSEEN
+        return REFUSED if self.has_other_outputs else self.standing.value
 
     @property
     def has_other_outputs(self) -> bool:
@@ -124,9 +135,15 @@ class TunedCase(Struct, frozen=True, kw_only=True):
     @property
     def confirmed(self) -> Confirmation | None:
         """The confirmation of the winner."""
-        if self.winner is None:
-            return None
-        return next(each for each in self.confirmations if each.name == self.winner.name)
+        winner = None if self.winner is None else self.winner.name
+        return next((each for each in self.confirmations if each.name == winner), None)
+
+    @property
+    def fastest_first(self) -> Sequence[Tried]:
+        """All that was tried; what did not run is last."""
+        return sorted(self.tried, key=lambda each: each.speedup.value if each.speedup else -1.0)[
+            ::-1
+        ]
 
     @property
     def has_faster(self) -> bool:

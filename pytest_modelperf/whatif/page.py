@@ -14,8 +14,9 @@ from pytest_modelperf.profiler.shown.page_facts import (
     run_table,
 )
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
+from pytest_modelperf.report.html.overview import CaseSection, Overview
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, select_columns
 from pytest_modelperf.text.units import (
     format_ms,

@@ -34,8 +34,8 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
 from pytest_modelperf.comparing.text import render_comparison
-from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.markdown import escape_markdown
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width

@@ -18,8 +18,9 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.reducing.document import ReductionJson, dump_reduction
 from pytest_modelperf.reducing.readme import write_readme
 from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
-from pytest_modelperf.reducing.text import render_reduction
+from pytest_modelperf.reducing.report import reduction_report
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.words import display_width
 from tests.support.reductions import figure, make_reduction, nothing_slower
 
@@ -28,7 +29,8 @@ MACHINE = MachineFacts(cpu="Some CPU", system="Linux", architecture="x86_64", us
 
 
 def shown(found: Reduction, width: int | None = None) -> str:
-    return render_reduction(found, TextStyle(width), COMMAND_WORDING, "reduced")
+    report = reduction_report(found, COMMAND_WORDING, "reduced")
+    return render_report(report, TextStyle(width))
 
 
 def test_the_report_says_what_is_slower_and_where_the_files_are() -> None:
@@ -100,6 +102,7 @@ no file was written: give it more time with --max-seconds, or see modelperf comp
 step  shown   kernels  before  after  change  interval   limit  time  what
 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
    1  failed   1 -> 3                                   +2.0 %   0 s  1 Relu became 3 kernels (Abs, Add, Mul)
+
 kernels that did not run by themselves: no kernel for Tan
 
 note: 2 duets in 21.0 s; the chance of any wrong answer is at most 1 %
@@ -123,7 +126,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_names_of_files_are_escaped() -> None:
     found = replace(make_reduction(), before=EVIL, after=EVIL)
-    text = render_reduction(found, TextStyle(None), COMMAND_WORDING, EVIL)
+    text = render_report(reduction_report(found, COMMAND_WORDING, EVIL), TextStyle(None))
     assert "\x1b" not in text
     assert "\u202e" not in text
 

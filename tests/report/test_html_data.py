@@ -49,8 +49,8 @@ from pytest_modelperf.profiler.shown.page_latency import (
     point_entry,
 )
 from pytest_modelperf.report.html.extra import check_html_extra
-from pytest_modelperf.report.html.overview import Tone
 from pytest_modelperf.report.html.render import dump_data, pack
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.stats.spread import spread_of_round
 from pytest_modelperf.sweep.page import render_sweep_page

@@ -17,19 +17,23 @@ from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.page import PageStyle, TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.document import dump_tuning
-from pytest_modelperf.tuning.page import render_tuning_page
 from pytest_modelperf.tuning.page_data import tuning_data
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
-from pytest_modelperf.tuning.records import Tried, TuningLimits
-from pytest_modelperf.tuning.text import render_tuning
+from pytest_modelperf.tuning.records import Tried, Tuning, TuningLimits
+from pytest_modelperf.tuning.report import render_tuning_page, tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
 
 MADE = dt.datetime(2026, 1, 31, tzinfo=dt.timezone.utc)
 EVIL = "a\x1b[31mb\nc\u202ed"
+
+
+def render_tuning(tuning: Tuning, style: PageStyle) -> str:
+    return render_report(tuning_report(tuning), style)
 
 
 def test_a_tuning_on_a_terminal() -> None:
@@ -54,7 +58,7 @@ fast_math=1: its outputs differ by 25 % of their largest value, allowed 0.1 %
 no_such=1: onnxruntime has no session option 'no_such'
 
 better: graph_optimization_level=all, x1.41 (1.35 … 1.47), in 9 fresh rounds,
-    each side in processes of its own (99 % for all that is said here)
+  each side in processes of its own (99 % for all that is said here)
 the same within what can be seen: execution_mode=sequential
 
                now       best

@@ -32,15 +32,9 @@ from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.conditions import describe_engine, find_noise
 from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import (
-    CaseSection,
-    CaseTiles,
-    Choice,
-    Overview,
-    Tile,
-    Tone,
-)
+from pytest_modelperf.report.html.overview import CaseSection, CaseTiles, Choice, Overview, Tile
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.tables import Table
 
 _DRAWINGS = Drawings(

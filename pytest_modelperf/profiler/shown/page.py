@@ -19,7 +19,8 @@ from pytest_modelperf.profiler.shown.page_tiles import profile_tiles
 from pytest_modelperf.profiler.shown.tables.generation import generation_tables
 from pytest_modelperf.profiler.shown.tables.measured import latency_tables, performance_table
 from pytest_modelperf.profiler.shown.tables.static import summary_table, uncounted_table
-from pytest_modelperf.report.html.overview import CaseSection, Choice, Overview, Tone
+from pytest_modelperf.report.html.overview import CaseSection, Choice, Overview
+from pytest_modelperf.report.model import Tone
 
 
 def render_profile_page(

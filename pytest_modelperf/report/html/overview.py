@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from msgspec import Struct
 
+from pytest_modelperf.report.model import Block, Tone
 from pytest_modelperf.report.tables import Table
-
-
-class Tone(Enum):
-    """The kind of news; the style sheet has a class for each."""
-
-    GOOD = "good"
-    BAD = "bad"
-    UNSURE = "unsure"
-    PLAIN = "plain"
 
 
 class Choice(Struct, frozen=True):
@@ -51,7 +41,8 @@ class Link(Struct, frozen=True):
 class CaseSection(Struct, frozen=True, kw_only=True):
     """One case: its verdict as a word and a sentence, its figures, and their explanation.
 
-    `facts` are pairs of a word and a text, and `links` has one for each of them, if any.
+    `blocks` come first. `facts` are pairs of a word and a text, and `links` has one for each of
+    them, if any.
     `accept` is the command that accepts the change.
     """
 
@@ -60,6 +51,7 @@ class CaseSection(Struct, frozen=True, kw_only=True):
     tone: Tone = Tone.PLAIN
     failure: tuple[str, ...] = ()
     doubt: str | None = None
+    blocks: tuple[Block, ...] = ()
     tables: tuple[Table, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     links: tuple[Link | None, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.tuning.page import render_tuning_page
+from pytest_modelperf.tuning.report import render_tuning_page
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits
 from tests.support.tunings import make_tuning

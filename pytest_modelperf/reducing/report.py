@@ -1,7 +1,8 @@
-"""A reduction as text: the answer first, then the steps, then what is left to know."""
+"""A reduction as a report: the answer first, then the steps, then what is left to know."""
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator
 
@@ -9,38 +10,38 @@ from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import format_change, interval_clause
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.shown.page_facts import run_table
 from pytest_modelperf.reducing.readme import describe_kernels, metric_cells
 from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
-from pytest_modelperf.report.page import Page, PageStyle, write_items
+from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Section, Tone
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_seconds, percent
 from pytest_modelperf.text.words import count_of
 
-_COLORS = {
-    StepAnswer.SLOWER: "red",
-    StepAnswer.NOT_SLOWER: "",
-    StepAnswer.OPEN: "yellow",
-    StepAnswer.FAILED: "yellow",
-}
+_TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.FAILED: Tone.UNSURE}
 
 
-def render_reduction(found: Reduction, style: PageStyle, wording: Wording, target: str) -> str:
+def reduction_report(
+    found: Reduction, wording: Wording, target: str, made: dt.datetime | None = None
+) -> Report:
     """The report; `target` is where the files were put, if any were."""
-    page = style.page()
+    headline = _headline(found)
+    title = f"{found.before} -> {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED
-    case = f"{printable(found.before)} -> {printable(found.after)} {printable(found.comparison.id)}"
-    headline = f"{case}: {_headline(found)}"
-    page.sentence(headline, style="bold red" if is_worse else "bold")
-    for line in _answer(found, target, wording):
-        page.sentence(line)
-    if found.verdict is Verdict.INCONCLUSIVE:
-        doubt = describe_doubt(found.comparison, wording)
-        if doubt is not None:
-            page.sentence(doubt, style="yellow")
-    _write_steps(page, found)
-    write_items(page, [f"note: {note}" for note in _notes(found)], "dim")
-    return page.text()
+    opening = [Line(text=text) for text in _answer(found, target, wording)]
+    doubt = describe_doubt(found.comparison, wording)
+    if found.verdict is Verdict.INCONCLUSIVE and doubt is not None:
+        opening.append(Line(text=doubt, tone=Tone.UNSURE))
+    return Report(
+        title=title,
+        subject=f"{title}: {headline}",
+        headline=headline,
+        tone=Tone.BAD if is_worse else Tone.PLAIN,
+        opening=tuple(opening),
+        sections=tuple(_steps(found)),
+        closing=tuple(Line(word="note", text=note) for note in _notes(found)),
+        facts=(run_table([], [("took", format_seconds(found.seconds))], made),),
+    )
 
 
 def _headline(found: Reduction) -> str:
@@ -60,7 +61,7 @@ def _headline(found: Reduction) -> str:
     counts = found.kernels
     return (
         f"slower: {change}; reduced to {count_of(counts.before, 'kernel')} before and "
-        f"{counts.after:,} after: {printable(describe_kernels(found.kept))}"
+        f"{counts.after:,} after: {describe_kernels(found.kept)}"
     )
 
 
@@ -82,12 +83,12 @@ def _answer(found: Reduction, target: str, wording: Wording) -> Iterator[str]:
     before, after = metric_cells(written.metric)[:2]
     yield f"with drawn weights: {before} before, {after} after, {ratio:.3g} times as long"
     sizes = " and ".join(map(format_bytes, written.sizes))
-    yield f"written: {printable(target)}, with models of {sizes}; its README.md says what to type"
+    yield f"written: {target}, with models of {sizes}; its README.md says what to type"
     if not written.shows_slowdown:
         yield "the slowdown was not shown with drawn weights, so it may depend on the trained ones"
 
 
-def _write_steps(page: Page, found: Reduction) -> None:
+def _steps(found: Reduction) -> Iterator[Section]:
     if found.search is None:
         return
     columns = (
@@ -104,9 +105,13 @@ def _write_steps(page: Page, found: Reduction) -> None:
     )
     steps = found.search.steps
     rows = tuple(_row(number, step, found) for number, step in enumerate(steps, 1))
-    page.table(Table("", columns, rows), row_styles=[_COLORS[step.shown] for step in steps])
-    for reason in dict.fromkeys(step.reason for step in steps if step.reason is not None):
-        page.item(f"kernels that did not run by themselves: {printable(reason)}")
+    tones = tuple(_TONES.get(step.shown, Tone.PLAIN) for step in steps)
+    reasons = dict.fromkeys(step.reason for step in steps if step.reason is not None)
+    told = tuple(Line(text=f"kernels that did not run by themselves: {text}") for text in reasons)
+    yield Section(
+        title="steps",
+        blocks=(Rows(Table("", columns, rows), tones), *([Paragraph(told)] if told else [])),
+    )
 
 
 def _row(number: int, step: ReduceStep, found: Reduction) -> tuple[str, ...]:
@@ -124,7 +129,7 @@ def _row(number: int, step: ReduceStep, found: Reduction) -> tuple[str, ...]:
         *figures,
         f"{100 * step.allowed:+.1f} %",
         f"{step.seconds:.0f} s",
-        printable(describe_kernels(units)),
+        describe_kernels(units),
     )
 
 

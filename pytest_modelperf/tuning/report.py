@@ -1,0 +1,322 @@
+"""A tuning as a report: what was tried, what is better, what it costs, and the code to paste."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.tables.static import describe_model
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.report.html.report_page import render_report_page
+from pytest_modelperf.report.model import Block, Code, Line, Paragraph, Report, Rows, Section, Tone
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
+from pytest_modelperf.stats.race import Standing
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
+from pytest_modelperf.text.words import count_of, list_names
+from pytest_modelperf.tuning.page_data import tuning_data
+from pytest_modelperf.tuning.pasted import engine_options_table, session_code
+from pytest_modelperf.tuning.records import (
+    REFUSED,
+    Confirmation,
+    SideCosts,
+    TunedCase,
+    Tuning,
+)
+
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Drawing("tuning", "Speedups"),),
+    styles=(_FOLDER / "tuning.css",),
+    scripts=(_FOLDER / "tuning.js",),
+    needs_plotly=False,
+)
+# The least width of a name in a table that is cut.
+_LEAST_NAME = 24
+_NS_PER_MS = 1e6
+_TONES = {
+    Standing.FASTER.value: Tone.GOOD,
+    Standing.SLOWER.value: Tone.BAD,
+    REFUSED: Tone.BAD,
+}
+
+
+def render_tuning_page(tuning: Tuning, *, made: dt.datetime | None = None) -> str:
+    return render_report_page(tuning_report(tuning, made), tuning_data(tuning), _DRAWINGS)
+
+
+def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
+    """Each case with its table, its answer and its code, and the method."""
+    failed = sum(case.failure is not None for case in tuning.cases)
+    machine, engine, limits = tuning.machine, tuning.engine, tuning.limits
+    rule = [
+        ("confidence", format_confidence(tuning.confidence)),
+        ("outputs may differ by", format_share(tuning.outputs_tolerance)),
+        ("limit of latency", "" if limits.latency_ms is None else f"{limits.latency_ms:g} ms"),
+        ("limit of memory", _format_memory(limits.memory_bytes)),
+        ("took", f"{tuning.seconds:.1f} s"),
+    ]
+    has_run = any(case.rounds for case in tuning.cases)
+    return Report(
+        title=f"{tuning.model.name}: tuning",
+        subject=describe_model(tuning.model),
+        headline=f"{failed} of {count_of(len(tuning.cases), 'case')} failed" if failed else "",
+        tone=Tone.BAD if failed else Tone.PLAIN,
+        opening=(
+            *([] if machine is None else [Line(text=describe_machine_line(machine))]),
+            *([] if engine is None else [Line(text=describe_engine(engine))]),
+        ),
+        answers=tuple(_answers(tuning)),
+        cases=Rows(_cases_table(tuning), tuple(map(_tone, tuning.cases))),
+        sections=tuple(_section(tuning, case) for case in tuning.cases),
+        closing=(Line(word="how", text=_method(tuning)),) if has_run else (),
+        facts=(
+            models_table([ModelRow("", tuning.model, "" if engine is None else engine.label)]),
+            run_table([machine], rule, made),
+        ),
+    )
+
+
+def _answers(tuning: Tuning) -> Iterator[str]:
+    for case in tuning.cases:
+        if case.failure is None:
+            name = f"{case.id}: " if len(tuning.cases) > 1 else ""
+            yield f"{name}{next(_answer_lines(case, tuning.confidence)).text}"
+
+
+def _tone(case: TunedCase) -> Tone:
+    if case.failure is not None:
+        return Tone.BAD
+    return Tone.PLAIN if case.winner is None else Tone.GOOD
+
+
+def _cases_table(tuning: Tuning) -> Table:
+    table = table_of(
+        "",
+        tuning.cases,
+        (Column("case", is_text=True), lambda case: case.id),
+        (Column("better", is_name=True), _answer),
+        (Column("speedup"), lambda case: _format_speedup(_speedup(case))),
+        (Column("interval"), lambda case: _format_interval(_speedup(case))),
+        (Column("p50 ms now"), lambda case: _format_ms(case.baseline.p50_ms)),
+        (Column("p50 ms best"), lambda case: _format_ms((case.winner_costs or SideCosts()).p50_ms)),
+        (Column("tried"), lambda case: str(len(case.tried))),
+        (Column("rounds"), lambda case: str(case.rounds)),
+    )
+    return drop_blank_columns(table)
+
+
+def _answer(case: TunedCase) -> str:
+    if case.failure is not None:
+        return "failed"
+    return "nothing is shown to help" if case.winner is None else case.winner.name
+
+
+def _speedup(case: TunedCase) -> Ratio | None:
+    return None if case.confirmed is None else case.confirmed.speedup
+
+
+def _method(tuning: Tuning) -> str:
+    rounds = sum(case.rounds for case in tuning.cases)
+    return (
+        f"{count_of(rounds, 'round')} in {tuning.seconds:.1f} s: each set of options beside the "
+        "model as it runs now, in turn; the best once more in fresh processes. One error level of "
+        f"{100 * (1.0 - tuning.confidence):.2g} % is shared by all of them"
+    )
+
+
+# -- one case
+
+
+def _section(tuning: Tuning, case: TunedCase) -> Section:
+    return Section(
+        title=case.id,
+        sentence="what was tried, and what it costs",
+        tone=_tone(case),
+        blocks=tuple(_blocks(tuning, case)),
+    )
+
+
+def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
+    if case.failure is not None:
+        yield Paragraph(failure_lines(case))
+        return
+    yield Rows(
+        _tried_table(case, tuning.least_gain),
+        tuple(_TONES.get(tried.word, Tone.PLAIN) for tried in case.fastest_first),
+    )
+    reasons = reason_lines(case)
+    if reasons:
+        yield Paragraph(reasons)
+    yield Paragraph((*_answer_lines(case, tuning.confidence), *_limit_lines(tuning, case)))
+    costs = _cost_table(case)
+    if costs is not None:
+        yield Rows(costs)
+    yield from _pasted(tuning, case)
+    if case.notes:
+        notes = (Line(word="note", text=note, tone=Tone.UNSURE) for note in case.notes)
+        yield Paragraph(tuple(notes))
+
+
+def failure_lines(case: TunedCase) -> tuple[Line, ...]:
+    """Why a case could not be measured."""
+    if case.failure is None:
+        return ()
+    return (Line(text=f"{case.id}: {case.failure}", tone=Tone.BAD),)
+
+
+def reason_lines(case: TunedCase) -> tuple[Line, ...]:
+    """Why sets of options are not recommended, or could not run."""
+    reasons = ((tried.name, tried.failure or tried.refusal) for tried in case.tried)
+    return tuple(Line(text=f"{name}: {reason}") for name, reason in reasons if reason is not None)
+
+
+def _tried_table(case: TunedCase, least_gain: float) -> Table:
+    """A row for each set of options, the fastest first; those that did not run are last."""
+    gain = f"{100 * least_gain:g} %"
+    caption = (
+        f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
+        "open: neither is shown"
+    )
+    table = table_of(
+        "options tried",
+        case.fastest_first,
+        (Column("options", is_name=True, least=_LEAST_NAME), lambda tried: tried.name),
+        (Column("speedup"), lambda tried: _format_speedup(tried.speedup)),
+        (Column("interval"), lambda tried: _format_interval(tried.speedup)),
+        (Column("rounds", rank=1), lambda tried: str(tried.rounds or "")),
+        (Column("", is_text=True), lambda tried: tried.word),
+        caption=caption,
+    )
+    return drop_blank_columns(table)
+
+
+def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
+    """The answer: the better options and how sure that is, or that nothing is shown to help."""
+    sure = format_confidence(confidence)
+    confirmed = case.confirmed
+    if confirmed is not None:
+        text = (
+            f"better: {confirmed.name}, {_describe_speedup(confirmed)}, in "
+            f"{count_of(confirmed.rounds, 'fresh round')}, each side in processes of its own "
+            f"({sure} for all that is said here)"
+        )
+        yield Line(text=text, tone=Tone.GOOD, is_bold=True)
+        if case.equals:
+            yield Line(text=f"the same within what can be seen: {list_names(case.equals)}")
+    else:
+        yield Line(text=f"nothing is shown to help ({sure})", is_bold=True)
+    for each in case.confirmations:
+        if each is not confirmed:
+            yield Line(text=_describe_doubt(each))
+    gain = _describe_gain(case)
+    if confirmed is None and not case.has_faster and gain:
+        yield Line(text=gain)
+
+
+def _describe_gain(case: TunedCase) -> str:
+    """The gain that could have been seen; empty if the rounds do not show one."""
+    if case.most_gain is not None:
+        are_all = all(t.standing is not None and t.refusal is None for t in case.tried)
+        which = "above" if are_all else "that ran and may be recommended"
+        return f"no set of options {which} gains more than {percent(case.most_gain)}"
+    if case.detectable is not None:
+        return (
+            f"a gain of {percent(case.detectable)} by one of them would have been shown in nine of "
+            "ten races; a longer race shows smaller gains"
+        )
+    return ""
+
+
+def _describe_speedup(each: Confirmation) -> str:
+    """`x1.31 (1.25 … 1.37)`."""
+    if each.speedup is None:
+        return "no speedup is known"
+    interval = _format_interval(each.speedup)
+    return f"{_format_speedup(each.speedup)}{f' ({interval})' if interval else ''}"
+
+
+def _describe_doubt(each: Confirmation) -> str:
+    name, speedup = each.name, _describe_speedup(each)
+    rounds = count_of(each.rounds, "fresh round")
+    if each.refusal is not None:
+        return f"{name}: {speedup} in {rounds}, but {each.refusal}"
+    if each.speedup is not None and not _format_interval(each.speedup):
+        more = "a larger max-seconds makes time for more"
+        return f"{name} looked faster, and {rounds} are too few to confirm it: {speedup}; {more}"
+    seen = ""
+    if each.detectable is not None and math.isfinite(each.detectable):
+        seen = f"; they could show {percent(each.detectable)}"
+    return f"{name} looked faster, and {rounds} did not confirm it: {speedup}{seen}"
+
+
+def _limit_lines(tuning: Tuning, case: TunedCase) -> Iterator[Line]:
+    """Limits that the baseline itself does not keep."""
+    limits = tuning.limits
+    now_ms, taken = case.baseline.p50_ms, case.baseline.memory_bytes
+    if limits.latency_ms is not None and now_ms is not None and now_ms > limits.latency_ms:
+        text = f"its median is {_format_ms(now_ms)} ms, above {limits.latency_ms:g} ms"
+        yield Line(text=f"as it runs now, {text}", tone=Tone.UNSURE)
+    if limits.memory_bytes is not None and taken is not None and taken > limits.memory_bytes:
+        allowed = format_bytes(limits.memory_bytes)
+        text = f"it takes {format_bytes(taken)} of memory, above {allowed}"
+        yield Line(text=f"as it runs now, {text}", tone=Tone.UNSURE)
+
+
+def _cost_table(case: TunedCase) -> Table | None:
+    """The costs of the baseline and of the winner; None if nothing was measured."""
+    sides, names = [case.baseline], ["now"]
+    if case.winner_costs is not None:
+        sides, names = [*sides, case.winner_costs], [*names, "best"]
+    figures = (
+        ("p50 ms", *(_format_ms(costs.p50_ms) for costs in sides)),
+        ("load ms", *(_format_ms(costs.load_ms) for costs in sides)),
+        ("memory", *(_format_memory(costs.memory_bytes) for costs in sides)),
+    )
+    rows = tuple(row for row in figures if any(row[1:]))
+    columns = (Column("", is_text=True), *map(Column, names))
+    return Table("", columns, rows) if rows else None
+
+
+def _pasted(tuning: Tuning, case: TunedCase) -> Iterator[Code]:
+    """The winner as code and as a table."""
+    facts = case.winner_engine
+    if case.winner is None or facts is None:
+        return
+    code = session_code(facts, tuning.model.name, case.case.cores)
+    if code is not None:
+        yield Code("in Python", code)
+    yield Code("in pyproject.toml", engine_options_table(case, facts.name))
+
+
+# -- figures
+
+
+def _format_speedup(ratio: Ratio | None) -> str:
+    """`x1.31`; empty without one."""
+    if ratio is None:
+        return ""
+    return f"x{ratio.value:.2f}" if ratio.value < 99.5 else f"x{ratio.value:.0f}"
+
+
+def _format_interval(ratio: Ratio | None) -> str:
+    """`1.25 … 1.37`; empty without one."""
+    interval = None if ratio is None else ratio.interval
+    return "" if interval is None else "{:.2f} … {:.2f}".format(*interval)
+
+
+def _format_memory(size: int | None) -> str:
+    return "" if size is None else format_bytes(size)
+
+
+def _format_ms(ms: float | None) -> str:
+    return "" if ms is None else format_ms(ms * _NS_PER_MS)
