@@ -73,15 +73,16 @@ def _find_edits(found: Differences) -> Sequence[_Edit]:
         _pieces(side, indexes, places)
         for (side, places), indexes in zip(sides, unmatched, strict=True)
     )
-    by_feed: dict[int, list[_Piece]] = defaultdict(list)
+    # By readers, of which a piece has few: the input of a model may feed thousands.
+    by_reader: dict[int, list[_Piece]] = defaultdict(list)
     for piece in added:
-        for feed in piece.feeds:
-            by_feed[feed].append(piece)
+        for reader in piece.readers:
+            by_reader[reader].append(piece)
     taken: set[_Piece] = set()
     edits = []
     for old in removed:
-        near = {piece: None for feed in sorted(old.feeds) for piece in by_feed[feed]}
-        free = [piece for piece in near if piece not in taken and piece.readers & old.readers]
+        near = {piece: None for reader in sorted(old.readers) for piece in by_reader[reader]}
+        free = [piece for piece in near if piece not in taken and piece.feeds & old.feeds]
         # Of pieces with a neighbour in common on each end, one with all of them is preferred.
         new = min(free, key=lambda piece: not piece.is_at(old), default=None)
         if new is not None:
