@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from functools import partial
 
 import click
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from pytest_modelperf.cli.options import (
     request_of_one_size,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show_report, shown_progress, write
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
@@ -33,7 +34,9 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 @one_size_options
 @setting_option(INPUT_FILE)
 @measuring_options()
-@output_options(html="Write a page with charts of the rounds")
+@output_options(
+    html="Write a page with charts of the rounds", markdown="Write the report in Markdown"
+)
 @takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
 def doctor(
     *,
@@ -91,5 +94,5 @@ def doctor(
         and (hint := explain_no_hook(own_site_folder())) is not None
     ):
         click.echo(f"note: {hint}.", err=True)
-    if is_shown:
-        show(render_checkups(machine, checkups, terminal_style()))
+    render = partial(render_checkups, machine, checkups)
+    show_report(render, outputs.markdown_file, is_shown=is_shown)

@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.shown.conditions import (
     describe_machine_line,
     find_noise,
 )
-from pytest_modelperf.report.page import Page, TextStyle, write_items
+from pytest_modelperf.report.page import PageStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Growth, Ratio
 from pytest_modelperf.text.escaping import printable
@@ -29,9 +29,9 @@ _TELLING_BYTES = 1000
 _MAX_BIAS = 0.005
 
 
-def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: TextStyle) -> str:
+def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: PageStyle) -> str:
     """The whole report: the answer first, then its evidence, then what to do."""
-    page = Page(style)
+    page = style.page()
     for checkup in checkups:
         page.item(describe_checkup(checkup), style="bold")
     page.line("")
@@ -54,7 +54,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
         page.line("")
         page.line("what to do", "bold cyan")
         for each in advice:
-            page.item(f"- {each}")
+            page.item(each)
     return page.text()
 
 
