@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.tables import (
     has_output_figures,
     has_times,
@@ -118,10 +118,15 @@ def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None
 
 
 def _main_facts(case: CaseComparison) -> Collection[str]:
-    """The words of facts that say why a case failed; a note seldom does where it regressed."""
+    """The words of facts that say why a case failed.
+
+    A note seldom does where a duet showed it.
+    """
     words = {"budget"}
     if case.verdict is not Verdict.REGRESSED:
         words.add("note")
+    if case.how is How.STORED:
+        words |= {"how", "note"}
     if any(metric.name == OUTPUTS for metric in failing_metrics(case)):
         words.add("outputs")
     return words

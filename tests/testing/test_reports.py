@@ -205,6 +205,14 @@ budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
 """)
 
 
+def test_a_regression_against_stored_times_says_so() -> None:
+    notes = ("the twin is not trusted",)
+    shown = brief(replace(SLOWER, how=How.STORED, notes=notes))
+    assert "how: 9 rounds against stored times" in shown
+    assert "note: the twin is not trusted" in shown
+    assert "note:" not in brief(replace(SLOWER, notes=notes))
+
+
 def test_no_more_than_three_reasons_and_five_types_are_shown() -> None:
     ops = [f"Op{number}" for number in range(9)]
     types = tuple(
