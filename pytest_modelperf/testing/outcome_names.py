@@ -22,15 +22,21 @@ def name_outcomes(outcomes: Sequence[CaseOutcome]) -> tuple[str, ...]:
     test that has its case not in its id, or several cases, is followed by the case, and by the
     model if need be.
     """
-    tests = list(dict.fromkeys(outcome.test for outcome in outcomes))
-    files = [test.partition("::")[0] for test in tests]
-    named = zip(tests, files, name_paths(files), strict=True)
+    file_of = {outcome.test: _file_of(outcome) for outcome in outcomes}
+    named = zip(file_of, file_of.values(), name_paths([*file_of.values()]), strict=True)
     endings = {test: _endings(test, file, name) for test, file, name in named}
     shared = Counter(ending for found in endings.values() for ending in found)
     names = [_shortest(outcome, endings[outcome.test], shared) for outcome in outcomes]
     names = _told_apart(names, name_models([outcome.model for outcome in outcomes]))
     names = _told_apart(names, [outcome.engine for outcome in outcomes])
     return tuple(map(printable, names))
+
+
+def _file_of(outcome: CaseOutcome) -> str:
+    """The file of its test; the name of a model may have the separator in it."""
+    parts, path = outcome.test.split("::"), f"/{outcome.model.path or ''}"
+    starts = ["::".join(parts[:count]) for count in range(1, len(parts))]
+    return next((file for file in starts if path.endswith(f"/{file}")), parts[0])
 
 
 def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:

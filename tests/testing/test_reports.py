@@ -934,6 +934,13 @@ def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> Non
     )
 
 
+def test_a_file_whose_name_has_the_separator_is_named_whole() -> None:
+    path = "models/a::b[c].onnx"
+    case = replace(SLOWER, case=Case(8, 2))
+    made = outcome(case, f"{path}::b8-c2", model=make_model(path, f"/home/{path}", "ab" * 32, 97))
+    assert name_outcomes([made]) == ("a::b[c].onnx::b8-c2",)
+
+
 def test_files_of_one_name_are_told_apart_in_all_of_their_cases() -> None:
     one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
     assert name_outcomes(
