@@ -111,7 +111,7 @@ def write_main_findings(page: Page, case: CaseComparison, wording: Wording) -> N
 def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None:
     """The operators that explain what failed; None if none does."""
     if any(metric.name.startswith(LATENCY) for metric in failing) and has_times(case):
-        return main_type_difference_table(case)
+        return main_type_difference_table(case, MAX_MAIN_TYPES)
     has_counts = any(not is_sampled(metric.name) for metric in failing)
     shown = has_counts and shows_graphs(case)
     return layer_type_change_table(case, MAX_MAIN_TYPES) if shown else None

@@ -154,15 +154,20 @@ def _reason(found: Differences, old_ops: str, new_ops: str, edits: Sequence[_Edi
     if len(old) == count:
         what = f"{count} {old_ops} became {new_ops}"
     else:
-        change = f"{old_ops} became {new_ops}" if old and new else f"{old_ops or new_ops} "
-        change += "" if old and new else "added" if new else "removed"
-        what = f"{change} in {count} places" if count > 1 else change
+        what = _describe_edit(old_ops, new_ops)
+        what += f" in {count} places" if count > 1 else ""
     side, first = (found.after, new[0]) if new else (found.before, old[0])
     text = f"{what} (first: {layer_name(side.layers[first])})"
     of_plans = describe_change(
         _kernels(found.before, edits[0].removed), _kernels(found.after, edits[0].added)
     )
     return replace(reason_about_layers(found, text, old, new), of_plans=of_plans)
+
+
+def _describe_edit(old_ops: str, new_ops: str) -> str:
+    if old_ops and new_ops:
+        return f"{old_ops} became {new_ops}"
+    return f"{new_ops} added" if new_ops else f"{old_ops} removed"
 
 
 def _kernels(side: CaseLayers, piece: Sequence[int]) -> Counter[str]:

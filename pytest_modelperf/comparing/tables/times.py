@@ -36,7 +36,6 @@ _MARKED = 0.1
 _SHOWN = 0.01
 _LEAST_OF_WHOLE = 0.001
 _MAX_TYPES = 12
-_MAX_MAIN_TYPES = 5
 _MAX_LAYERS = 6
 _LEAST_DECIMALS = 2
 _EXPLAINS = "explains"
@@ -69,8 +68,8 @@ def type_difference_table(case: CaseComparison) -> Table:
     return _layer_type_times(case, _timed_types(case))
 
 
-def main_type_difference_table(case: CaseComparison) -> Table | None:
-    """The times of the few operators that explain most; None if no operator explains anything."""
+def main_type_difference_table(case: CaseComparison, most: int) -> Table | None:
+    """The times of the first `most` operators that explain something; None if there are none."""
     timed = _timed_types(case)
     main = [
         each
@@ -79,7 +78,7 @@ def main_type_difference_table(case: CaseComparison) -> Table | None:
     ]
     if not main:
         return None
-    return replace(_layer_type_times(case, timed, main[:_MAX_MAIN_TYPES]), total=None)
+    return replace(_layer_type_times(case, timed, main[:most]), total=None)
 
 
 def _timed_types(case: CaseComparison) -> Sequence[LayerTypeChange]:
@@ -109,7 +108,7 @@ def _layer_type_times(
     ]
     if small:
         cells = _sum_cells(small, decimals)
-        rows.append((f"{count_of(len(small), 'other type')}", "", *cells, _share_of_all(small), ""))
+        rows.append((count_of(len(small), "other type"), "", *cells, _share_of_all(small), ""))
     table = Table(
         "time by layer type, in ms",
         (Column("layer type", is_name=True), Column("count", rank=2), *_TIME_COLUMNS),
