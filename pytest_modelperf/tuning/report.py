@@ -128,8 +128,8 @@ def _speedup(case: TunedCase) -> Ratio | None:
 def _method(tuning: Tuning) -> str:
     rounds = sum(case.rounds for case in tuning.cases)
     return (
-        f"{count_of(rounds, 'round')} in {tuning.seconds:.1f} s: each set of options beside the "
-        "model as it runs now, in turn; the best once more in fresh processes. One error level of "
+        f"{count_of(rounds, 'round')} in {tuning.seconds:.1f} s: each set of options in turn with "
+        "the model as it runs now; the best once more in fresh processes. One error level of "
         f"{100 * (1.0 - tuning.confidence):.2g} % is shared by all of them"
     )
 

@@ -87,8 +87,8 @@ graph_optimization_level = "all"
 
 note: there was no time for late=1: --max-seconds makes more
 
-how: 36 rounds in 61.2 s: each set of options beside the model as it runs now,
-     in turn; the best once more in fresh processes. One error level of 1 % is
+how: 36 rounds in 61.2 s: each set of options in turn with the model as it runs
+     now; the best once more in fresh processes. One error level of 1 % is
      shared by all of them
 """)
 
