@@ -107,10 +107,10 @@ def _steps(found: Reduction) -> Iterator[Section]:
     rows = tuple(_row(number, step, found) for number, step in enumerate(steps, 1))
     tones = tuple(_TONES.get(step.shown, Tone.PLAIN) for step in steps)
     reasons = dict.fromkeys(step.reason for step in steps if step.reason is not None)
-    told = tuple(Line(text=f"kernels that did not run by themselves: {text}") for text in reasons)
+    unrun = tuple(Line(text=f"kernels that did not run by themselves: {text}") for text in reasons)
     yield Section(
         title="steps",
-        blocks=(Rows(Table("", columns, rows), tones), *([Paragraph(told)] if told else [])),
+        blocks=(Rows(Table("", columns, rows), tones), *([Paragraph(unrun)] if unrun else [])),
     )
 
 

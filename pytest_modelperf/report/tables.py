@@ -173,7 +173,7 @@ def fit_table(table: Table, width: int) -> Table:
 
 
 def _without_ranked(table: Table, width: int) -> Table:
-    """The table without blank columns if it is too wide, and with as many ranked ones as fit.
+    """The table without blank columns if it is too wide, then without ranked ones until it fits.
 
     Of equal ranks, the last one goes first.
     """

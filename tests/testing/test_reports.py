@@ -937,7 +937,9 @@ def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> Non
 def test_a_file_whose_name_has_the_separator_is_named_whole() -> None:
     path = "models/a::b[c].onnx"
     case = replace(SLOWER, case=Case(8, 2))
-    made = outcome(case, f"{path}::b8-c2", model=make_model(path, f"/home/{path}", "ab" * 32, 97))
+    made = outcome(
+        case, f"{path}::b8-c2", model=make_model(path, f"/project/{path}", "ab" * 32, 97)
+    )
     assert name_outcomes([made]) == ("a::b[c].onnx::b8-c2",)
 
 

@@ -19,7 +19,7 @@ def shows_graphs(case: CaseComparison) -> bool:
 
 
 def layer_type_change_table(case: CaseComparison, most: int | None = None) -> Table:
-    """A row for each operator that changed, at `most` so many; the caption counts the others."""
+    """A row for each of the first `most` operators that changed; the caption counts the rest."""
     changed = [change for change in case.layer_types if not change.is_equal]
     culprit = max(changed, key=lambda c: (c.added_macs, c.added_ops), default=None)
     has_grown = culprit is not None and (culprit.added_macs > 0 or culprit.added_ops > 0)
