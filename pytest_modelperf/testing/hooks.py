@@ -210,12 +210,11 @@ class RunHooks:
                     item.read_late_budgets()
                 read_late_budgets(item)
                 is_unread = self._is_skipped_unread(item)
-                if is_unread:
-                    self.known.tests.add(item.nodeid)
-                else:
+                if not is_unread:
                     judged.append(item)
                 if is_unread or isinstance(item, UnreadableItem):
-                    # Nobody knows which cases it stands for.
+                    # It stands for cases that are not known.
+                    self.known.tests.add(item.nodeid)
                     self.known.deselected += 1
             self.known.add(self.run, items)
             self.run.count(judged)

@@ -27,6 +27,12 @@ def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyte
     return run
 
 
+def test_a_run_of_an_unreadable_model_alone_has_reached_its_end(models: pytest.Pytester) -> None:
+    result = models.runpytest_inprocess(*STATIC, "models/cut.onnx")
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("*ended early*")
+
+
 @pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n", "1"]], ids=["alone", "xdist"])
 def test_a_model_that_cannot_be_read_is_in_every_report(
     models: pytest.Pytester, workers: list[str]
