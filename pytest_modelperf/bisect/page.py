@@ -31,9 +31,18 @@ from pytest_modelperf.profiler.shown.case_options import case_options, engine_op
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import CaseSection, CaseTiles, Choice, Overview, Tile
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import (
+    CaseTiles,
+    Choice,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tile,
+    Tone,
+)
 from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
 
@@ -52,10 +61,10 @@ _TONES = {
 
 
 def render_bisect_page(bisect: Bisect, wording: Wording, *, made: dt.datetime | None = None) -> str:
-    return render_page(bisect_data(bisect), bisect_overview(bisect, wording, made), _DRAWINGS)
+    return render_page(bisect_overview(bisect, wording, made), bisect_data(bisect), _DRAWINGS)
 
 
-def bisect_overview(bisect: Bisect, wording: Wording, made: dt.datetime | None = None) -> Overview:
+def bisect_overview(bisect: Bisect, wording: Wording, made: dt.datetime | None = None) -> Report:
     search = bisect.search
     doubt = doubt_of(bisect, wording)
     failed = (step for step in search.steps if step.reason is not None)
@@ -68,25 +77,29 @@ def bisect_overview(bisect: Bisect, wording: Wording, made: dt.datetime | None =
     ]
     if bisect.judges is BisectFigure.LATENCY:
         rule.insert(-1, ("chance of a wrong answer", f"at most {format_share(bisect.level)}"))
-    return Overview(
+    return Report(
         title=f"{bisect.model}: {short_name(bisect.range.good)} to {short_name(bisect.range.bad)}",
         headline=describe_answer(bisect),
         tone=Tone.PLAIN if search.verdict is None else TONES[search.verdict.value],
-        lines=() if doubt is None else (doubt,),
+        opening=() if doubt is None else (Line(text=doubt),),
         tiles=tuple(_all_tiles(bisect)),
-        cases=step_table(bisect),
-        tones=tuple(_TONES[step.answer] for step in search.steps),
-        sections=(
+        blocks=(
+            Rows(step_table(bisect), tuple(_TONES[step.answer] for step in search.steps)),
             *_pair_sections(bisect, wording),
-            CaseSection(
-                name="What to do next", sentence="", facts=tuple(_next_steps(bisect, wording))
-            ),
+            Section(title="What to do next", blocks=(Paragraph(_next_lines(bisect, wording)),)),
         ),
         facts=(run_table([], rule, made),),
-        notes=(
-            *(line for each in search.regressions for line in describe_regression(each, bisect)),
-            *(f"{short_name(step.version)} failed: {step.reason}" for step in failed),
-            *note_lines(bisect, wording),
+        closing=tuple(
+            Line(text=text)
+            for text in (
+                *(
+                    each
+                    for found in search.regressions
+                    for each in describe_regression(found, bisect)
+                ),
+                *(f"{short_name(step.version)} failed: {step.reason}" for step in failed),
+                *note_lines(bisect, wording),
+            )
         ),
     )
 
@@ -118,7 +131,7 @@ def _found_tiles(found: Regression, judges: BisectFigure) -> Iterator[Tile]:
     yield Tile("change between them", change, interval.removesuffix(")"))
 
 
-def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[CaseSection]:
+def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
     """The figures and reasons of the two versions of each regression."""
     for number, pair in enumerate(shown_pairs(bisect)):
         case = pair.compared
@@ -128,6 +141,10 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[CaseSection]:
             name=pair.name, word=verdict_word(case), compared=case, choice=Choice(number, 0)
         )
         yield view.section(describe_verdict(case, None), wording, is_open=not number)
+
+
+def _next_lines(bisect: Bisect, wording: Wording) -> tuple[Line, ...]:
+    return tuple(Line(word=word, text=text) for word, text in _next_steps(bisect, wording))
 
 
 def _next_steps(bisect: Bisect, wording: Wording) -> Iterator[tuple[str, str]]:

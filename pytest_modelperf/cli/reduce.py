@@ -146,9 +146,9 @@ def _show(result: Reduction, outputs: OutputOptions, target: str, *, is_shown: b
     report = reduction_report(result, COMMAND_WORDING, target, made)
     show_report(partial(render_report, report), outputs.markdown_file, is_shown=is_shown)
     if outputs.html_file is not None:
-        from pytest_modelperf.report.html.report_page import render_report_page
+        from pytest_modelperf.report.html.render import render_page
 
-        write(outputs.html_file, render_report_page(report))
+        write(outputs.html_file, render_page(report))
     if outputs.json_file is not None:
         from pytest_modelperf.reducing.document import dump_reduction
 

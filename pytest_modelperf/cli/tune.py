@@ -165,10 +165,9 @@ def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:
     if not result.has_failed:
         return
     if not is_shown:
-        from pytest_modelperf.report.render import plain_lines
         from pytest_modelperf.tuning.report import failure_lines, reason_lines
 
         for case in result.cases:
-            for line in plain_lines((*failure_lines(case), *reason_lines(case))):
+            for line in (*failure_lines(case), *reason_lines(case)):
                 click.echo(line, err=True)
     raise SystemExit(_NOT_MEASURED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -42,8 +42,17 @@ from pytest_modelperf.comparing.verdict_lines import (
     word_of_reasons,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.report.html.overview import CaseSection, Choice
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import (
+    Block,
+    Choice,
+    Code,
+    Failure,
+    Line,
+    Paragraph,
+    Rows,
+    Section,
+    Tone,
+)
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_count, format_rate
@@ -102,29 +111,38 @@ class CaseView(Struct, frozen=True, kw_only=True):
         accept: str | None = None,
         advice: str | None = None,
         is_open: bool = False,
-    ) -> CaseSection:
+    ) -> Section:
         """Its figures and explanations, under its verdict and the rest of the sentence."""
-        case = self.compared
-        tables = [metric_tables(case)[0]] if case.metrics else []
-        if has_output_figures(case):
-            tables.append(output_table(case))
-        return CaseSection(
-            name=self.name,
+        return Section(
+            title=self.name,
             word=self.word,
             sentence=sentence.removeprefix(self.word).lstrip(":, "),
             tone=self.tone,
-            failure=tuple(failure_lines(case)),
-            doubt=describe_doubt(case, wording),
-            tables=tuple(tables),
-            facts=(
-                *((word_of_reasons(case), reason) for reason in case.reasons),
-                *describe_facts(case, wording),
-                *([("accept", advice)] if advice is not None else []),
-            ),
-            accept=accept,
+            blocks=tuple(self._blocks(wording, accept, advice)),
             is_open=is_open,
             choice=self.choice,
         )
+
+    def _blocks(self, wording: Wording, accept: str | None, advice: str | None) -> Iterator[Block]:
+        case = self.compared
+        if case.failure is not None:
+            yield Failure("\n".join(failure_lines(case)))
+        doubt = describe_doubt(case, wording)
+        if doubt is not None:
+            yield Paragraph((Line(text=doubt, tone=Tone.UNSURE),))
+        if case.metrics:
+            yield Rows(metric_tables(case)[0])
+        if has_output_figures(case):
+            yield Rows(output_table(case))
+        facts = [
+            *((word_of_reasons(case), reason) for reason in case.reasons),
+            *describe_facts(case, wording),
+            *([("accept", advice)] if advice is not None else []),
+        ]
+        if facts:
+            yield Paragraph(tuple(Line(word=word, text=text) for word, text in facts))
+        if accept is not None:
+            yield Code("To accept it", accept, is_command=True)
 
     def row(self) -> tuple[str, ...]:
         median = self.compared.metric(f"{LATENCY}p50")
@@ -197,9 +215,11 @@ def _deciding(case: CaseComparison) -> str:
     return figure if metric.reason is None else f"{figure}, reason: {metric.reason}"
 
 
-def cases_table(views: Sequence[CaseView]) -> Table:
+def cases_rows(views: Sequence[CaseView]) -> Rows:
     """A row for each case; empty columns are left out."""
-    return drop_blank_columns(Table("", _COLUMNS, tuple(view.row() for view in views)))
+    table = drop_blank_columns(Table("", _COLUMNS, tuple(view.row() for view in views)))
+    tones, choices = (view.tone for view in views), (view.choice for view in views)
+    return Rows(table, tuple(tones), tuple(choices))
 
 
 def _ms(value: float | None) -> str:

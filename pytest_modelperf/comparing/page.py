@@ -6,7 +6,7 @@ import datetime as dt
 
 from pytest_modelperf.comparing.case_view import (
     CaseView,
-    cases_table,
+    cases_rows,
     describe_views,
     worst_view,
 )
@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import Choice, Overview
+from pytest_modelperf.report.model import Choice, Report
 from pytest_modelperf.text.units import format_confidence
 
 
@@ -35,8 +35,8 @@ def render_comparison_page(
     made: dt.datetime | None = None,
 ) -> str:
     """The whole page; `machine` is the one that both models ran on, where it is known."""
-    overview = comparison_overview(comparison, wording, machine, made)
-    return render_case_page(comparison_data(comparison), overview)
+    report = comparison_overview(comparison, wording, machine, made)
+    return render_case_page(comparison_data(comparison), report)
 
 
 def comparison_overview(
@@ -44,7 +44,7 @@ def comparison_overview(
     wording: Wording,
     machine: MachineFacts | None = None,
     made: dt.datetime | None = None,
-) -> Overview:
+) -> Report:
     views = [
         CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
         for place, case in enumerate(comparison.cases)
@@ -60,20 +60,20 @@ def comparison_overview(
         ("rounds", _took(comparison)),
     ]
     worst = views[0] if len(views) == 1 else worst_view(views)
-    return Overview(
+    return Report(
         title=" → ".join(name_models((comparison.before, comparison.after))),
         headline=describe_views(views),
         tone=min(views, key=lambda view: view.rank).tone,
-        cases=cases_table(views),
-        tones=tuple(view.tone for view in views),
-        choices=tuple(view.choice for view in views),
-        sections=tuple(
-            view.section(
-                describe_verdict(view.compared, comparison.confidence),
-                wording,
-                is_open=view is worst,
-            )
-            for view in views
+        blocks=(
+            cases_rows(views),
+            *(
+                view.section(
+                    describe_verdict(view.compared, comparison.confidence),
+                    wording,
+                    is_open=view is worst,
+                )
+                for view in views
+            ),
         ),
         facts=(models_table(rows), run_table([machine], rule, made)),
     )

@@ -21,8 +21,8 @@ from pytest_modelperf.history.text import (
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import CaseSection, Link, Overview
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Line, Link, Paragraph, Report, Rows, Section
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.words import count_of
 
@@ -52,21 +52,21 @@ def render_history_page(
     `allowed_drift` is how much the cost may grow since the first run: a line in each curve.
     """
     data = history_data(history, commit_url, allowed_drift=allowed_drift)
-    return render_page(data, history_overview(history, made), _DRAWINGS)
+    return render_page(history_overview(history, made), data, _DRAWINGS)
 
 
-def history_overview(history: History, made: dt.datetime | None = None) -> Overview:
+def history_overview(history: History, made: dt.datetime | None = None) -> Report:
     notes = (*history.notes, *remarks(history.cases))
     if not history.cases:
         notes = (no_point(history), *notes)
     tag = [] if history.tag is None else [("last tag", history.tag.name)]
-    return Overview(
+    return Report(
         title=f"History of {metric_title(history.metric)}",
         headline=_headline(history),
-        lines=tuple(_lines(history)),
-        sections=tuple(_sections(history)),
+        opening=tuple(Line(text=text) for text in _lines(history)),
+        blocks=tuple(_sections(history)),
         facts=(run_table([], [*tag, ("intervals", "99 %")], made),),
-        notes=notes,
+        closing=tuple(Line(text=note) for note in notes),
     )
 
 
@@ -89,32 +89,32 @@ def _lines(history: History) -> Iterator[str]:
         )
 
 
-def _sections(history: History) -> Iterator[CaseSection]:
-    steps = tuple(_step_facts(history))
+def _sections(history: History) -> Iterator[Section]:
+    steps = tuple(_step_lines(history))
     if steps:
-        yield CaseSection(
-            name="Steps",
+        yield Section(
+            title="Steps",
             sentence="where the cost of a case changed",
-            facts=steps,
-            links=tuple(_run_link(step) for case in history.cases for step in case.steps),
+            blocks=(Paragraph(steps),),
             is_open=len(steps) <= _MOST_OPEN_STEPS,
         )
     if history.cases:
-        yield CaseSection(
-            name="Cases",
+        yield Section(
+            title="Cases",
             sentence="how much each changed",
-            tables=(_cases_table(history),),
+            blocks=(Rows(_cases_table(history)),),
             is_open=False,
         )
 
 
-def _step_facts(history: History) -> Iterator[tuple[str, str]]:
+def _step_lines(history: History) -> Iterator[Line]:
     """The name of a case and a sentence on its step, for each step."""
     for case in history.cases:
         for step in case.steps:
             reasons = "; ".join(step.after.reasons)
             sentence = f"{describe_step(step)}{reasons and f': {reasons}'}"
-            yield name_case(case), f"on {case.machine}: {sentence}"
+            text = f"on {case.machine}: {sentence}"
+            yield Line(word=name_case(case), text=text, link=_run_link(step))
 
 
 def _run_link(step: Step) -> Link | None:

@@ -15,8 +15,17 @@ from pytest_modelperf.profiles.page_data import ARROW, pairs_data
 from pytest_modelperf.profiles.records import CasePair, NamedProfile, SideBySide
 from pytest_modelperf.profiles.tables import case_pair_table
 from pytest_modelperf.profiles.text import describe_date, describe_single
-from pytest_modelperf.report.html.overview import CaseSection, CaseTiles, Choice, Overview, Tile
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import (
+    CaseTiles,
+    Choice,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tile,
+    Tone,
+)
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.roofline.page import roofline_addition
 from pytest_modelperf.text.units import format_ms, format_rate
@@ -24,15 +33,15 @@ from pytest_modelperf.text.units import format_ms, format_rate
 
 def render_named_page(named: NamedProfile, notes: Sequence[str] = ()) -> str:
     """The page of `modelperf profile`, also of the counts; with the rooflines that there are."""
-    overview = profile_overview(named.profile, named.date)
-    overview = replace(
-        overview,
+    report = profile_overview(named.profile, named.date)
+    report = replace(
+        report,
         title=f"{named.profile.model.name}: {named.name}",
-        lines=() if named.date is None else (f"kept {describe_date(named)}",),
-        notes=(*overview.notes, *notes),
+        opening=() if named.date is None else (Line(text=f"kept {describe_date(named)}"),),
+        closing=(*report.closing, *_lines(notes)),
     )
     data = profile_data(named.profile)
-    return render_case_page(data, overview, roofline_addition(named.rooflines))
+    return render_case_page(data, report, roofline_addition(named.rooflines))
 
 
 def render_pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) -> str:
@@ -40,7 +49,7 @@ def render_pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) ->
     return render_case_page(pairs_data(pairs), pairs_overview(pairs, notes))
 
 
-def pairs_overview(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) -> Overview:
+def pairs_overview(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) -> Report:
     choices = tuple(
         Choice(number, place)
         for number, pair in enumerate(pairs)
@@ -49,16 +58,17 @@ def pairs_overview(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) -> Ov
     both = [(pair, case) for pair in pairs for case in pair.pairs]
     kept = {named.name: named for pair in pairs for named in (pair.before, pair.after)}
     names = ", ".join(kept) if len(pairs) > 1 else ARROW.join(kept)
-    return Overview(
+    return Report(
         title=f"{pairs[0].after.profile.model.name}: {names}",
-        lines=(UNTESTED,),
+        opening=(Line(text=UNTESTED),),
         tiles=tuple(
             CaseTiles(choice, tuple(_tiles(pair, case)))
             for choice, (pair, case) in zip(choices, both, strict=True)
         ),
-        cases=_cases_table(pairs),
-        choices=choices,
-        sections=tuple(_section(pair, is_open=len(pairs) == 1) for pair in pairs),
+        blocks=(
+            Rows(_cases_table(pairs), (), choices),
+            *(_section(pair, is_open=len(pairs) == 1) for pair in pairs),
+        ),
         facts=(
             models_table(
                 ModelRow(named.name, named.profile.model, _engines(named))
@@ -66,8 +76,12 @@ def pairs_overview(pairs: Sequence[SideBySide], notes: Sequence[str] = ()) -> Ov
             ),
             run_table(named.profile.machine for named in kept.values()),
         ),
-        notes=tuple(notes),
+        closing=_lines(notes),
     )
+
+
+def _lines(texts: Sequence[str]) -> tuple[Line, ...]:
+    return tuple(Line(text=text) for text in texts)
 
 
 def _tiles(pair: SideBySide, case: CasePair) -> Iterator[Tile]:
@@ -102,18 +116,19 @@ def _cases_table(pairs: Sequence[SideBySide]) -> Table:
     )
 
 
-def _section(pair: SideBySide, *, is_open: bool) -> CaseSection:
-    return CaseSection(
-        name=_names(pair),
-        sentence="what differed, and what would tell",
-        facts=(
-            *((each.what, f"{each.before}{ARROW}{each.after}") for each in pair.unlike),
-            *(
-                (case.id, f"measured in {describe_single(pair, name, case)}")
-                for name, case in pair.single
-            ),
-            ("to know", judging_command(pair)),
+def _section(pair: SideBySide, *, is_open: bool) -> Section:
+    facts = (
+        *((each.what, f"{each.before}{ARROW}{each.after}") for each in pair.unlike),
+        *(
+            (case.id, f"measured in {describe_single(pair, name, case)}")
+            for name, case in pair.single
         ),
+        ("to know", judging_command(pair)),
+    )
+    return Section(
+        title=_names(pair),
+        sentence="what differed, and what would tell",
+        blocks=(Paragraph(tuple(Line(word=word, text=text) for word, text in facts)),),
         is_open=is_open,
     )
 

@@ -38,7 +38,7 @@ def reduction_report(
         headline=headline,
         tone=Tone.BAD if is_worse else Tone.PLAIN,
         opening=tuple(opening),
-        sections=tuple(_steps(found)),
+        blocks=tuple(_steps(found)),
         closing=tuple(Line(word="note", text=note) for note in _notes(found)),
         facts=(run_table([], [("took", format_seconds(found.seconds))], made),),
     )

@@ -5,8 +5,8 @@ Texts and cells are plain: the renderers escape, fold, cut and colour them.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import ClassVar, TypeAlias
+from enum import Enum, Flag, auto
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -22,69 +22,155 @@ class Tone(Enum):
     PLAIN = "plain"
 
 
-class Line(Struct, frozen=True, kw_only=True):
-    """A sentence, perhaps after the word that it is about: `why: 12 fusions lost`."""
+class On(Flag):
+    """The faces that show a block. A text is shown on a terminal, as Markdown or in a notebook."""
+
+    TEXT = auto()
+    PAGE = auto()
+    ALL = TEXT | PAGE
+
+
+class Choice(Struct, frozen=True):
+    """A case that a page can choose: the places of its model and of itself in the data."""
+
+    model: int
+    case: int
+
+
+class Link(Struct, frozen=True):
+    """An address on the web, and its words."""
+
+    text: str
+    address: str
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """A part of a report. Details are shown on a terminal with -v, and folded in Markdown."""
+
+    kind: ClassVar[str]
+
+    on: On = On.ALL
+    is_detail: bool = False
+
+    @property
+    def is_on_page(self) -> bool:
+        return On.PAGE in self.on
+
+    @property
+    def is_in_text(self) -> bool:
+        return On.TEXT in self.on
+
+
+class Line(Block, frozen=True, kw_only=True):
+    """A sentence, perhaps after the word that it is about: `why: 12 fusions lost`.
+
+    Only pages have links.
+    """
+
+    kind: ClassVar[str] = "line"
 
     text: str
     word: str = ""
     tone: Tone = Tone.PLAIN
     is_bold: bool = False
+    link: Link | None = None
 
 
-class Paragraph(Struct, frozen=True):
+class Paragraph(Block, frozen=True):
     """Lines that belong together."""
 
     kind: ClassVar[str] = "paragraph"
 
     lines: tuple[Line, ...]
 
+    @property
+    def has_words(self) -> bool:
+        """Whether each line is about a word, so that a page aligns them as a list."""
+        return all(line.word for line in self.lines)
 
-class Rows(Struct, frozen=True):
-    """A table; `tones` has one for each row, or none."""
+
+class Rows(Block, frozen=True):
+    """A table; `tones` and `choices` have one for each row, or none."""
 
     kind: ClassVar[str] = "rows"
 
     table: Table
     tones: tuple[Tone, ...] = ()
+    choices: tuple[Choice | None, ...] = ()
 
 
-class Code(Struct, frozen=True):
-    """Something to copy, below its title."""
+class Code(Block, frozen=True):
+    """Something to copy, below its title; a command is one line after it."""
 
     kind: ClassVar[str] = "code"
 
     title: str
     text: str
+    is_command: bool = False
 
 
-Block: TypeAlias = "Paragraph | Rows | Code"
+class Failure(Block, frozen=True):
+    """Why something could not be measured. Lines after the first are indented in a text."""
+
+    kind: ClassVar[str] = "failure"
+
+    text: str
 
 
-class Section(Struct, frozen=True, kw_only=True):
-    """What there is to see of one case; a text with one section shows no title."""
+class Section(Block, frozen=True, kw_only=True):
+    """Blocks under a title, perhaps with a verdict in a `word` and the rest of a sentence.
+
+    A page closes a section that is not open, and shows its model and case where it is the choice.
+    """
+
+    kind: ClassVar[str] = "section"
 
     title: str
+    word: str = ""
     sentence: str = ""
     tone: Tone = Tone.PLAIN
     blocks: tuple[Block, ...] = ()
+    is_open: bool = True
+    choice: Choice | None = None
+
+
+class Tile(Struct, frozen=True):
+    """A figure in large type, with its name and what else is known of it."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+class CaseTiles(Struct, frozen=True):
+    """The figures of a case, which a page shows first."""
+
+    choice: Choice
+    tiles: tuple[Tile, ...]
 
 
 class Report(Struct, frozen=True, kw_only=True):
     """A whole report.
 
-    A text begins with the `subject` in the tone of the report, and with the `opening`. A page
-    begins with the title, the headline and the `answers` (or else the opening), has a table of all
-    `cases`, and ends with the `facts`: tables about models, machine and run. `closing` follows the
-    sections.
+    A text begins with the `subject` in the tone of the report, a page with the title and the
+    headline. The `opening` follows, on a page the tiles of the chosen case, the `blocks`, and the
+    `closing` lines. A page ends with the `facts`: tables about models, machine and run.
+
+    A text with a single section does not show its title.
     """
 
     title: str
-    subject: str
+    subject: str = ""
     headline: str = ""
     tone: Tone = Tone.PLAIN
     opening: tuple[Line, ...] = ()
-    answers: tuple[str, ...] = ()
-    cases: Rows | None = None
-    sections: tuple[Section, ...] = ()
+    tiles: tuple[CaseTiles, ...] = ()
+    blocks: tuple[Block, ...] = ()
     closing: tuple[Line, ...] = ()
     facts: tuple[Table, ...] = ()
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a page has anything to show in the part named Overview."""
+        return any(block.is_on_page for block in (*self.blocks, *self.closing))

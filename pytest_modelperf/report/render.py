@@ -4,56 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pytest_modelperf.report.model import Block, Code, Line, Paragraph, Report, Rows, Tone
+from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.model import (
+    Block,
+    Code,
+    Failure,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tone,
+)
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.tables import map_texts
 from pytest_modelperf.text.escaping import indented_lines, printable
 
-_COLORS = {Tone.GOOD: "green", Tone.BAD: "red", Tone.UNSURE: "yellow", Tone.PLAIN: ""}
+COLORS = {Tone.GOOD: "green", Tone.BAD: "red", Tone.UNSURE: "yellow", Tone.PLAIN: ""}
 
 
-def render_report(report: Report, style: PageStyle) -> str:
+def render_report(report: Report, style: PageStyle, *, has_details: bool = True) -> str:
     page = style.page()
-    page.sentence(printable(report.subject), style=f"bold {_COLORS[report.tone]}".strip())
+    if report.subject:
+        page.sentence(printable(report.subject), style=_style(report.tone, is_bold=True))
     _write_lines(page, report.opening)
-    for section in report.sections:
-        if len(report.sections) > 1:
-            page.line("")
-            page.line(printable(section.title), "bold")
-        for block in section.blocks:
-            _write(page, block)
+    write_blocks(page, report.blocks, has_details=has_details)
     if report.closing:
         page.line("")
         _write_lines(page, report.closing)
     return page.text()
 
 
-def plain_lines(lines: Iterable[Line]) -> Sequence[str]:
-    """The lines as text that is not folded."""
-    return [shown for line in lines for shown in indented_lines(with_word(line))]
+def write_blocks(page: Page, blocks: Sequence[Block], *, has_details: bool = True) -> None:
+    """Write what a text shows of these blocks. A section that is alone has no title."""
+    shown = [b for b in blocks if b.is_in_text and (has_details or not b.is_detail)]
+    is_titled = sum(isinstance(block, Section) for block in shown) > 1
+    for block in shown:
+        if not isinstance(block, Section):
+            _write_block(page, block)
+            continue
+        if is_titled:
+            page.line("")
+            title = " ".join(filter(None, (block.title, block.word)))
+            page.line(printable(title), "bold")
+        write_blocks(page, block.blocks, has_details=has_details)
 
 
-def _write(page: Page, block: Block) -> None:
+def _write_block(page: Page, block: Block) -> None:
     match block:
         case Rows():
-            styles = [_COLORS[tone] for tone in block.tones]
+            styles = [COLORS[tone] for tone in block.tones]
             page.table(map_texts(block.table, printable), row_styles=styles)
         case Paragraph():
             page.line("")
             _write_lines(page, block.lines)
+        case Code(is_command=True):
+            for line in fold_command(block.title, printable(block.text), page.width):
+                page.line(line)
         case Code():
             page.line("")
             page.code(printable(block.title), list(map(printable, block.text.splitlines())))
+        case Failure():
+            page.line("")
+            for line in indented_lines(block.text):
+                page.item(line, style=COLORS[Tone.BAD])
 
 
 def _write_lines(page: Page, lines: Iterable[Line]) -> None:
     for line in lines:
-        style = f"{'bold' if line.is_bold else ''} {_COLORS[line.tone]}".strip()
-        indent = len(line.word) + 2
-        for shown in indented_lines(with_word(line)):
-            page.sentence(shown, indent=indent, style=style)
+        if not line.is_in_text:
+            continue
+        page.sentence(
+            printable(_with_word(line)),
+            indent=len(line.word) + 2,
+            style=_style(line.tone, is_bold=line.is_bold),
+        )
 
 
-def with_word(line: Line) -> str:
+def _style(tone: Tone, *, is_bold: bool) -> str:
+    return f"{'bold' if is_bold else ''} {COLORS[tone]}".strip()
+
+
+def _with_word(line: Line) -> str:
     """`why: 12 fusions lost`."""
     return f"{line.word}: {line.text}" if line.word else line.text

@@ -15,8 +15,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import CaseSection, Overview
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import Block, Line, Report, Rows, Section, Tone
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import Sweep, SweepSide, find_competing
 from pytest_modelperf.sweep.tables import (
@@ -35,7 +34,7 @@ def render_sweep_page(sweep: Sweep, wording: Wording, *, made: dt.datetime | Non
     return render_case_page(sweep_data(sweep), sweep_overview(sweep, wording, made))
 
 
-def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Overview:
+def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Report:
     sides = list(zip(labels_of(sweep), sweep.sides, strict=True))
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
@@ -46,15 +45,17 @@ def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = No
     measured = None if sweep.has_failed else whole_table(sweep)
     scaling = (scaling_table(side, label) for label, side in sides)
     styles = () if measured is None else row_styles(measured)
-    return Overview(
+    tones = tuple(Tone.GOOD if style else Tone.PLAIN for style in styles)
+    return Report(
         title=" → ".join(name_models([side.model for side in sweep.sides])),
         headline=FAILED if sweep.has_failed else "",
         tone=Tone.BAD if sweep.has_failed else Tone.PLAIN,
-        lines=tuple(_spot(label, side, limit) for label, side in sides),
-        cases=measured,
-        tones=tuple(Tone.GOOD if style else Tone.PLAIN for style in styles),
-        tables=tuple(table for table in scaling if table is not None),
-        sections=_sections_at_best(sweep, wording),
+        opening=tuple(Line(text=_spot(label, side, limit)) for label, side in sides),
+        blocks=(
+            *([] if measured is None else [Rows(measured, tones)]),
+            *(Rows(table) for table in scaling if table is not None),
+            *_sections_at_best(sweep, wording),
+        ),
         facts=(
             models_table(
                 ModelRow(label, side.model, side.engine.label if side.engine else "")
@@ -62,14 +63,19 @@ def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = No
             ),
             run_table([sweep.machine], rule, made),
         ),
-        notes=(*unmeasured_points(sweep), *(f"note: {note}" for note in sweep.notes)),
+        closing=(
+            *(Line(text=text) for text in unmeasured_points(sweep)),
+            *(Line(word="note", text=note) for note in sweep.notes),
+        ),
     )
 
 
-def _sections_at_best(sweep: Sweep, wording: Wording) -> tuple[CaseSection, ...]:
+def _sections_at_best(sweep: Sweep, wording: Wording) -> tuple[Block, ...]:
     if sweep.comparison is not None:
-        return comparison_overview(sweep.comparison, wording).sections
-    return () if sweep.profile is None else profile_overview(sweep.profile).sections
+        blocks = comparison_overview(sweep.comparison, wording).blocks
+    else:
+        blocks = () if sweep.profile is None else profile_overview(sweep.profile).blocks
+    return tuple(block for block in blocks if isinstance(block, Section))
 
 
 def _spot(label: str, side: SweepSide, limit: str) -> str:

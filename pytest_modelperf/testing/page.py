@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_modelperf.comparing.case_view import (
     CaseView,
-    cases_table,
+    cases_rows,
     describe_views,
     worst_view,
 )
@@ -15,8 +15,7 @@ from pytest_modelperf.profiler.shown.page_facts import (
     models_table,
     run_table,
 )
-from pytest_modelperf.report.html.overview import Choice, Overview
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import Choice, Line, Report, Tone
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.page_data import choices_of, run_data
@@ -41,14 +40,12 @@ def render_run_page(report: RunReport) -> str:
 _MAX_SECTIONS = 40
 
 
-def run_overview(report: RunReport) -> Overview:
+def run_overview(report: RunReport) -> Report:
     names, choices = name_outcomes(report.outcomes), choices_of(report)
     named = list(zip(report.outcomes, names, choices, strict=True))
     named.sort(key=lambda each: rank_outcome(each[0]))
     views = [_run_view(*each) for each in named]
     worst = worst_view(views)
-    steps = [f"{word}: {text}" for word, text in next_steps(report)]
-    writing = [describe_writing(report)] if report.plans else []
     confidences = dict.fromkeys(
         format_share(o.confidence) for o in report.outcomes if o.comparison.rounds is not None
     )
@@ -57,33 +54,41 @@ def run_overview(report: RunReport) -> Overview:
         ("tolerance", format_share(report.tolerance)),
         ("confidence", ", ".join(filter(None, confidences))),
     ]
-    return Overview(
+    return Report(
         title="Model performance",
         headline=describe_views(views) if views else "no case",
         tone=Tone.BAD if report.errors else views[0].tone if views else Tone.PLAIN,
-        lines=(
-            *(f"error: {error}" for error in report.errors),
-            *filter(None, (describe_place(report), describe_alarms(report))),
+        opening=(
+            *(Line(word="error", text=error) for error in report.errors),
+            *(
+                Line(text=text)
+                for text in (describe_place(report), describe_alarms(report))
+                if text
+            ),
         ),
-        cases=cases_table(views) if views else None,
-        tones=tuple(view.tone for view in views),
-        choices=tuple(view.choice for view in views),
-        sections=tuple(
-            view.section(
-                describe_outcome(outcome),
-                recording_with(outcome.accept),
-                accept=outcome.accept if outcome.comparison.regressed else None,
-                advice=outcome.advice,
-                is_open=view is worst,
-            )
-            for view, (outcome, *_) in zip(views, named, strict=True)
-            if len(views) <= _MAX_SECTIONS or is_worth_a_line(outcome)
+        blocks=(
+            *([cases_rows(views)] if views else []),
+            *(
+                view.section(
+                    describe_outcome(outcome),
+                    recording_with(outcome.accept),
+                    accept=outcome.accept if outcome.comparison.regressed else None,
+                    advice=outcome.advice,
+                    is_open=view is worst,
+                )
+                for view, (outcome, *_) in zip(views, named, strict=True)
+                if len(views) <= _MAX_SECTIONS or is_worth_a_line(outcome)
+            ),
         ),
         facts=(
             models_table(ModelRow(o.baseline or "", o.model, o.engine) for o in report.outcomes),
             run_table(machines, rule, report.started),
         ),
-        notes=(*steps, *writing, *(f"note: {note}" for note in report.notes)),
+        closing=(
+            *(Line(word=word, text=text) for word, text in next_steps(report)),
+            *([Line(text=describe_writing(report))] if report.plans else []),
+            *(Line(word="note", text=note) for note in report.notes),
+        ),
     )
 
 

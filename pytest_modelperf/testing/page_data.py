@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.page_data import (
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import side_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry, RanFigures
-from pytest_modelperf.report.html.overview import Choice
+from pytest_modelperf.report.model import Choice
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import rank_outcome

@@ -16,11 +16,23 @@ from pytest_modelperf.profiler.shown.page_facts import (
 )
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.report_page import render_report_page
-from pytest_modelperf.report.model import Block, Code, Line, Paragraph, Report, Rows, Section, Tone
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import (
+    Block,
+    Code,
+    Failure,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tone,
+)
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.escaping import indented_lines
 from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
 from pytest_modelperf.text.words import count_of, list_names
 from pytest_modelperf.tuning.page_data import tuning_data
@@ -51,7 +63,7 @@ _TONES = {
 
 
 def render_tuning_page(tuning: Tuning, *, made: dt.datetime | None = None) -> str:
-    return render_report_page(tuning_report(tuning, made), tuning_data(tuning), _DRAWINGS)
+    return render_page(tuning_report(tuning, made), tuning_data(tuning), _DRAWINGS)
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
@@ -72,12 +84,14 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
         headline=f"{failed} of {count_of(len(tuning.cases), 'case')} failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         opening=(
-            *([] if machine is None else [Line(text=describe_machine_line(machine))]),
-            *([] if engine is None else [Line(text=describe_engine(engine))]),
+            *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
+            *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
+            *(Line(text=text, on=On.PAGE) for text in _answers(tuning)),
         ),
-        answers=tuple(_answers(tuning)),
-        cases=Rows(_cases_table(tuning), tuple(map(_tone, tuning.cases))),
-        sections=tuple(_section(tuning, case) for case in tuning.cases),
+        blocks=(
+            Rows(_cases_table(tuning), tuple(map(_tone, tuning.cases)), on=On.PAGE),
+            *(_section(tuning, case) for case in tuning.cases),
+        ),
         closing=(Line(word="how", text=_method(tuning)),) if has_run else (),
         facts=(
             models_table([ModelRow("", tuning.model, "" if engine is None else engine.label)]),
@@ -148,7 +162,7 @@ def _section(tuning: Tuning, case: TunedCase) -> Section:
 
 def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
     if case.failure is not None:
-        yield Paragraph(failure_lines(case))
+        yield Failure(f"{case.id}: {case.failure}")
         return
     yield Rows(
         _tried_table(case, tuning.least_gain),
@@ -156,7 +170,7 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
     )
     reasons = reason_lines(case)
     if reasons:
-        yield Paragraph(reasons)
+        yield Paragraph(tuple(Line(text=text) for text in reasons))
     yield Paragraph((*_answer_lines(case, tuning.confidence), *_limit_lines(tuning, case)))
     costs = _cost_table(case)
     if costs is not None:
@@ -167,17 +181,16 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
         yield Paragraph(tuple(notes))
 
 
-def failure_lines(case: TunedCase) -> tuple[Line, ...]:
-    """Why a case could not be measured."""
-    if case.failure is None:
-        return ()
-    return (Line(text=f"{case.id}: {case.failure}", tone=Tone.BAD),)
+def failure_lines(case: TunedCase) -> list[str]:
+    """Why a case could not be measured, as escaped lines."""
+    return [] if case.failure is None else indented_lines(f"{case.id}: {case.failure}")
 
 
-def reason_lines(case: TunedCase) -> tuple[Line, ...]:
-    """Why sets of options are not recommended, or could not run."""
+def reason_lines(case: TunedCase) -> list[str]:
+    """Why sets of options are not recommended, or could not run, as escaped lines."""
     reasons = ((tried.name, tried.failure or tried.refusal) for tried in case.tried)
-    return tuple(Line(text=f"{name}: {reason}") for name, reason in reasons if reason is not None)
+    told = (f"{name}: {reason}" for name, reason in reasons if reason is not None)
+    return [line for text in told for line in indented_lines(text)]
 
 
 def _tried_table(case: TunedCase, least_gain: float) -> Table:

@@ -14,9 +14,17 @@ from pytest_modelperf.profiler.shown.page_facts import (
     run_table,
 )
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import CaseSection, Overview
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import (
+    Block,
+    Failure,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tone,
+)
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, select_columns
 from pytest_modelperf.text.units import (
     format_ms,
@@ -56,24 +64,26 @@ _MAX_NAMED = 5
 _NS_PER_MS = 1e6
 
 
-def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview:
-    failed = sum(level.failure is not None for case in whatif.cases for level in case.levels)
-    levels = sum(len(case.levels) for case in whatif.cases)
+def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Report:
+    levels = [level for case in whatif.cases for level in case.levels]
+    failed = sum(level.failure is not None for level in levels)
     rule = [
         ("confidence", format_share(whatif.confidence)),
         ("took", f"{whatif.seconds:.1f} s"),
     ]
     engine = "" if whatif.engine is None else whatif.engine.label
-    return Overview(
+    return Report(
         title=f"{whatif.model.name}: what if",
-        headline=f"{failed} of {levels} levels failed" if failed else "",
+        headline=f"{failed} of {len(levels)} levels failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
-        lines=(SPEED_ONLY, *(_describe_best(case, whatif) for case in whatif.cases)),
-        summary=summary_table(whatif.cases),
-        cases=_levels_table(whatif),
-        tones=tuple(_tone(level) for case in whatif.cases for level in case.levels),
-        sections=tuple(
-            _section(case, is_open=index == 0) for index, case in enumerate(whatif.cases)
+        opening=tuple(
+            Line(text=text)
+            for text in (SPEED_ONLY, *(_describe_best(case, whatif) for case in whatif.cases))
+        ),
+        blocks=(
+            Rows(summary_table(whatif.cases)),
+            Rows(_levels_table(whatif), tuple(map(_tone, levels))),
+            *(_section(case, is_open=not index) for index, case in enumerate(whatif.cases)),
         ),
         facts=(
             models_table([ModelRow("", whatif.model, engine)]),
@@ -146,18 +156,26 @@ def _tone(level: Level) -> Tone:
 # -- a case
 
 
-def _section(case: WhatIfCase, *, is_open: bool) -> CaseSection:
-    failure = tuple(failed_lines(case))
-    tables = (_types_table(case), output_change_table(case))
-    return CaseSection(
-        name=case.id,
+def _section(case: WhatIfCase, *, is_open: bool) -> Section:
+    failure = "\n".join(failed_lines(case))
+    return Section(
+        title=case.id,
         sentence="by layer type",
         tone=Tone.BAD if failure else Tone.PLAIN,
-        failure=failure,
-        tables=tuple(table for table in tables if table is not None),
-        facts=tuple(_facts(case)),
+        blocks=tuple(_blocks(case, failure)),
         is_open=is_open or bool(failure),
     )
+
+
+def _blocks(case: WhatIfCase, failure: str) -> Iterator[Block]:
+    if failure:
+        yield Failure(failure)
+    for table in (_types_table(case), output_change_table(case)):
+        if table is not None:
+            yield Rows(table)
+    facts = tuple(Line(word=word, text=text) for word, text in _facts(case))
+    if facts:
+        yield Paragraph(facts)
 
 
 def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
@@ -214,4 +232,4 @@ def _types_table(case: WhatIfCase) -> Table | None:
 
 
 def render_whatif_page(whatif: WhatIf, *, made: dt.datetime | None = None) -> str:
-    return render_page(whatif_data(whatif), whatif_overview(whatif, made), _DRAWINGS)
+    return render_page(whatif_overview(whatif, made), whatif_data(whatif), _DRAWINGS)

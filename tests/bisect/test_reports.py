@@ -31,6 +31,7 @@ from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.words import display_width
 from tests.support.bisects import TableJudge, Traits, make_versions
+from tests.support.report_parts import facts_of
 
 EVIL = "a\x1b[31mb\nc\u202ed"
 
@@ -176,7 +177,7 @@ def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
 
 def next_steps(bisect: Bisect) -> dict[str, str]:
     """What the page advises to type, by its purpose."""
-    return dict(bisect_overview(bisect, COMMAND_WORDING).sections[-1].facts)
+    return dict(facts_of(bisect_overview(bisect, COMMAND_WORDING)))
 
 
 def test_the_page_advises_to_install_the_last_good_release() -> None:

@@ -6,7 +6,7 @@ import pytest
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.report.html.report_page import render_report_page
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.model import Code, Line, Paragraph, Report, Rows, Section, Tone
@@ -37,7 +37,7 @@ def make_report(name: str = "net", code: str = "x = 1") -> Report:
         title=f"{name}: sizes",
         subject=name,
         opening=(Line(text="on a machine"),),
-        sections=(section,),
+        blocks=(section,),
         closing=(Line(word="note", text=name),),
     )
 
@@ -97,7 +97,7 @@ def test_code_with_fences_of_its_own_is_one_block() -> None:
 def test_a_report_of_several_sections_names_each() -> None:
     report = make_report()
     first, second = (Section(title=name) for name in ("b1-c1", "b8-c1"))
-    both = Report(title=report.title, subject="net", sections=(first, second))
+    both = Report(title=report.title, subject="net", blocks=(first, second))
     assert render_report(both, TextStyle(40)) == "net\n\nb1-c1\n\nb8-c1\n"
 
 
@@ -110,7 +110,7 @@ def test_no_name_steers_a_reader(style: TextStyle | MarkdownStyle | MarkupStyle)
 
 
 def test_a_page_has_every_block_without_a_script() -> None:
-    page = render_report_page(make_report(EVIL, "x = 1\ny = 2"))
+    page = render_page(make_report(EVIL, "x = 1\ny = 2"))
     body = page[page.index("<main>") : page.index("</main>")]
     assert "<script>" not in body
     for text in (

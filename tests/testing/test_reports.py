@@ -69,6 +69,7 @@ from tests.support.comparisons import (
 )
 from tests.support.facts import make_engine, make_model
 from tests.support.profiles import MACHINE, make_latency, make_round
+from tests.support.report_parts import facts_of, tables_of
 from tests.support.run_reports import (
     ALL,
     CALM,
@@ -378,9 +379,8 @@ def test_every_report_names_the_options_of_pytest() -> None:
     """A tail that is not shown says how to wait for it."""
     tail = replace(OPEN.metrics[1], awaited=False, rounds_needed=40)
     worse = run(outcome(replace(SLOWER, metrics=(*SLOWER.metrics, tail))))
-    (section,) = run_overview(worse).sections
     option = "; --modelperf-tolerance p95=0.03 waits for it"
-    assert any(text.endswith(option) for _, text in section.facts)
+    assert any(text.endswith(option) for _, text in facts_of(run_overview(worse)))
     assert option in render_run_markdown(worse)
 
 
@@ -469,8 +469,7 @@ def test_memory_that_shrinks_is_reported(verdict: Verdict) -> None:
     )  # fmt: skip
     case = replace(NEAR, metrics=(growth,))
     assert "-0.05 KB" in failure(case)
-    table = run_overview(run(outcome(case), outcome(OPEN))).cases
-    assert table is not None
+    (table, *_) = tables_of(run_overview(run(outcome(case), outcome(OPEN))))
     assert any("-0.05 KB" in cell for row in table.rows for cell in row)
 
 
@@ -811,9 +810,9 @@ def test_an_overview_shows_the_figure_that_failed_without_the_reason_of_another(
     report = run(outcome(LOADS_LONGER), outcome(SAME))
     overview = run_overview(report)
     assert overview.headline.endswith("; worst: encoder.onnx::b8-c2 load +260.0 %, allowed +15 %")
-    assert overview.cases is not None
-    decided = [column.title for column in overview.cases.columns].index("decided by")
-    assert [row[decided] for row in overview.cases.rows] == ["load +260.0 %", ""]
+    (cases, *_) = tables_of(overview)
+    decided = [column.title for column in cases.columns].index("decided by")
+    assert [row[decided] for row in cases.rows] == ["load +260.0 %", ""]
     for width in (80, 100, 160):
         assert "regressed (load +260.0 %)" in summary(LOADS_LONGER, width=width)
     assert "regressed (load +260.0 %)" in render_run_markdown(report)
@@ -827,7 +826,7 @@ def test_a_change_that_made_nothing_worse_is_not_called_why() -> None:
         report = run(outcome(case))
         assert f"{word}: {first}" in failure(case)
         assert f"{word}: {first}" in "".join(github.annotations(report))
-        assert (word, case.reasons[0]) in run_overview(report).sections[0].facts
+        assert (word, case.reasons[0]) in facts_of(run_overview(report))
 
 
 def test_a_run_without_cases_or_plans_says_nothing() -> None:

@@ -32,9 +32,18 @@ from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.conditions import describe_engine, find_noise
 from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import CaseSection, CaseTiles, Choice, Overview, Tile
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import (
+    CaseTiles,
+    Choice,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tile,
+    Tone,
+)
 from pytest_modelperf.report.tables import Table
 
 _DRAWINGS = Drawings(
@@ -55,12 +64,12 @@ def render_doctor_page(
     machine: MachineFacts, checkups: Sequence[Checkup], *, made: dt.datetime | None = None
 ) -> str:
     data = checkups_data(checkups, TOLERANCE)
-    return render_page(data, doctor_overview(machine, checkups, made), _DRAWINGS)
+    return render_page(doctor_overview(machine, checkups, made), data, _DRAWINGS)
 
 
 def doctor_overview(
     machine: MachineFacts, checkups: Sequence[Checkup], made: dt.datetime | None = None
-) -> Overview:
+) -> Report:
     headline = _headline(checkups)
     choices = tuple(Choice(0, place) for place in range(len(checkups)))
     advice = list(dict.fromkeys(advice_lines(machine, checkups)))
@@ -69,21 +78,25 @@ def doctor_overview(
         ("engine", describe_engine(checkups[0].engine).removeprefix("engine ")),
         ("tolerance", format_share(TOLERANCE)),
     ]
-    return Overview(
+    return Report(
         title=f"This machine, measured by {checkups[0].model}",
         headline=headline,
         tone=Tone.GOOD if headline == _FIT else Tone.UNSURE,
-        lines=tuple(map(describe_checkup, checkups)),
+        opening=tuple(Line(text=describe_checkup(each)) for each in checkups),
         tiles=tuple(
             CaseTiles(choice, tuple(_tiles(each)))
             for choice, each in zip(choices, checkups, strict=True)
         ),
-        cases=replace(noise_table(checkups), title=""),
-        choices=choices,
-        tables=(_outlook(checkups),),
-        sections=_advice_sections(advice),
+        blocks=(
+            Rows(replace(noise_table(checkups), title=""), (), choices),
+            Rows(_outlook(checkups)),
+            *_advice_sections(advice),
+        ),
         facts=(run_table([machine], rule, made),),
-        notes=(*growth, *dict.fromkeys(note for each in checkups for note in each.notes)),
+        closing=tuple(
+            Line(text=text)
+            for text in (*growth, *dict.fromkeys(note for each in checkups for note in each.notes))
+        ),
     )
 
 
@@ -105,11 +118,11 @@ def _outlook(checkups: Sequence[Checkup]) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def _advice_sections(advice: Sequence[str]) -> tuple[CaseSection, ...]:
+def _advice_sections(advice: Sequence[str]) -> tuple[Section, ...]:
     if not advice:
         return ()
-    facts = tuple(("advice", line) for line in advice)
-    return (CaseSection(name="What to do", sentence="to measure with less noise", facts=facts),)
+    lines = Paragraph(tuple(Line(word="advice", text=text) for text in advice))
+    return (Section(title="What to do", sentence="to measure with less noise", blocks=(lines,)),)
 
 
 def _tiles(checkup: Checkup) -> Iterator[Tile]:

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Report
 
 _FOLDER = Path(__file__).with_name("html")
 
@@ -65,6 +65,8 @@ CASE_DRAWINGS = Drawings(
     of_case=("rounds", "types", "layers", "graph"),
 )
 
+_NO_REPORT = Report(title="Model performance")
+
 
 class PageAddition(Struct, frozen=True):
     """A part that another room adds to the page of a profile.
@@ -78,12 +80,12 @@ class PageAddition(Struct, frozen=True):
 
 def render_case_page(
     data: Mapping[str, Any],
-    overview: Overview | None = None,
+    report: Report = _NO_REPORT,
     addition: PageAddition | None = None,
 ) -> str:
-    """Returns the page: what the overview says, and below it what the scripts draw of the data."""
+    """The page of a report, and what the scripts draw of the data."""
     if addition is None or not addition.entries:
-        return render_page(data, overview or Overview(), CASE_DRAWINGS)
+        return render_page(report, data, CASE_DRAWINGS)
     models = [
         {
             **model,
@@ -92,4 +94,4 @@ def render_case_page(
         for model in data["models"]
     ]
     drawings = CASE_DRAWINGS.plus(addition.drawings)
-    return render_page({**data, "models": models}, overview or Overview(), drawings)
+    return render_page(report, {**data, "models": models}, drawings)

@@ -19,8 +19,7 @@ from pytest_modelperf.profiler.shown.page_tiles import profile_tiles
 from pytest_modelperf.profiler.shown.tables.generation import generation_tables
 from pytest_modelperf.profiler.shown.tables.measured import latency_tables, performance_table
 from pytest_modelperf.profiler.shown.tables.static import summary_table, uncounted_table
-from pytest_modelperf.report.html.overview import CaseSection, Choice, Overview
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import Choice, Line, Paragraph, Report, Rows, Section, Tone
 
 
 def render_profile_page(
@@ -29,7 +28,7 @@ def render_profile_page(
     return render_case_page(profile_data(profile), profile_overview(profile, made), addition)
 
 
-def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overview:
+def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Report:
     failed = describe_failed(profile.cases)
     has_run = any(case.measured is not None for case in profile.cases)
     engines = [case.measured.engine for case in profile.cases if case.measured is not None]
@@ -38,26 +37,32 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
     )
     machines = [] if profile.machine is None else [profile.machine]
     asked = [("engine", describe_engine(e).removeprefix("engine ")) for e in engines]
-    return Overview(
+    return Report(
         title=profile.model.name,
         headline=failed,
         tone=Tone.BAD if failed else Tone.PLAIN,
         tiles=profile_tiles(profile.cases),
-        cases=performance_table(profile.cases) if has_run else None,
-        choices=tuple(
-            Choice(0, place) for place, c in enumerate(profile.cases) if c.measured is not None
+        blocks=(
+            *([_performance_rows(profile.cases)] if has_run else []),
+            *map(Rows, latency_tables(profile.cases)[:1] if has_run else ()),
+            *map(Rows, generation_tables(profile.cases)[:1]),
+            *_counted_sections(profile.cases),
         ),
-        tables=(
-            *(latency_tables(profile.cases)[:1] if has_run else ()),
-            *generation_tables(profile.cases)[:1],
-        ),
-        sections=tuple(_counted_sections(profile.cases)),
         facts=(models_table([model]), run_table(machines, dict.fromkeys(asked), made)),
-        notes=(*unmeasured_lines(profile.cases), *doubt_lines(profile.cases)),
+        closing=tuple(
+            Line(text=text)
+            for text in (*unmeasured_lines(profile.cases), *doubt_lines(profile.cases))
+        ),
     )
 
 
-def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
+def _performance_rows(cases: Sequence[CaseProfile]) -> Rows:
+    measured = (place for place, case in enumerate(cases) if case.measured is not None)
+    choices = tuple(Choice(0, place) for place in measured)
+    return Rows(performance_table(cases), (), choices)
+
+
+def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[Section]:
     """The counts of the graph, once for each set of shapes that it was bound to."""
     shown: set[int] = set()
     for place, case in enumerate(cases):
@@ -66,12 +71,13 @@ def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
             continue
         shown.add(id(counted))
         uncounted = uncounted_table(counted)
-        yield CaseSection(
-            name=case.case.id,
+        tables = (summary_table(case), *([] if uncounted is None else [uncounted]))
+        notes = tuple(Line(word="note", text=note) for note in counted.notes)
+        yield Section(
+            title=case.case.id,
             sentence="counts of its graph",
             tone=Tone.PLAIN if case.outcome is not Outcome.FAILED else Tone.BAD,
-            tables=(summary_table(case), *([] if uncounted is None else [uncounted])),
-            facts=tuple(("note", note) for note in counted.notes),
+            blocks=(*map(Rows, tables), *([Paragraph(notes)] if notes else [])),
             is_open=False,
             choice=Choice(0, place),
         )

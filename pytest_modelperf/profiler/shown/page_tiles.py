@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.conditions import WANTED_HALF_WIDTH, noise_of
-from pytest_modelperf.report.html.overview import CaseTiles, Choice, Tile
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import CaseTiles, Choice, Tile, Tone
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms, format_rate, percent
 

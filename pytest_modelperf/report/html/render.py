@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
-from pytest_modelperf.report.html.overview import Overview
+from pytest_modelperf.report.model import Report
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
@@ -31,8 +31,14 @@ def _packed_plotly() -> str:
     return pack(get_plotlyjs())
 
 
-def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings) -> str:
-    """Returns the page: what the overview says, and below it what the scripts draw of the data."""
+_NO_DATA: Mapping[str, Any] = {"models": [], "start": 0}
+_NO_DRAWINGS = Drawings(needs_plotly=False)
+
+
+def render_page(
+    report: Report, data: Mapping[str, Any] = _NO_DATA, drawings: Drawings = _NO_DRAWINGS
+) -> str:
+    """The page of a report; scripts draw the data, if there are any."""
     # These are installed only with the extra for pages.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -52,7 +58,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
     shared, packed_cases = _pack_cases(data, drawings.of_case)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(
-        overview=overview,
+        report=report,
         parts=drawings.parts,
         version=__version__,
         # Text of this package, which needs no escaping.

@@ -156,7 +156,10 @@ def test_paper_has_the_whole_line_of_a_failure(open_page: OpenPage) -> None:
     """A line that scrolls on the screen ends with what to do about it."""
     failed = replace(SLOWER, metrics=(), failure=f"{'no kernel ' * 30}: give its library")
     page = open_page(without_charts(render_run_page(run(outcome(failed)))))
-    cut = "() => { const e = document.querySelector('pre'); return e.scrollWidth > e.clientWidth; }"
+    cut = """() => {
+      const failure = document.querySelector("pre.failure");
+      return failure.scrollWidth > failure.clientWidth;
+    }"""
     assert page.evaluate(cut)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.report.html.overview import CaseSection, Overview
+from pytest_modelperf.report.model import Report, Rows, Section
 from pytest_modelperf.report.tables import Column, Table
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
@@ -44,7 +44,7 @@ def table_of(*cells: str) -> Table:
 
 
 def opened(open_page: OpenPage, *cells: str, width: int = 1200) -> Page:
-    html = render_case_page({"models": []}, Overview(tables=(table_of(*cells),)))
+    html = render_case_page({"models": []}, Report(title="", blocks=(Rows(table_of(*cells)),)))
     return open_page(without_charts(html), viewport={"width": width, "height": 900})
 
 
@@ -66,11 +66,10 @@ def test_a_column_of_several_units_is_left_as_it_is(open_page: OpenPage) -> None
 
 
 def test_a_table_of_a_closed_case_is_aligned_when_it_is_opened(open_page: OpenPage) -> None:
-    section = CaseSection(
-        name="b1-c1", sentence="1 ms", tables=(table_of("1.25 ms", "9.5 ms"),), is_open=False
-    )
-    overview = Overview(sections=(section,))
-    page = open_page(without_charts(render_case_page({"models": []}, overview)))
+    rows = Rows(table_of("1.25 ms", "9.5 ms"))
+    section = Section(title="b1-c1", sentence="1 ms", blocks=(rows,), is_open=False)
+    report = Report(title="", blocks=(section,))
+    page = open_page(without_charts(render_case_page({"models": []}, report)))
     figures = page.locator("#overview td.number")
     assert figures.evaluate_all(PADS) == ["", ""]
     page.locator("summary").click()
