@@ -41,8 +41,8 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.markup_page import MarkupStyle
-from pytest_modelperf.report.notebook import report_as_html
-from pytest_modelperf.report.render import render_report
+from pytest_modelperf.report.model import Report
+from pytest_modelperf.report.notebook import report_as_html, report_of
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
@@ -332,9 +332,9 @@ def _sweep_as_html(shown: Sweep) -> str:
     return render_sweep(shown, MarkupStyle())
 
 
-@report_as_html.register
-def _tuning_as_html(shown: Tuning) -> str:
-    return render_report(tuning_report(shown), MarkupStyle())
+@report_of.register
+def _tuning_report(shown: Tuning) -> Report:
+    return tuning_report(shown)
 
 
 @report_as_html.register

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from pytest_modelperf.bisect.page_data import VersionPair, bisect_data, shown_pairs
 from pytest_modelperf.bisect.records import (
     Answer,
@@ -35,6 +37,7 @@ from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import (
     CaseTiles,
     Choice,
+    Drawn,
     Line,
     Paragraph,
     Report,
@@ -61,7 +64,12 @@ _TONES = {
 
 
 def render_bisect_page(bisect: Bisect, wording: Wording, *, made: dt.datetime | None = None) -> str:
-    return render_page(bisect_overview(bisect, wording, made), bisect_data(bisect), _DRAWINGS)
+    return render_page(
+        replace(
+            bisect_overview(bisect, wording, made),
+            drawn=Drawn(_DRAWINGS, lambda: bisect_data(bisect)),
+        )
+    )
 
 
 def bisect_overview(bisect: Bisect, wording: Wording, made: dt.datetime | None = None) -> Report:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -15,7 +16,9 @@ from pytest_modelperf.files.output import written_text
 from pytest_modelperf.text.escaping import encodable, encoding_of
 
 if TYPE_CHECKING:
+    from pytest_modelperf.cli.options import OutputOptions
     from pytest_modelperf.profiler.measurements import Progress
+    from pytest_modelperf.report.model import Report
     from pytest_modelperf.report.page import PageStyle, TextStyle
 
 # Back to the start of the line, and clear to its end (ECMA-48).
@@ -58,6 +61,28 @@ def show_report(
         from pytest_modelperf.report.markdown_page import MarkdownStyle
 
         write(markdown_file, render(MarkdownStyle()))
+
+
+def write_report(
+    report: Report, document: Callable[[], str], outputs: OutputOptions, *, is_shown: bool
+) -> None:
+    """Show a report, unless a file takes standard output, and write the files that were asked for.
+
+    `document` makes its JSON.
+    """
+    from pytest_modelperf.report.render import render_report
+
+    show_report(partial(render_report, report), outputs.markdown_file, is_shown=is_shown)
+    if outputs.json_file is not None:
+        write(outputs.json_file, document())
+    if outputs.csv_file is not None:
+        from pytest_modelperf.report.csv import render_csv
+
+        write(outputs.csv_file, render_csv(report))
+    if outputs.html_file is not None:
+        from pytest_modelperf.report.html.render import render_page
+
+        write(outputs.html_file, render_page(report))
 
 
 def terminal_style() -> TextStyle:

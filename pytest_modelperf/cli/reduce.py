@@ -27,7 +27,7 @@ from pytest_modelperf.cli.options import (
     slowdown_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import show_report, shown_progress, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
@@ -62,7 +62,11 @@ _UPGRADE_SECONDS = 300.0
     is_here=True,
 )
 @interpreter_options
-@output_options(html="Write the report as a page", markdown="Write the report in Markdown")
+@output_options(
+    csv="Write the steps as CSV",
+    html="Write the report as a page",
+    markdown="Write the report in Markdown",
+)
 @takes_records(
     folder=FolderOptions,
     cases=CaseSpec,
@@ -139,19 +143,11 @@ def _seconds(setup_a: Setup, setup_b: Setup) -> float:
 
 def _show(result: Reduction, outputs: OutputOptions, target: str, *, is_shown: bool) -> None:
     from pytest_modelperf.comparing.records import Verdict
+    from pytest_modelperf.reducing.document import dump_reduction
     from pytest_modelperf.reducing.report import reduction_report
-    from pytest_modelperf.report.render import render_report
 
-    made = dt.datetime.now(dt.timezone.utc)
-    report = reduction_report(result, COMMAND_WORDING, target, made)
-    show_report(partial(render_report, report), outputs.markdown_file, is_shown=is_shown)
-    if outputs.html_file is not None:
-        from pytest_modelperf.report.html.render import render_page
-
-        write(outputs.html_file, render_page(report))
-    if outputs.json_file is not None:
-        from pytest_modelperf.reducing.document import dump_reduction
-
-        write(outputs.json_file, dump_reduction(result, target))
+    report = reduction_report(result, COMMAND_WORDING, target, dt.datetime.now(dt.timezone.utc))
+    document = partial(dump_reduction, result, target)
+    write_report(report, document, outputs, is_shown=is_shown)
     if result.verdict is Verdict.REGRESSED:
         raise SystemExit(_WORSE)

@@ -23,7 +23,7 @@ from pytest_modelperf.cli.options import (
     request_of,
     takes_records,
 )
-from pytest_modelperf.cli.output import show_report, shown_progress, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.values import (
     parse_megabytes,
     parse_outputs,
@@ -95,6 +95,7 @@ class TuningOptions(Struct, frozen=True):
     seconds=120, of_seconds="the longest that all of it may take, but for the first loads"
 )
 @output_options(
+    csv="Write the options that were tried as CSV",
     html="Write a page with the options and their intervals",
     markdown="Write the report in Markdown",
 )
@@ -142,19 +143,11 @@ def tune(  # noqa: PLR0913  # one parameter per group of options
 
 
 def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> None:
-    """Shows the report and writes the files."""
-    from pytest_modelperf.report.render import render_report
-    from pytest_modelperf.tuning.report import render_tuning_page, tuning_report
+    from pytest_modelperf.tuning.document import dump_tuning
+    from pytest_modelperf.tuning.report import tuning_report
 
-    render = partial(render_report, tuning_report(result))
-    show_report(render, outputs.markdown_file, is_shown=is_shown)
-    if outputs.json_file is not None:
-        from pytest_modelperf.tuning.document import dump_tuning
-
-        write(outputs.json_file, dump_tuning(result))
-    if outputs.html_file is not None:
-        made = dt.datetime.now(dt.timezone.utc)
-        write(outputs.html_file, render_tuning_page(result, made=made))
+    report = tuning_report(result, dt.datetime.now(dt.timezone.utc))
+    write_report(report, partial(dump_tuning, result), outputs, is_shown=is_shown)
 
 
 def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:

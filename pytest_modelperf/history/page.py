@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.page_data import history_data
 from pytest_modelperf.history.records import History, Step
@@ -22,7 +24,7 @@ from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Line, Link, Paragraph, Report, Rows, Section
+from pytest_modelperf.report.model import Drawn, Line, Link, Paragraph, Report, Rows, Section
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.words import count_of
 
@@ -52,7 +54,9 @@ def render_history_page(
     `allowed_drift` is how much the cost may grow since the first run: a line in each curve.
     """
     data = history_data(history, commit_url, allowed_drift=allowed_drift)
-    return render_page(history_overview(history, made), data, _DRAWINGS)
+    return render_page(
+        replace(history_overview(history, made), drawn=Drawn(_DRAWINGS, lambda: data))
+    )
 
 
 def history_overview(history: History, made: dt.datetime | None = None) -> Report:

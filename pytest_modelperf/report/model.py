@@ -5,12 +5,14 @@ Texts and cells are plain: the renderers escape, fold, cut and colour them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import Enum, Flag, auto
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from pytest_modelperf.report.tables import Table
+from pytest_modelperf.report.html.drawings import Drawings
+from pytest_modelperf.report.tables import Cell, Table
 
 
 class Tone(Enum):
@@ -150,12 +152,27 @@ class CaseTiles(Struct, frozen=True):
     tiles: tuple[Tile, ...]
 
 
+class Sheet(Struct, frozen=True):
+    """What a CSV file has of a report: plain numbers under the names of its columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+class Drawn(Struct, frozen=True):
+    """The charts of a page. `data` makes what the scripts draw, once a page is written."""
+
+    drawings: Drawings
+    data: Callable[[], Mapping[str, Any]]
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """A whole report.
 
     A text begins with the `subject` in the tone of the report, a page with the title and the
     headline. The `opening` follows, on a page the tiles of the chosen case, the `blocks`, and the
-    `closing` lines. A page ends with the `facts`: tables about models, machine and run.
+    `closing` lines. A page has the charts below, and ends with the `facts`: tables about models,
+    machine and run. A CSV file has the `sheet`, or else the first table.
 
     A text with a single section does not show its title.
     """
@@ -169,6 +186,8 @@ class Report(Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
     closing: tuple[Line, ...] = ()
     facts: tuple[Table, ...] = ()
+    sheet: Sheet | None = None
+    drawn: Drawn | None = None
 
     @property
     def has_body(self) -> bool:

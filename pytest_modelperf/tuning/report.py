@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
@@ -16,10 +17,10 @@ from pytest_modelperf.profiler.shown.page_facts import (
 )
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import (
     Block,
     Code,
+    Drawn,
     Failure,
     Line,
     On,
@@ -27,6 +28,7 @@ from pytest_modelperf.report.model import (
     Report,
     Rows,
     Section,
+    Sheet,
     Tone,
 )
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
@@ -55,15 +57,12 @@ _DRAWINGS = Drawings(
 # The least width of a name in a table that is cut.
 _LEAST_NAME = 24
 _NS_PER_MS = 1e6
+_SHEET_COLUMNS = ("case", "options", "speedup", "speedup_low", "speedup_high", "rounds", "standing")
 _TONES = {
     Standing.FASTER.value: Tone.GOOD,
     Standing.SLOWER.value: Tone.BAD,
     REFUSED: Tone.BAD,
 }
-
-
-def render_tuning_page(tuning: Tuning, *, made: dt.datetime | None = None) -> str:
-    return render_page(tuning_report(tuning, made), tuning_data(tuning), _DRAWINGS)
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
@@ -97,7 +96,25 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
             models_table([ModelRow("", tuning.model, "" if engine is None else engine.label)]),
             run_table([machine], rule, made),
         ),
+        sheet=_sheet(tuning),
+        drawn=Drawn(_DRAWINGS, partial(tuning_data, tuning)),
     )
+
+
+def _sheet(tuning: Tuning) -> Sheet:
+    """A row for each set of options of each case."""
+    return Sheet(
+        _SHEET_COLUMNS,
+        tuple(
+            (case.id, tried.name, *_ratio_cells(tried.speedup), tried.rounds, tried.word)
+            for case in tuning.cases
+            for tried in case.fastest_first
+        ),
+    )
+
+
+def _ratio_cells(ratio: Ratio | None) -> tuple[float | None, ...]:
+    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
 
 
 def _answers(tuning: Tuning) -> Iterator[str]:

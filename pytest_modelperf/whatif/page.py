@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.page_facts import (
     ModelRow,
@@ -17,6 +19,7 @@ from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import (
     Block,
+    Drawn,
     Failure,
     Line,
     Paragraph,
@@ -232,4 +235,6 @@ def _types_table(case: WhatIfCase) -> Table | None:
 
 
 def render_whatif_page(whatif: WhatIf, *, made: dt.datetime | None = None) -> str:
-    return render_page(whatif_overview(whatif, made), whatif_data(whatif), _DRAWINGS)
+    return render_page(
+        replace(whatif_overview(whatif, made), drawn=Drawn(_DRAWINGS, lambda: whatif_data(whatif)))
+    )

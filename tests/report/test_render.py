@@ -6,10 +6,22 @@ import pytest
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
+from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.markup_page import MarkupStyle
-from pytest_modelperf.report.model import Code, Line, Paragraph, Report, Rows, Section, Tone
+from pytest_modelperf.report.model import (
+    Code,
+    Failure,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Sheet,
+    Tone,
+)
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.report.tables import Column, Table
@@ -122,3 +134,40 @@ def test_a_page_has_every_block_without_a_script() -> None:
     ):
         assert text in body
     assert 'class="sentence tone-unsure"' in body
+
+
+def test_a_sheet_is_the_csv_of_a_report() -> None:
+    sheet = Sheet(("layer", "ms"), (("=net", 1.25), ("other", None)))
+    report = Report(title="net", blocks=make_report().blocks, sheet=sheet)
+    assert render_csv(report) == "layer,ms\n'=net,1.25\nother,\n"
+
+
+def test_the_first_table_is_the_csv_of_a_report_without_a_sheet() -> None:
+    assert render_csv(make_report()) == (
+        "layer,ms,spare\nnet,1.20,a long cell that gives way\nother,0.10,\n"
+    )
+    assert render_csv(Report(title="net")) == "\n"
+
+
+def test_each_face_shows_its_own_blocks() -> None:
+    line = Line(text="of a text", on=On.TEXT)
+    rows = Rows(Table("drawn", (Column("layer"),), (("net",),)), on=On.PAGE)
+    detail = Paragraph((Line(text="how it was measured"),), is_detail=True)
+    report = Report(title="net", subject="net", opening=(line,), blocks=(rows, detail))
+    assert render_report(report, TextStyle(40), has_details=False) == "net\nof a text\n"
+    assert "how it was measured" in render_report(report, TextStyle(40))
+    page = render_page(report)
+    assert "drawn" in page
+    assert "of a text" not in page
+
+
+def test_a_command_is_folded_and_a_failure_keeps_its_lines() -> None:
+    blocks = (Failure("no kernel\nof this type"), Code("accept", "pytest " * 8, is_command=True))
+    assert render_report(Report(title="", blocks=blocks), TextStyle(40)) == snapshot("""\
+
+no kernel
+  of this type
+accept: \\
+pytest pytest pytest pytest pytest p\\
+ytest pytest pytest
+""")

@@ -17,6 +17,8 @@ from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
@@ -24,7 +26,7 @@ from pytest_modelperf.tuning.document import dump_tuning
 from pytest_modelperf.tuning.page_data import tuning_data
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
 from pytest_modelperf.tuning.records import Tried, Tuning, TuningLimits
-from pytest_modelperf.tuning.report import render_tuning_page, tuning_report
+from pytest_modelperf.tuning.report import tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
 
@@ -186,7 +188,7 @@ def test_the_document_tells_the_phase_of_a_generation() -> None:
 
 
 def test_the_page_says_without_scripts_what_the_terminal_says() -> None:
-    page = Markup(render_tuning_page(make_tuning(), made=MADE)).text
+    page = Markup(render_page(tuning_report(make_tuning(), MADE))).text
     for text in (
         "better: graph_optimization_level=all, x1.41 (1.35 … 1.47), in 9 fresh rounds",
         "options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL",
@@ -214,7 +216,7 @@ def test_no_name_steers_a_terminal_or_a_page() -> None:
     evil = replace(evil, model=replace(evil.model, name=EVIL))
     text = render_tuning(evil, TextStyle(60))
     assert all(char.isprintable() or char == "\n" for char in text)
-    assert "\u202e" not in render_tuning_page(evil)
+    assert "\u202e" not in render_page(tuning_report(evil))
 
 
 # -- code to paste
@@ -295,3 +297,14 @@ def test_the_table_is_read_as_the_options_of_the_engine(tmp_path: Path) -> None:
             "graph_optimization_level": "all",
         },
     }
+
+
+def test_the_csv_has_a_row_for_each_set_of_options() -> None:
+    assert render_csv(tuning_report(make_tuning())) == snapshot("""\
+case,options,speedup,speedup_low,speedup_high,rounds,standing
+b1-c2,fast_math=1,1.9,1.8,2.0,9,not the same
+b1-c2,graph_optimization_level=all,1.4,1.3,1.5,9,faster
+b1-c2,enable_mem_pattern=0,0.8,0.75,0.86,9,slower
+b1-c2,late=1,,,,0,not tried
+b1-c2,no_such=1,,,,0,not possible
+""")

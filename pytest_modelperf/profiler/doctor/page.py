@@ -36,6 +36,7 @@ from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import (
     CaseTiles,
     Choice,
+    Drawn,
     Line,
     Paragraph,
     Report,
@@ -64,7 +65,9 @@ def render_doctor_page(
     machine: MachineFacts, checkups: Sequence[Checkup], *, made: dt.datetime | None = None
 ) -> str:
     data = checkups_data(checkups, TOLERANCE)
-    return render_page(doctor_overview(machine, checkups, made), data, _DRAWINGS)
+    return render_page(
+        replace(doctor_overview(machine, checkups, made), drawn=Drawn(_DRAWINGS, lambda: data))
+    )
 
 
 def doctor_overview(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Report
+from pytest_modelperf.report.model import Drawn, Report
 
 _FOLDER = Path(__file__).with_name("html")
 
@@ -84,8 +85,20 @@ def render_case_page(
     addition: PageAddition | None = None,
 ) -> str:
     """The page of a report, and what the scripts draw of the data."""
+    drawn = case_drawn(lambda: data, addition)
+    return render_page(replace(report, drawn=drawn))
+
+
+def case_drawn(
+    data: Callable[[], Mapping[str, Any]], addition: PageAddition | None = None
+) -> Drawn:
+    """The charts of cases, and those of the addition."""
     if addition is None or not addition.entries:
-        return render_page(report, data, CASE_DRAWINGS)
+        return Drawn(CASE_DRAWINGS, data)
+    return Drawn(CASE_DRAWINGS.plus(addition.drawings), lambda: _with_entries(data(), addition))
+
+
+def _with_entries(data: Mapping[str, Any], addition: PageAddition) -> Mapping[str, Any]:
     models = [
         {
             **model,
@@ -93,5 +106,4 @@ def render_case_page(
         }
         for model in data["models"]
     ]
-    drawings = CASE_DRAWINGS.plus(addition.drawings)
-    return render_page(report, {**data, "models": models}, drawings)
+    return {**data, "models": models}

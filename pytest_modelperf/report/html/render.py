@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
-from pytest_modelperf.report.model import Report
+from pytest_modelperf.report.model import Drawn, Report
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
@@ -31,14 +31,11 @@ def _packed_plotly() -> str:
     return pack(get_plotlyjs())
 
 
-_NO_DATA: Mapping[str, Any] = {"models": [], "start": 0}
-_NO_DRAWINGS = Drawings(needs_plotly=False)
+_NO_CHARTS = Drawn(Drawings(needs_plotly=False), lambda: {"models": [], "start": 0})
 
 
-def render_page(
-    report: Report, data: Mapping[str, Any] = _NO_DATA, drawings: Drawings = _NO_DRAWINGS
-) -> str:
-    """The page of a report; scripts draw the data, if there are any."""
+def render_page(report: Report) -> str:
+    """The page of a report, with its charts."""
     # These are installed only with the extra for pages.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -55,7 +52,9 @@ def render_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shared, packed_cases = _pack_cases(data, drawings.of_case)
+    drawn = report.drawn or _NO_CHARTS
+    drawings = drawn.drawings
+    shared, packed_cases = _pack_cases(drawn.data(), drawings.of_case)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(
         report=report,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.tuning.report import render_tuning_page
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.tuning.report import tuning_report
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits
 from tests.support.tunings import make_tuning
 
 
 def test_every_set_of_options_has_a_row_and_what_ran_has_its_interval(open_page: OpenPage) -> None:
-    page = open_page(render_tuning_page(make_tuning()))
+    page = open_page(render_page(tuning_report(make_tuning())))
     assert page.locator(".tuning-name").all_inner_texts() == [
         "fast_math=1",
         "graph_optimization_level=all",
@@ -29,7 +30,9 @@ def test_every_set_of_options_has_a_row_and_what_ran_has_its_interval(open_page:
 
 
 def test_the_answers_stand_in_one_line_on_a_phone(open_page: OpenPage) -> None:
-    page = open_page(render_tuning_page(make_tuning()), viewport={"width": 390, "height": 800})
+    page = open_page(
+        render_page(tuning_report(make_tuning())), viewport={"width": 390, "height": 800}
+    )
     heights = page.locator(".tuning-figure").evaluate_all(
         "all => all.map((e) => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight))"
     )
