@@ -68,8 +68,8 @@ def _cell(column: Column, text: str) -> str:
     return code(text) if column.is_name and text else escape_markdown(text)
 
 
-def fenced(text: str) -> str:
+def fenced(text: str, language: str = "") -> str:
     """The text as a block of code, whatever backticks it has."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"

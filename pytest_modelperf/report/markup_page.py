@@ -11,6 +11,7 @@ from html import escape
 
 from msgspec import Struct
 
+from pytest_modelperf.report.model import On
 from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 
@@ -28,6 +29,10 @@ _STYLES = {
 
 class MarkupStyle(Struct, frozen=True):
     """The style of HTML, in which no width is known."""
+
+    @property
+    def face(self) -> On:
+        return On.TERMINAL
 
     def page(self) -> Page:
         return MarkupPage()
@@ -51,6 +56,9 @@ class MarkupPage(Page):
     def code(self, title: str, lines: Sequence[str]) -> None:
         self.line(title, "bold")
         self._blocks.append(f"<pre>{escape(chr(10).join(lines))}</pre>")
+
+    def command(self, title: str, text: str) -> None:
+        self.line(f"{title}: {text}")
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
         self.line(text, style)

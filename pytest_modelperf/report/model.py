@@ -25,10 +25,12 @@ class Tone(Enum):
 
 
 class On(Flag):
-    """The faces that show a block. A text is shown on a terminal, as Markdown or in a notebook."""
+    """The faces that show a block. A notebook shows what a terminal does."""
 
-    TEXT = auto()
+    TERMINAL = auto()
+    MARKDOWN = auto()
     PAGE = auto()
+    TEXT = TERMINAL | MARKDOWN
     ALL = TEXT | PAGE
 
 
@@ -57,10 +59,6 @@ class Block(Struct, frozen=True, kw_only=True):
     @property
     def is_on_page(self) -> bool:
         return On.PAGE in self.on
-
-    @property
-    def is_in_text(self) -> bool:
-        return On.TEXT in self.on
 
 
 class Line(Block, frozen=True, kw_only=True):
@@ -92,13 +90,17 @@ class Paragraph(Block, frozen=True):
 
 
 class Rows(Block, frozen=True):
-    """A table; `tones` and `choices` have one for each row, or none."""
+    """A table; `tones` and `choices` have one for each row, or none.
+
+    On a terminal that is too narrow, rows become columns if that helps and it `may_turn`.
+    """
 
     kind: ClassVar[str] = "rows"
 
     table: Table
     tones: tuple[Tone, ...] = ()
     choices: tuple[Choice | None, ...] = ()
+    may_turn: bool = False
 
 
 class Code(Block, frozen=True):
@@ -122,7 +124,8 @@ class Failure(Block, frozen=True):
 class Section(Block, frozen=True, kw_only=True):
     """Blocks under a title, perhaps with a verdict in a `word` and the rest of a sentence.
 
-    A page closes a section that is not open, and shows its model and case where it is the choice.
+    Pages and Markdown fold a section that is not open. A page shows the model and case of the
+    `choice` when the user follows its link.
     """
 
     kind: ClassVar[str] = "section"
@@ -174,7 +177,7 @@ class Report(Struct, frozen=True, kw_only=True):
     `closing` lines. A page has the charts below, and ends with the `facts`: tables about models,
     machine and run. A CSV file has the `sheet`, or else the first table.
 
-    A text with a single section does not show its title.
+    A text with a single section shows its title only with a verdict.
     """
 
     title: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
+from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.model import On
 from pytest_modelperf.report.tables import (
     GAP,
     Table,
@@ -45,12 +47,19 @@ class TextStyle(Struct, frozen=True):
     color: bool = False
     encoding: str = "utf-8"
 
+    @property
+    def face(self) -> On:
+        return On.TERMINAL
+
     def page(self) -> Page:
         return Page(self)
 
 
 class PageStyle(Protocol):
-    """Makes the page for a report: of a terminal, or of Markdown."""
+    """Makes the page for a report: of a terminal, or of Markdown. `face` says which blocks."""
+
+    @property
+    def face(self) -> On: ...
 
     def page(self) -> Page:
         """An empty page."""
@@ -76,6 +85,13 @@ class Page:
         self._lines += [self._colored(part, style) for part in parts]
         self._is_below_table = False
 
+    def fold(self, title: str, lines: Callable[[], None]) -> None:
+        """Write lines that other faces hide behind a click; a terminal does not."""
+        if title:
+            self.line("")
+            self.line(title, "bold")
+        lines()
+
     def end_table(self) -> None:
         """A blank line, if a table was written last."""
         if self._is_below_table:
@@ -95,6 +111,15 @@ class Page:
         self.line(title, "bold cyan")
         for line in lines:
             self.line(line)
+
+    def command(self, title: str, text: str) -> None:
+        """A command to copy, which a shell reads as one line."""
+        for line in fold_command(title, text, self.width):
+            self.line(line)
+
+    def failure(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.item(line, style="red")
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
         """A line whose continuation lines are indented if it is too long."""

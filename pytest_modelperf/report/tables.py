@@ -24,8 +24,9 @@ class Column(Struct, frozen=True):
 
     Names are text, too: they keep what tells them apart when they are cut, and other text is cut at
     its end. No text is cut below `least`. Columns with a rank are dropped silently, before any text
-    is cut, and the largest rank goes first. A page shows verdicts as pills. `is_order` claims that
-    the rows are sorted by this column.
+    is cut, and the largest rank goes first; one with a rank below 0 is dropped if cutting texts
+    does not suffice. A page shows verdicts as pills. `is_order` claims that the rows are sorted by
+    this column.
     """
 
     title: str
@@ -180,12 +181,14 @@ def _without_ranked(table: Table, width: int) -> Table:
     if table_width(table) <= width:
         return table
     table = drop_blank_columns(table)
-    while table_width(table) > width:
-        ranked = [(column.rank, at) for at, column in enumerate(table.columns) if column.rank]
-        if not ranked:
-            break
-        _, gone = max(ranked)
-        table = select_columns(table, [at for at in range(len(table.columns)) if at != gone])
+    for width_of, is_early in ((table_width, True), (least_width, False)):
+        while width_of(table) > width:
+            ranks = [(column.rank, at) for at, column in enumerate(table.columns)]
+            ranked = [each for each in ranks if (each[0] > 0 if is_early else each[0] < 0)]
+            if not ranked:
+                break
+            _, gone = max(ranked)
+            table = select_columns(table, [at for at in range(len(table.columns)) if at != gone])
     return table
 
 

@@ -164,10 +164,73 @@ def test_each_face_shows_its_own_blocks() -> None:
 def test_a_command_is_folded_and_a_failure_keeps_its_lines() -> None:
     blocks = (Failure("no kernel\nof this type"), Code("accept", "pytest " * 8, is_command=True))
     assert render_report(Report(title="", blocks=blocks), TextStyle(40)) == snapshot("""\
-
 no kernel
   of this type
 accept: \\
 pytest pytest pytest pytest pytest p\\
 ytest pytest pytest
+""")
+
+
+def test_markdown_folds_details_and_closed_sections() -> None:
+    rows = Rows(Table("", (Column("layer"),), (("net",),)), is_detail=True)
+    blocks = (Paragraph((Line(word="why", text="no fusion"),)), rows)
+    closed = Section(title="b1", word="passed", sentence="+0.1 %", blocks=blocks[:1], is_open=False)
+    opened = Section(title="b8", word="regressed", tone=Tone.BAD, blocks=blocks)
+    report = Report(title="", subject="net", blocks=(opened, closed))
+    assert render_report(report, MarkdownStyle()) == snapshot("""\
+### net
+
+**b8 regressed**
+
+- why: no fusion
+
+<details><summary>Details</summary>
+
+| layer |
+| ---: |
+| net |
+
+</details>
+
+<details><summary>b1 passed: +0.1 %</summary>
+
+- why: no fusion
+
+</details>
+""")
+    assert render_report(report, TextStyle(40), has_details=False) == snapshot("""\
+net
+
+b8 regressed
+
+why: no fusion
+
+b1 passed: +0.1 %
+
+why: no fusion
+""")
+
+
+def test_markdown_that_is_too_long_says_what_it_leaves_out() -> None:
+    table = Table("", (Column("layer"),), tuple((f"layer{n}",) for n in range(100)))
+    report = Report(title="", subject="net", blocks=(Rows(table), Code("x", "y" * 2_000)))
+    shown = render_report(report, MarkdownStyle(most_bytes=2_000))
+    assert "more rows are not shown." in shown
+    assert shown.endswith("The JSON of the run has everything._\n")
+    assert len(shown.encode()) <= 2_000
+
+
+def test_a_table_turns_where_its_columns_do_not_fit() -> None:
+    table = Table(
+        "", (Column("case"), Column("first token"), Column("tokens/s")), (("b1", "1", "2"),)
+    )
+    report = Report(title="", subject="net", blocks=(Rows(table, may_turn=True),))
+    assert render_report(report, TextStyle(16)) == snapshot("""\
+net
+
+case         b1
+───────────────
+first token   1
+tokens/s      2
 """)
