@@ -14,7 +14,7 @@ from msgspec import Struct
 from run_reader import ReadCase
 from workflow import StepError
 
-from pytest_modelperf.comparing.tables import metric_tables
+from pytest_modelperf.comparing.tables import cases_table, metric_table
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.records import HistoryPoint, shift_since
@@ -22,8 +22,7 @@ from pytest_modelperf.history.text import case_name, format_shift, sparkline
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.picture.mermaid import render_mermaid
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.testing.run_lines import describe_counts, describe_outcome
-from pytest_modelperf.testing.run_table import outcome_table
+from pytest_modelperf.testing.run_lines import describe_counts, describe_outcome, view_of
 from pytest_modelperf.text.words import count_of, shorten_list
 
 # GitHub refuses a comment of more than 65,536 characters.
@@ -158,9 +157,7 @@ def _table(ranked: Sequence[ReadCase]) -> Iterator[str]:
 
 
 def _rows(cases: Sequence[ReadCase]) -> str:
-    return markdown_table(
-        outcome_table([case.outcome for case in cases], [case.name for case in cases])
-    )
+    return markdown_table(cases_table([view_of(case.outcome, case.name) for case in cases]))
 
 
 def _is_unchanged(case: ReadCase) -> bool:
@@ -174,7 +171,7 @@ def _explanation(case: ReadCase) -> Iterator[str]:
     if comparison.failure is not None:
         yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(comparison)))}</pre>"
     if comparison.metrics:
-        yield markdown_table(metric_tables(comparison)[0])
+        yield markdown_table(metric_table(comparison))
     if comparison.reasons:
         yield "\n".join(f"- {escape_markdown(reason)}" for reason in comparison.reasons)
     picture = render_mermaid(case.picture)

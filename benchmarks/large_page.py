@@ -33,8 +33,9 @@ from scale_models import Recipe, write_chain
 
 from pytest_modelperf.api import compare
 from pytest_modelperf.cli.wording import COMMAND_WORDING
-from pytest_modelperf.comparing.page import render_comparison_page
 from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.report import comparison_report
+from pytest_modelperf.report.html.render import render_page
 
 LEAST_NODES = 500
 LIMIT_MS = 600_000.0
@@ -92,7 +93,8 @@ def with_cases(found: Comparison, count: int) -> Comparison:
 
 def write_page(found: Comparison, count: int, path: Path) -> Page:
     started = time.process_time()
-    path.write_text(render_comparison_page(with_cases(found, count), COMMAND_WORDING))
+    report = comparison_report(with_cases(found, count), COMMAND_WORDING)
+    path.write_text(render_page(report))
     seconds = round(time.process_time() - started, 2)
     return Page(path, count, len(found.cases[0].layers), seconds)
 

@@ -47,11 +47,11 @@ _PARTS = (
     ("look for unused baselines", "pytest_modelperf.testing.ending", "RunEnding._find_unused"),
     ("write baselines", "pytest_modelperf.testing.ending", "RunEnding._write"),
     ("write JSON", "pytest_modelperf.testing.document", "dump_run"),
-    ("write Markdown", "pytest_modelperf.testing.markdown", "render_run_markdown"),
-    ("write HTML", "pytest_modelperf.testing.page", "render_run_page"),
+    ("describe the run", "pytest_modelperf.testing.report", "run_report"),
+    ("write HTML", "pytest_modelperf.report.html.render", "render_page"),
     ("write benchmark JSON", "pytest_modelperf.testing.benchmark_json", "dump_benchmarks"),
     ("write annotations", "pytest_modelperf.testing.github", "annotations"),
-    ("write terminal summary", "pytest_modelperf.testing.text", "render_summary"),
+    ("write Markdown and terminal summary", "pytest_modelperf.report.render", "render_report"),
 )
 
 

@@ -24,8 +24,8 @@ from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import check_static, read_share
 from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import (
@@ -58,8 +58,8 @@ from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANC
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
 from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.sweep.sides import SweepSource
-from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import as_float
 from pytest_modelperf.text.words import shown
@@ -322,14 +322,14 @@ def _profile_as_html(shown: Profile) -> str:
     return render_profile(shown, LayerView(columns, order, _SHOWN_LAYERS, _OF_CASE), MarkupStyle())
 
 
-@report_as_html.register
-def _comparison_as_html(shown: Comparison) -> str:
-    return render_comparison(shown, MarkupStyle(), _WORDING)
+@report_of.register
+def _comparison_report(shown: Comparison) -> Report:
+    return comparison_report(shown, _WORDING)
 
 
-@report_as_html.register
-def _sweep_as_html(shown: Sweep) -> str:
-    return render_sweep(shown, MarkupStyle())
+@report_of.register
+def _sweep_report(shown: Sweep) -> Report:
+    return sweep_report(shown, _WORDING)
 
 
 @report_of.register

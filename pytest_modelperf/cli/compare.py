@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from pytest_modelperf.cli.options import (
     svg_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import show, shown_progress, write, write_report
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
@@ -132,11 +133,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
                 models, setups, request, tolerances, extensions, plugins=plugins, place=place
             )
     wording = _wording(before, measuring)
-    _write_comparison(result, outputs, wording, is_here=is_here)
-    if is_shown:
-        from pytest_modelperf.comparing.text import render_comparison
-
-        show(render_comparison(result, terminal_style(), wording))
+    _write_comparison(result, outputs, wording, is_here=is_here, is_shown=is_shown)
     _end_by(result, is_shown=is_shown)
 
 
@@ -212,36 +209,26 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
 
 
 def _write_comparison(
-    result: Comparison, outputs: OutputOptions, wording: CommandWording, *, is_here: bool
+    result: Comparison,
+    outputs: OutputOptions,
+    wording: CommandWording,
+    *,
+    is_here: bool,
+    is_shown: bool,
 ) -> None:
-    if outputs.json_file is not None:
-        from pytest_modelperf.comparing.document import dump_comparison
+    """Show and write the report; a page names this machine if both models ran on it."""
+    from pytest_modelperf.comparing.document import dump_comparison
+    from pytest_modelperf.comparing.report import comparison_report
+    from pytest_modelperf.profiler.machine.describe import describe_machine
 
-        write(outputs.json_file, dump_comparison(result))
-    if outputs.csv_file is not None:
-        from pytest_modelperf.comparing.csv import render_comparison_csv
-
-        write(outputs.csv_file, render_comparison_csv(result))
-    if outputs.html_file is not None:
-        write(outputs.html_file, _render_page(result, wording, is_here=is_here))
+    machine = describe_machine() if is_here and outputs.html_file is not None else None
+    made = dt.datetime.now(dt.timezone.utc)
+    report = comparison_report(result, wording, machine=machine, made=made)
+    write_report(report, partial(dump_comparison, result), outputs, is_shown=is_shown)
     if outputs.svg_file is not None:
         from pytest_modelperf.comparing.page_graph import render_comparison_svg
 
         write(outputs.svg_file, render_comparison_svg(result))
-    if outputs.markdown_file is not None:
-        from pytest_modelperf.comparing.markdown import render_markdown
-
-        write(outputs.markdown_file, render_markdown(result, wording))
-
-
-def _render_page(result: Comparison, wording: CommandWording, *, is_here: bool) -> str:
-    """Returns the page; it names this machine if both ran on it."""
-    from pytest_modelperf.comparing.page import render_comparison_page
-    from pytest_modelperf.profiler.machine.describe import describe_machine
-
-    machine = describe_machine() if is_here else None
-    made = dt.datetime.now(dt.timezone.utc)
-    return render_comparison_page(result, wording, machine=machine, made=made)
 
 
 def _read_baseline(

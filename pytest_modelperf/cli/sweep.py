@@ -29,7 +29,7 @@ from pytest_modelperf.cli.options import (
     size_options,
     takes_records,
 )
-from pytest_modelperf.cli.output import show_report, shown_progress, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.requirements import (
     environment_spec,
     require_local_gateway,
@@ -43,7 +43,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import indented_lines, printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
@@ -283,22 +283,11 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 
 def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> None:
     """Shows the report and writes the files."""
-    from pytest_modelperf.sweep.text import render_sweep
+    from pytest_modelperf.sweep.document import dump_sweep
+    from pytest_modelperf.sweep.report import sweep_report
 
-    show_report(partial(render_sweep, result), outputs.markdown_file, is_shown=is_shown)
-    if outputs.json_file is not None:
-        from pytest_modelperf.sweep.document import dump_sweep
-
-        write(outputs.json_file, dump_sweep(result))
-    if outputs.csv_file is not None:
-        from pytest_modelperf.sweep.csv import render_sweep_csv
-
-        write(outputs.csv_file, render_sweep_csv(result))
-    if outputs.html_file is not None:
-        from pytest_modelperf.sweep.page import render_sweep_page
-
-        made = dt.datetime.now(dt.timezone.utc)
-        write(outputs.html_file, render_sweep_page(result, COMMAND_WORDING, made=made))
+    report = sweep_report(result, COMMAND_WORDING, dt.datetime.now(dt.timezone.utc))
+    write_report(report, partial(dump_sweep, result), outputs, is_shown=is_shown)
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
@@ -311,8 +300,9 @@ def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
     lacking = [p for side in result.sides for p in side.points if p.latency is None]
     if result.has_failed or any(point.outcome is not Outcome.SKIPPED for point in lacking):
         if not is_shown:
-            from pytest_modelperf.sweep.text import unmeasured_lines
+            from pytest_modelperf.sweep.report import unmeasured_reasons
 
-            for line in unmeasured_lines(result):
-                click.echo(line, err=True)
+            for reason in unmeasured_reasons(result):
+                for line in indented_lines(reason):
+                    click.echo(line, err=True)
         raise SystemExit(_NOT_MEASURED)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.profiler.shown.page import profile_overview
+from pytest_modelperf.profiler.shown.page import profile_report
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiles.advice import UNTESTED, is_large, judging_command
@@ -33,7 +33,7 @@ from pytest_modelperf.text.units import format_ms, format_rate
 
 def render_named_page(named: NamedProfile, notes: Sequence[str] = ()) -> str:
     """The page of `modelperf profile`, also of the counts; with the rooflines that there are."""
-    report = profile_overview(named.profile, named.date)
+    report = profile_report(named.profile, named.date)
     report = replace(
         report,
         title=f"{named.profile.model.name}: {named.name}",

@@ -91,7 +91,7 @@ class MarkdownPage(Page):
 
     def command(self, title: str, text: str) -> None:
         self._end_list()
-        self._blocks += [f"{escape_markdown(title)}:", fenced(text, "console")]
+        self._blocks.append(f"{escape_markdown(title)}:\n\n{fenced(text, 'console')}")
 
     def failure(self, lines: Sequence[str]) -> None:
         self._end_list()

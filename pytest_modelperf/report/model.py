@@ -22,6 +22,7 @@ class Tone(Enum):
     BAD = "bad"
     UNSURE = "unsure"
     PLAIN = "plain"
+    DIM = "dim"
 
 
 class On(Flag):
@@ -124,8 +125,8 @@ class Failure(Block, frozen=True):
 class Section(Block, frozen=True, kw_only=True):
     """Blocks under a title, perhaps with a verdict in a `word` and the rest of a sentence.
 
-    Pages and Markdown fold a section that is not open. A page shows the model and case of the
-    `choice` when the user follows its link.
+    A page closes a section that is not open, and shows its model and case when the user follows
+    the link to the `choice`.
     """
 
     kind: ClassVar[str] = "section"
@@ -172,12 +173,13 @@ class Drawn(Struct, frozen=True):
 class Report(Struct, frozen=True, kw_only=True):
     """A whole report.
 
-    A text begins with the `subject` in the tone of the report, a page with the title and the
-    headline. The `opening` follows, on a page the tiles of the chosen case, the `blocks`, and the
-    `closing` lines. A page has the charts below, and ends with the `facts`: tables about models,
-    machine and run. A CSV file has the `sheet`, or else the first table.
+    A text begins with the `subject` in the tone of the report; Markdown without one, and a page,
+    begin with the title and the headline. The `opening` follows, on a page the tiles of the chosen
+    case, the `blocks`, and the `closing` lines. A page has the charts below, and ends with the
+    `facts`: tables about models, machine and run. A CSV file has the `sheet`, or else the first
+    table.
 
-    A text with a single section shows its title only with a verdict.
+    A text of a single section shows its title only with a verdict.
     """
 
     title: str

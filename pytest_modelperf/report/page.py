@@ -114,6 +114,7 @@ class Page:
 
     def command(self, title: str, text: str) -> None:
         """A command to copy, which a shell reads as one line."""
+        self.end_table()
         for line in fold_command(title, text, self.width):
             self.line(line)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from pytest_modelperf.report.model import (
     Block,
     Code,
@@ -17,19 +19,28 @@ from pytest_modelperf.report.model import (
     Tone,
 )
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.report.tables import map_texts, transpose_table
-from pytest_modelperf.text.escaping import indented_lines, printable
+from pytest_modelperf.report.tables import Table, map_texts, transpose_table
+from pytest_modelperf.text.escaping import indented_lines, printable, printable_lines
 
 _DETAILS = "Details"
-COLORS = {Tone.GOOD: "green", Tone.BAD: "red", Tone.UNSURE: "yellow", Tone.PLAIN: ""}
+COLORS = {
+    Tone.GOOD: "green",
+    Tone.BAD: "red",
+    Tone.UNSURE: "yellow",
+    Tone.PLAIN: "",
+    Tone.DIM: "dim",
+}
 
 
 def render_report(report: Report, style: PageStyle, *, has_details: bool = True) -> str:
     """The report as text; without its details, a terminal shows what comes first alone."""
     page = style.page()
     writer = _Writer(page, style.face, has_details=has_details)
-    if report.subject:
-        page.sentence(printable(report.subject), style=_style(report.tone, is_bold=True))
+    subject = report.subject
+    if not subject and style.face is On.MARKDOWN:
+        subject = ": ".join(filter(None, (report.title, report.headline)))
+    if subject:
+        page.sentence(printable(subject), style=_style(report.tone, is_bold=True))
     writer.write_lines(report.opening)
     writer.write_blocks(report.blocks)
     if any(style.face in line.on for line in report.closing):
@@ -47,28 +58,43 @@ class _Writer:
         self._has_details = has_details
 
     def write_blocks(self, blocks: Sequence[Block]) -> None:
-        """Write these blocks. A section that is alone and has no verdict has no title."""
+        """Write these blocks. A section that is alone has no title, unless it has a verdict."""
         shown = [b for b in blocks if self._face in b.on and (self._has_details or not b.is_detail)]
-        first, details = shown, list[Block]()
-        if self._face is On.MARKDOWN:
-            first = [block for block in shown if not block.is_detail]
-            details = [block for block in shown if block.is_detail]
-        is_alone = sum(isinstance(block, Section) for block in shown) == 1
-        for block in first:
+        is_alone = len(shown) == 1
+        details: list[Block] = []
+        for index, block in enumerate(shown):
             if isinstance(block, Section):
                 self._write_section(block, is_alone=is_alone)
-            else:
-                self._write_block(block)
+                continue
+            first, detail = self._parts_of(block)
+            if first is not None:
+                self._write_block(first, is_first=not index)
+            if detail is not None:
+                details.append(detail)
         if details:
             self._page.fold(_DETAILS, lambda: self._write_all(details))
 
+    def _parts_of(self, block: Block) -> tuple[Block | None, Block | None]:
+        """What is shown at once, and what Markdown folds."""
+        if self._face is not On.MARKDOWN:
+            return block, None
+        if block.is_detail:
+            return None, block
+        if not isinstance(block, Paragraph) or not any(line.is_detail for line in block.lines):
+            return block, None
+        first, detail = (
+            tuple(line for line in block.lines if line.is_detail is is_detail)
+            for is_detail in (False, True)
+        )
+        return (Paragraph(first) if first else None), Paragraph(detail)
+
     def _write_all(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
-            self._write_block(block)
+            self._write_block(block, is_first=False)
 
     def _write_section(self, section: Section, *, is_alone: bool) -> None:
         page, title = self._page, printable(_title_of(section))
-        if self._face is On.MARKDOWN and not section.is_open:
+        if self._face is On.MARKDOWN and section.is_detail:
             page.fold(title, lambda: self.write_blocks(section.blocks))
             return
         if section.word or not is_alone:
@@ -78,23 +104,24 @@ class _Writer:
 
     def write_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            if self._face in line.on:
+            if self._face in line.on and (self._has_details or not line.is_detail):
                 self._page.sentence(
                     printable(_with_word(line)),
                     indent=len(line.word) + 2,
                     style=_style(line.tone, is_bold=line.is_bold),
                 )
 
-    def _write_block(self, block: Block) -> None:
+    def _write_block(self, block: Block, *, is_first: bool) -> None:
         page = self._page
         match block:
             case Rows():
                 styles = [COLORS[tone] for tone in block.tones]
-                table = map_texts(block.table, printable)
+                table = _printable_table(block.table)
                 tables = [table, transpose_table(table), table] if block.may_turn else [table]
                 page.table(*tables, row_styles=styles)
             case Paragraph():
-                page.line("")
+                if not is_first:
+                    page.line("")
                 self.write_lines(block.lines)
             case Code(is_command=True):
                 page.command(printable(block.title), printable(block.text))
@@ -102,7 +129,13 @@ class _Writer:
                 page.line("")
                 page.code(printable(block.title), list(map(printable, block.text.splitlines())))
             case Failure():
+                page.end_table()
                 page.failure(indented_lines(block.text))
+
+
+def _printable_table(table: Table) -> Table:
+    """The table without a character that steers a terminal; only a caption has lines."""
+    return replace(map_texts(table, printable), caption=printable_lines(table.caption))
 
 
 def _title_of(section: Section) -> str:

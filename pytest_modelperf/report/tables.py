@@ -43,10 +43,11 @@ class Column(Struct, frozen=True):
 
     @property
     def narrowest(self) -> int:
-        """The width below which its texts are not cut."""
-        if self.least is not None:
-            return self.least
-        return MIN_NAME if self.is_name else MIN_TEXT
+        """The width below which its texts are not cut; a title is never cut."""
+        least = self.least
+        if least is None:
+            least = MIN_NAME if self.is_name else MIN_TEXT
+        return max(least, display_width(self.title))
 
 
 class Table(Struct, frozen=True):

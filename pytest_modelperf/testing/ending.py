@@ -346,18 +346,21 @@ class RunEnding(Struct):
 
             self._write_text(folder / settings.json, dump_run(report))
         if settings.markdown is not None or in_github():
-            from pytest_modelperf.testing.markdown import render_run_markdown
+            from pytest_modelperf.report.markdown_page import MarkdownStyle
+            from pytest_modelperf.report.render import render_report
+            from pytest_modelperf.testing.report import MAX_BYTES, run_report
 
-            text = render_run_markdown(report)
+            text = render_report(run_report(report), MarkdownStyle(MAX_BYTES))
             if settings.markdown is not None:
                 self._write_text(folder / settings.markdown, text)
             summary = os.environ.get(_SUMMARY_FILE)
             if in_github() and summary and report.outcomes:
                 self._add_text(Path(summary), text)
         if settings.html is not None:
-            from pytest_modelperf.testing.page import render_run_page
+            from pytest_modelperf.report.html.render import render_page
+            from pytest_modelperf.testing.report import run_report
 
-            self._write_text(folder / settings.html, render_run_page(report))
+            self._write_text(folder / settings.html, render_page(run_report(report)))
         if settings.benchmark_json is not None:
             from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 

@@ -472,12 +472,14 @@ class RunHooks:
         if report is None:
             return
         from pytest_modelperf.report.page import TextStyle
+        from pytest_modelperf.report.render import render_report
         from pytest_modelperf.testing.github import annotations
-        from pytest_modelperf.testing.text import render_summary
+        from pytest_modelperf.testing.report import run_report
 
         writer = self.config.get_terminal_writer()
         style = TextStyle(writer.fullwidth, writer.hasmarkup, self.run.encoding)
-        text = render_summary(report, style, verbosity=terminalreporter.verbosity)
+        summary = run_report(report, verbosity=terminalreporter.verbosity)
+        text = render_report(summary, style).lstrip("\n")
         if text:
             terminalreporter.section("model performance")
             terminalreporter.write(text)
@@ -522,9 +524,9 @@ def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
     """Show the verdict as the line of a failure in lists of failures."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
-        from pytest_modelperf.testing.text import short_verdict
+        from pytest_modelperf.testing.report import short_verdict
 
-        crash.message = short_verdict(outcome)
+        crash.message = printable(short_verdict(outcome))
         # It was raised in a file of the plugin.
         crash.path, crash.lineno = outcome.source.path, outcome.source.line or 1
 

@@ -361,11 +361,13 @@ class Run(Struct):
         failed = [outcome for outcome in checked.outcomes if self.is_failure(outcome)]
         if failed:
             from pytest_modelperf.report.page import TextStyle
-            from pytest_modelperf.testing.text import render_outcome
+            from pytest_modelperf.report.render import render_report
+            from pytest_modelperf.testing.report import outcome_report
 
             style = TextStyle(max(40, self.width - margin), encoding=self.encoding)
             verbosity = self.config.get_verbosity()
-            texts = [render_outcome(each, style, verbosity=verbosity) for each in failed]
+            reports = [outcome_report(each, verbosity=verbosity) for each in failed]
+            texts = [render_report(each, style) for each in reports]
             raise PerfFailure("\n".join(texts))
 
 

@@ -11,6 +11,7 @@ from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.comparing.advice import advise_all
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
 from pytest_modelperf.comparing.records import XFAILED, CaseComparison, Verdict
+from pytest_modelperf.comparing.tables import CaseView
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     SEVERITY,
@@ -22,6 +23,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     rank_case,
 )
 from pytest_modelperf.files.names import model_name
+from pytest_modelperf.report.model import Choice
 from pytest_modelperf.testing.commands import prune, record, record_new
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
@@ -69,6 +71,18 @@ def _without_model(line: str, outcome: CaseOutcome) -> str:
         if line.startswith(f"{printable(name)} "):
             return f"it{line.removeprefix(printable(name))}"
     return line
+
+
+def view_of(outcome: CaseOutcome, name: str, choice: Choice | None = None) -> CaseView:
+    """The outcome as a row of the table of cases."""
+    return CaseView(
+        name=name,
+        word=outcome.word,
+        compared=untold(outcome),
+        latency=outcome.latency,
+        static=outcome.static,
+        choice=choice,
+    )
 
 
 def untold(outcome: CaseOutcome) -> CaseComparison:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.case_text import write_fact
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle, write_items
@@ -39,6 +38,10 @@ class WhatIfView(Struct, frozen=True):
     top: int | None = None
     times: View = View.MS
     for_all: str = "--top 0 shows all"
+
+
+def write_fact(page: Page, word: str, text: str, style: str = "") -> None:
+    page.sentence(f"{word}: {text}" if word else text, indent=len(word) + 2, style=style)
 
 
 def render_whatif(whatif: WhatIf, view: WhatIfView, style: PageStyle) -> str:

@@ -17,10 +17,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.comparing.csv import render_comparison_csv
 from pytest_modelperf.comparing.document import ComparisonJson, comparison_to_json, dump_comparison
-from pytest_modelperf.comparing.markdown import render_markdown
-from pytest_modelperf.comparing.page import comparison_overview
 from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -32,8 +29,8 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
-from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.report.markdown import escape_markdown
 from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.page import TextStyle
@@ -57,6 +54,11 @@ from tests.support.comparisons import (
     with_names,
 )
 from tests.support.profiles import static_classifier
+from tests.support.rendered import (
+    render_comparison,
+    render_comparison_csv,
+    render_comparison_markdown,
+)
 
 
 def text(*cases: CaseComparison, width: int | None = 80) -> str:
@@ -67,17 +69,18 @@ def test_a_regression_at_80_columns() -> None:
     assert text(SLOWER) == snapshot("""\
 encoder.onnx -> encoder2.onnx: regressed
 on onnxruntime 1.31.1
+
 b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed
   +3 %; also p95 latency
 
-metric          before        now   change         interval  allowed
-───────────────────────────────────────────────────────────────────────────────
-p50 latency   26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
-p95 latency   27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
-p90 latency   26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
-MACs           4.089 G    4.089 G      0 %                       0 %  passed
-params         25.61 M    25.61 M      0 %                       0 %  passed
-peak activ.  9.188 MiB  12.25 MiB  +33.3 %
+metric           before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency    26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency    27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency    26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs            4.089 G    4.089 G      0 %                       0 %  passed
+params          25.61 M    25.61 M      0 %                       0 %  passed
+peak activa…  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type   count  before    now  change       interval  explains
@@ -110,6 +113,7 @@ def test_a_regression_at_160_columns() -> None:
     assert text(SLOWER, width=160) == snapshot("""\
 encoder.onnx -> encoder2.onnx: regressed
 on onnxruntime 1.31.1
+
 b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
 
 metric               before        now   change         interval  allowed
@@ -197,7 +201,7 @@ def test_a_change_within_its_noise_explains_nothing_in_any_format() -> None:
     case = replace(SLOWER, layer_types=types, layers=layers, reasons=())
 
     assert "28 %" not in text(case)
-    assert "28 %" not in render_markdown(compared(case), COMMAND_WORDING)
+    assert "28 %" not in render_comparison_markdown(compared(case))
     (document,) = json.loads(dump_comparison(compared(case)))["cases"]
     assert [each["explains"] for each in document["layer_types"]] == [0.74, None]
     assert document["layers"][0]["explains"] is None
@@ -217,6 +221,7 @@ def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> N
     assert text(OPEN) == snapshot("""\
 encoder.onnx -> encoder2.onnx: inconclusive
 on onnxruntime 1.31.1
+
 b1-c1 inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed
   +3 %
 this run could see p95 latency +4.1 % or more: give more time with --max-seconds
@@ -228,7 +233,7 @@ p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
 p95 latency   3.520 ms   3.660 ms   +4.0 %  -1.3 … +9.5 %     +3 %  inconclusive
 MACs           4.089 G    4.089 G      0 %                     0 %  passed
 params         25.61 M    25.61 M      0 %                     0 %  passed
-peak activ.  9.188 MiB  12.25 MiB  +33.3 %
+peak activ…  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type  count  before    now  change         interval
@@ -254,21 +259,21 @@ def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> No
 encoder.onnx -> encoder2.onnx: over budget, 1 of 4 cases failed
 on onnxruntime 1.31.1
 
-case    verdict                     before       now  change          interval
+case    verdict      decided by    p50 before   p50 now  change       interval
 ──────────────────────────────────────────────────────────────────────────────
-b4-c1   improved     p50 latency  13.41 ms  12.29 ms  -8.4 %     -9.7 … -7.0 %
-b1-c2   unchanged           MACs   4.089 G   4.089 G     0 %
-b64-c2  failed              MACs   4.089 G   4.089 G     0 %
-b8-c1   over budget  p95 latency            14.21 ms          13.80 … 14.70 ms
+b4-c1   improved                     13.41 ms  12.29 ms  -8.4 %  -9.7 … -7.0 %
+b1-c2   unchanged
+b64-c2  failed
+b8-c1   over budget  p95 14.21 ms
 
 b4-c1 improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %
 
-metric          before        now   change       interval  allowed
-────────────────────────────────────────────────────────────────────────────
-p50 latency   13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
-MACs           4.089 G    4.089 G      0 %                     0 %  passed
-params         25.61 M    25.61 M      0 %                     0 %  passed
-peak activ.  9.188 MiB  12.25 MiB  +33.3 %
+metric              before        now   change       interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency       13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
+MACs               4.089 G    4.089 G      0 %                     0 %  passed
+params             25.61 M    25.61 M      0 %                     0 %  passed
+peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type  count  before    now  change       interval  explains
@@ -283,7 +288,7 @@ how: 6 rounds as a duet, 1.4 s
 
 b64-c2 failed
 the worker was ended by SIGKILL in round 3:
-it had 1.9 GiB of 2 GiB
+  it had 1.9 GiB of 2 GiB
 
 metric   before      now  change
 ────────────────────────────────────────
@@ -309,6 +314,7 @@ def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
     assert text(SAME) == snapshot("""\
 encoder.onnx -> encoder2.onnx: unchanged
 on onnxruntime 1.31.1
+
 b1-c2 unchanged
 
 metric               before        now   change
@@ -317,23 +323,24 @@ MACs                4.089 G    4.089 G      0 %  passed
 params              25.61 M    25.61 M      0 %  passed
 activations       83.92 MiB  83.92 MiB      0 %
 peak activations  9.188 MiB  12.25 MiB  +33.3 %
+
 note: the same model, engine and options
 """)
 
 
 def test_a_comparison_as_markdown() -> None:
-    assert render_markdown(compared(SLOWER, SAME, BROKEN), COMMAND_WORDING) == snapshot("""\
-### Model performance: regressed, 1 of 3 cases failed
+    assert render_comparison_markdown(compared(SLOWER, SAME, BROKEN)) == snapshot("""\
+### encoder.onnx -&#62; encoder2.onnx: regressed, 1 of 3 cases failed
 
-<code>encoder.onnx</code> → <code>encoder2.onnx</code>, on onnxruntime 1.31.1
+- on onnxruntime 1.31.1
 
-| case | verdict |  | before | now | change | interval |
-| --- | --- | ---: | ---: | ---: | ---: | ---: |
-| <code>b8-c2</code> | regressed | p50 latency | 26.10 ms | 29.18 ms | +11.8 % | +10.2 … +13.1 % |
-| <code>b1-c2</code> | unchanged | MACs | 4.089 G | 4.089 G | 0 % |  |
-| <code>b64-c2</code> | failed | MACs | 4.089 G | 4.089 G | 0 % |  |
+| case | verdict | p50 before | p50 now | change | interval | p95 | MACs | params |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| <code>b8-c2</code> | regressed | 26.10 ms | 29.18 ms | +11.8 % | +10.2 … +13.1 % | 30.26 ms | 4.089 G | 25.61 M |
+| <code>b1-c2</code> | unchanged |  |  |  |  |  | 4.089 G | 25.61 M |
+| <code>b64-c2</code> | failed |  |  |  |  |  | 4.089 G | 25.61 M |
 
-**<code>b8-c2</code> regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency**
+**b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency**
 
 | metric | before | now | change | interval | allowed |  |
 | --- | ---: | ---: | ---: | ---: | ---: | --- |
@@ -344,13 +351,13 @@ def test_a_comparison_as_markdown() -> None:
 | params | 25.61 M | 25.61 M | 0 % |  | 0 % | passed |
 | peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |  |  |
 
-- 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
-- 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
-- no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+- why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
+- why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
+- why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
 
-<details><summary>Layers, outputs and how this was measured</summary>
+<details><summary>Details</summary>
 
-Time by layer type, in ms:
+**time by layer type, in ms**
 
 | layer type | count | before | now | change | interval | explains |  |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |
@@ -362,7 +369,7 @@ Time by layer type, in ms:
 | <code>layout</code> |  | 2.58 | 2.55 | -0.03 | -0.12 … +0.06 |  |  |
 | **total** |  | **26.10** | **29.18** | **+3.08** |  |  |  |
 
-Layers that explain most, in ms:
+**layers that explain most, in ms**
 
 | layer | type | before | now | change | interval | explains |  |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |
@@ -375,7 +382,7 @@ Layers that explain most, in ms:
 
 </details>
 
-<details><summary><code>b1-c2</code> unchanged</summary>
+<details><summary>b1-c2 unchanged</summary>
 
 | metric | before | now | change |  |
 | --- | ---: | ---: | ---: | --- |
@@ -384,11 +391,15 @@ Layers that explain most, in ms:
 | activations | 83.92 MiB | 83.92 MiB | 0 % |  |
 | peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |
 
+<details><summary>Details</summary>
+
 - note: the same model, engine and options
 
 </details>
 
-**<code>b64-c2</code> failed**
+</details>
+
+**b64-c2 failed**
 
 <pre>the worker was ended by SIGKILL in round 3:<br>it had 1.9 GiB of 2 GiB</pre>
 
@@ -452,8 +463,8 @@ def test_a_comparison_with_a_failed_case_is_at_best_inconclusive_in_every_report
     assert json.loads(dump_comparison(comparison))["verdict"] == expected.value
     sentence = f"{expected.value}, 1 of 2 cases failed"
     assert text(other, BROKEN).splitlines()[0].endswith(f": {sentence}")
-    assert sentence in render_markdown(comparison, COMMAND_WORDING).splitlines()[0]
-    assert comparison_overview(comparison, COMMAND_WORDING).tone is Tone.BAD
+    assert sentence in render_comparison_markdown(comparison).splitlines()[0]
+    assert comparison_report(comparison, COMMAND_WORDING).tone is Tone.BAD
 
 
 def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
@@ -503,8 +514,8 @@ def test_the_reasons_that_are_left_out_are_counted() -> None:
 
 def test_a_static_comparison_as_markdown_has_its_verdict_and_table() -> None:
     profile = static_classifier()
-    shown = render_markdown(compare_profiles(profile, profile), COMMAND_WORDING)
-    assert shown.startswith("### Model performance: passed\n")
+    shown = render_comparison_markdown(compare_profiles(profile, profile))
+    assert shown.startswith("### classifier.onnx -&#62; classifier.onnx: passed\n")
     assert "| MACs | 442.5 k | 442.5 k | 0 % | passed |" in shown
 
 
@@ -512,7 +523,7 @@ def test_no_table_of_layer_types_has_a_head_and_no_row() -> None:
     profile = static_classifier()
     same = compare_profiles(profile, profile)
     shown = render_comparison(same, TextStyle(80), COMMAND_WORDING)
-    assert "layer type" not in shown + render_markdown(same, COMMAND_WORDING).casefold()
+    assert "layer type" not in shown + render_comparison_markdown(same).casefold()
 
 
 # -- what a name may not do
@@ -524,7 +535,7 @@ MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def test_a_name_is_shown_as_it_is_and_obeyed_nowhere() -> None:
-    tokens = MARKDOWN.parse(render_markdown(with_names(EVIL), COMMAND_WORDING))
+    tokens = MARKDOWN.parse(render_comparison_markdown(with_names(EVIL)))
     inline = [child for token in tokens for child in token.children or ()]
     kinds = {token.type for token in (*tokens, *inline)}
     assert not kinds & {"link_open", "image", "em_open", "code_inline", "fence", "code_block"}

@@ -15,18 +15,17 @@ from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_with_baseline
-from pytest_modelperf.comparing.csv import render_comparison_csv
 from pytest_modelperf.comparing.figures import format_allowed, format_change
 from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.sizes import judge_size, with_size
-from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.records import Case, Profile, StoredInputs
 from pytest_modelperf.profiler.request import ProfileRequest, profile_both, profile_model
 from pytest_modelperf.report.page import TextStyle
 from tests.support.facts import make_provenance
+from tests.support.rendered import render_comparison, render_comparison_csv
 from tests.support.small_models import ones, parse, save_beside
 
 MIB = 1 << 20

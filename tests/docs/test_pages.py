@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_counts import compare_cases
-from pytest_modelperf.comparing.csv import COMPARISON_COLUMNS
 from pytest_modelperf.comparing.figures import LAYERS_ON
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
@@ -40,6 +39,7 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.comparing.report import COMPARISON_COLUMNS
 from pytest_modelperf.profiler.counting.records import (
     LayerType,
     StaticLayer,

@@ -30,8 +30,9 @@ from pytest_modelperf.profiler.request import (
 )
 from pytest_modelperf.profiler.shown.document import ProfileJson, dump_profile
 from pytest_modelperf.profiler.shown.document_reader import read_profile
-from pytest_modelperf.profiler.shown.tables.generation import generation_tables
+from pytest_modelperf.profiler.shown.tables.generation import generation_table
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.tables import transpose_table
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 from tests.support.small_models import parse
 
@@ -193,7 +194,9 @@ def with_measurement(case: CaseProfile) -> CaseProfile:
 
 def shown(profile: Profile, width: int = 160) -> str:
     page = TextStyle(width=width).page()
-    page.table(*generation_tables(profile.cases))
+    table = generation_table(profile.cases)
+    assert table is not None
+    page.table(table, transpose_table(table), table)
     return page.text()
 
 
@@ -245,7 +248,7 @@ def test_a_phase_that_is_not_there_has_no_figures() -> None:
 
 
 def test_models_without_state_have_no_such_table() -> None:
-    assert generation_tables(measured_classifier().cases) == ()
+    assert generation_table(measured_classifier().cases) is None
 
 
 def test_the_growth_is_that_of_the_steps_that_were_timed() -> None:

@@ -21,11 +21,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pytest_modelperf
-from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.page import render_comparison_page
 from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -40,7 +38,7 @@ from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.profiler.shown.page import profile_overview, render_profile_page
+from pytest_modelperf.profiler.shown.page import profile_report, render_profile_page
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_latency import (
     RanFigures,
@@ -53,11 +51,10 @@ from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.report.model import Tone
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.stats.spread import spread_of_round
-from pytest_modelperf.sweep.page import render_sweep_page
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
-from pytest_modelperf.testing.page import render_run_page, run_overview
 from pytest_modelperf.testing.page_data import run_data
+from pytest_modelperf.testing.report import run_report
 from pytest_modelperf.text.escaping import printable
 from tests.support.command import environment
 from tests.support.command import run as command
@@ -89,6 +86,7 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
+from tests.support.rendered import render_comparison_page, render_run_page, render_sweep_page
 from tests.support.run_reports import (
     ALL,
     EVERYWHERE,
@@ -531,7 +529,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
     sweep = sweep_of("new.onnx")
     failed = replace(sweep.sides[0].points[3], latency=None, throughput=None, reason="it <died>")
     side = replace(sweep.sides[0], points=(*sweep.sides[0].points[:3], failed))
-    text = Markup(render_sweep_page(replace(sweep, sides=(side,)), COMMAND_WORDING)).text
+    text = Markup(render_sweep_page(replace(sweep, sides=(side,)))).text
     assert "best within 5 ms is b1-c1-s2, 1.000 k items/s" in text
     assert "b4-c1-s2: failed: it <died>" in text
 
@@ -542,7 +540,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
-    page = render_comparison_page(comparison, COMMAND_WORDING, machine=MACHINE, made=made)
+    page = render_comparison_page(comparison, machine=MACHINE, made=made)
     text = Markup(page).text
     for told in (
         "encoder.onnx → encoder2.onnx",
@@ -586,7 +584,7 @@ def test_only_the_worst_case_of_a_page_is_open() -> None:
 
 def test_a_headline_tells_counts_once_and_the_worst_of_what_needs_attention() -> None:
     def headline(*cases: CaseComparison) -> str:
-        return run_overview(run(*map(outcome, cases))).headline
+        return run_report(run(*map(outcome, cases))).headline
 
     worst = "; +11.8 %, reason: 12 Conv+Relu fusions lost"
     assert headline(SLOWER) == f"regressed{worst}"
@@ -598,7 +596,7 @@ def test_a_headline_tells_counts_once_and_the_worst_of_what_needs_attention() ->
 
 
 def test_the_figures_of_a_case_come_first_on_the_page_of_a_profile() -> None:
-    (first, *others) = profile_overview(measured_cases()).tiles
+    (first, *others) = profile_report(measured_cases()).tiles
     assert [(tile.name, tile.value) for tile in first.tiles] == [
         ("p50 latency", "0.1234 ms"),
         ("items a second", "8.104 k"),
@@ -609,7 +607,7 @@ def test_the_figures_of_a_case_come_first_on_the_page_of_a_profile() -> None:
     ]
     failed = [tile.name for tile in others[-1].tiles]
     assert failed == ["latency", "MACs", "params", "peak activations"]
-    noisy = profile_overview(measured_classifier(half_width=0.1)).tiles[0].tiles[-1]
+    noisy = profile_report(measured_classifier(half_width=0.1)).tiles[0].tiles[-1]
     assert noisy.tone is Tone.UNSURE
 
 
@@ -644,7 +642,7 @@ def test_any_text_is_the_same_after_packing_and_unpacking(text: str) -> None:
 @cache
 def tags_of_pages(name: str) -> tuple[Sequence[object], Sequence[object]]:
     """The tags of the page of a comparison and of that of a run with this name everywhere."""
-    comparison = render_comparison_page(with_names(name), COMMAND_WORDING)
+    comparison = render_comparison_page(with_names(name))
     return Markup(comparison).tags, Markup(render_run_page(everything_named(name))).tags
 
 
@@ -659,12 +657,12 @@ def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
 
 
 def test_a_name_that_is_no_unicode_leaves_the_page_one_that_can_be_written() -> None:
-    page = render_comparison_page(with_names("\ud800"), COMMAND_WORDING)
+    page = render_comparison_page(with_names("\ud800"))
     assert "\\ud800" in page.encode("utf-8").decode("utf-8")
 
 
 def test_a_name_is_shown_as_it_is() -> None:
-    page = render_comparison_page(with_names(EVIL), COMMAND_WORDING)
+    page = render_comparison_page(with_names(EVIL))
     assert EVIL not in page
     assert Markup(page).text.count(" ".join(printable(EVIL).split())) >= 8
     assert "\x1b" not in page
@@ -710,7 +708,7 @@ def big(layers: int) -> Comparison:
 
 @pytest.mark.slow
 def test_a_page_of_two_models_with_2000_layers_stays_small() -> None:
-    page = render_comparison_page(big(2_000), COMMAND_WORDING)
+    page = render_comparison_page(big(2_000))
     assert len(unpacked_models(page)[0]["cases"][0]["layers"]) == 2_000
     assert len(page.encode()) < MAX_BYTES
 

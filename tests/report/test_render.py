@@ -175,7 +175,9 @@ ytest pytest pytest
 def test_markdown_folds_details_and_closed_sections() -> None:
     rows = Rows(Table("", (Column("layer"),), (("net",),)), is_detail=True)
     blocks = (Paragraph((Line(word="why", text="no fusion"),)), rows)
-    closed = Section(title="b1", word="passed", sentence="+0.1 %", blocks=blocks[:1], is_open=False)
+    closed = Section(
+        title="b1", word="passed", sentence="+0.1 %", blocks=blocks[:1], is_detail=True
+    )
     opened = Section(title="b8", word="regressed", tone=Tone.BAD, blocks=blocks)
     report = Report(title="", subject="net", blocks=(opened, closed))
     assert render_report(report, MarkdownStyle()) == snapshot("""\
@@ -203,11 +205,6 @@ def test_markdown_folds_details_and_closed_sections() -> None:
 net
 
 b8 regressed
-
-why: no fusion
-
-b1 passed: +0.1 %
-
 why: no fusion
 """)
 

@@ -14,6 +14,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
@@ -24,12 +25,13 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
+from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.sweep.csv import SWEEP_COLUMNS, render_sweep_csv
 from pytest_modelperf.sweep.document import SweepJson, dump_sweep, sweep_to_json
 from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, SweetSpot
-from pytest_modelperf.sweep.text import render_sweep
+from pytest_modelperf.sweep.report import SWEEP_COLUMNS, sweep_report
 from pytest_modelperf.text.words import display_width
 from tests.support.checkout import ROOT
 from tests.support.facts import make_kind
@@ -41,6 +43,14 @@ EVIL = "a\x1b[31mb\nc\u202ed"
 TOO_FEW = "it wants 4 cores, and this machine offers 2. Ask for fewer with --cores."
 KILLED = "the worker was ended by SIGKILL in round 3:\nit had 1.9 GiB of 2 GiB"
 PLAIN = TextStyle()
+
+
+def render_sweep(sweep: Sweep, style: TextStyle) -> str:
+    return render_report(sweep_report(sweep, COMMAND_WORDING), style)
+
+
+def render_sweep_csv(sweep: Sweep) -> str:
+    return render_csv(sweep_report(sweep, COMMAND_WORDING))
 
 
 def measured(factor: float = 1.0, *, half_width: float = 0.012) -> list[SweepPoint]:
@@ -83,6 +93,9 @@ def two_models(threshold_ms: float | None = 10.9) -> Sweep:
 def test_one_model_at_80_columns() -> None:
     assert render_sweep(one_model(), TextStyle(80)) == snapshot("""\
 encoder.onnx: 2.808 KiB, opset 21
+best: b1-c2-s2, 1.166 k items/s at 1.715 ms (within 6 ms)
+may be within 6 ms or beyond: b8-c2 at 5.971 ms
+a larger max-seconds makes time to tell more of them apart
 
 latency and throughput
 batch  cores  streams          p50 ms  p95 ms          items/s
@@ -101,10 +114,6 @@ batch  cores  streams          p50 ms  p95 ms          items/s
 
 b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine
   offers 2. Ask for fewer with --cores.
-
-best: b1-c2-s2, 1.166 k items/s at 1.715 ms (within 6 ms)
-  may be within 6 ms or beyond: b8-c2 at 5.971 ms
-  a larger max-seconds makes time to tell more of them apart
 
 scaling, all else as in the best, b1-c2-s2
 more of     from      to              items/s  efficiency    everywhere
@@ -129,6 +138,10 @@ def test_two_models_at_80_columns_have_a_table_each() -> None:
     assert render_sweep(two_models(), TextStyle(80)) == snapshot("""\
 A  old.onnx: 2.808 KiB, opset 21
 B  new.onnx: 2.808 KiB, opset 21
+best for A: b8-c2, 1.340 k items/s at 5.971 ms (within 10.9 ms)
+best for B: b8-c2, 1.198 k items/s at 6.676 ms (within 10.9 ms)
+B against A at b8-c2: latency +11.8 % (+9.6 … +14.0 %), items/s -10.6 % (-12.3 …
+  -8.8 %)
 
 A: old.onnx
 batch  cores  streams          p50 ms  p95 ms          items/s
@@ -173,11 +186,6 @@ b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine
 B b8-c1-s2: failed: the worker was ended by SIGKILL in round 3:
   it had 1.9 GiB of 2 GiB
 
-best for A: b8-c2, 1.340 k items/s at 5.971 ms (within 10.9 ms)
-best for B: b8-c2, 1.198 k items/s at 6.676 ms (within 10.9 ms)
-B against A at b8-c2: latency +11.8 % (+9.6 … +14.0 %), items/s -10.6 % (-12.3 …
-    -8.8 %)
-
 scaling of A, all else as in the best, b8-c2
 more of     from   to              items/s  efficiency    everywhere
 ────────────────────────────────────────────────────────────────────
@@ -210,30 +218,51 @@ def test_two_models_at_160_columns_are_side_by_side() -> None:
     assert table == snapshot("""\
 A  old.onnx: 2.808 KiB, opset 21
 B  new.onnx: 2.808 KiB, opset 21
+best for A: b8-c2, 1.340 k items/s at 5.971 ms (within 10.9 ms)
+best for B: b8-c2, 1.198 k items/s at 6.676 ms (within 10.9 ms)
+B against A at b8-c2: latency +11.8 % (+9.6 … +14.0 %), items/s -10.6 % (-12.3 … -8.8 %)
 
-latency and throughput, and B over A
-batch  cores  streams        A p50 ms  p95 ms          items/s          B p50 ms  p95 ms          items/s     latency        interval  items/s        interval
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    1      1        1   1.600 ± 1.2 %   1.744    625.0 ± 1.2 %     1.789 ± 1.2 %   1.950    559.0 ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
-    1      1        2   2.986 ± 1.2 %   3.254    669.9 ± 1.2 %     3.338 ± 1.2 %   3.638    599.2 ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
-    1      2        1  0.9190 ± 1.2 %   1.002  1.088 k ± 1.2 %     1.027 ± 1.2 %   1.120    973.3 ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
-    1      2        2   1.715 ± 1.2 %   1.869  1.166 k ± 1.2 %     1.917 ± 1.2 %   2.090  1.043 k ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
-    8      1        1   10.40 ± 1.2 %   (130)    769.5 ± 1.2 %     11.62 ± 1.2 %   (130)    688.3 ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
-    8      1        2   19.40 ± 1.2 %   (130)    824.7 ± 1.2 %                 -       -                -
-    8      2        1   5.971 ± 1.2 %   (130)  1.340 k ± 1.2 %  <  6.676 ± 1.2 %   (130)  1.198 k ± 1.2 %  <  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
-    8      2        2   11.14 ± 1.2 %   (130)  1.436 k ± 1.2 %     12.46 ± 1.2 %   (130)  1.284 k ± 1.2 %     +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+A: old.onnx
+batch  cores  streams          p50 ms  p95 ms          items/s
+─────────────────────────────────────────────────────────────────
+    1      1        1   1.600 ± 1.2 %   1.744    625.0 ± 1.2 %
+    1      1        2   2.986 ± 1.2 %   3.254    669.9 ± 1.2 %
+    1      2        1  0.9190 ± 1.2 %   1.002  1.088 k ± 1.2 %
+    1      2        2   1.715 ± 1.2 %   1.869  1.166 k ± 1.2 %
+    8      1        1   10.40 ± 1.2 %   (130)    769.5 ± 1.2 %
+    8      1        2   19.40 ± 1.2 %   (130)    824.7 ± 1.2 %
+    8      2        1   5.971 ± 1.2 %   (130)  1.340 k ± 1.2 %  <
+    8      2        2   11.14 ± 1.2 %   (130)  1.436 k ± 1.2 %
+
+B: new.onnx
+batch  cores  streams         p50 ms  p95 ms          items/s
+────────────────────────────────────────────────────────────────
+    1      1        1  1.789 ± 1.2 %   1.950    559.0 ± 1.2 %
+    1      1        2  3.338 ± 1.2 %   3.638    599.2 ± 1.2 %
+    1      2        1  1.027 ± 1.2 %   1.120    973.3 ± 1.2 %
+    1      2        2  1.917 ± 1.2 %   2.090  1.043 k ± 1.2 %
+    8      1        1  11.62 ± 1.2 %   (130)    688.3 ± 1.2 %
+    8      2        1  6.676 ± 1.2 %   (130)  1.198 k ± 1.2 %  <
+    8      2        2  12.46 ± 1.2 %   (130)  1.284 k ± 1.2 %
 ±: the larger side of the 95 % interval
-interval: 95 %, of pairs of rounds
 (n): it takes n samples to tell; a larger max-seconds makes time for more
 < most items/s within 10.9 ms
 
+B over A
+batch  cores  streams  A p50 ms  B p50 ms  latency        interval  items/s        interval
+───────────────────────────────────────────────────────────────────────────────────────────
+    1      1        1     1.600     1.789  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+    1      1        2     2.986     3.338  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+    1      2        1    0.9190     1.027  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+    1      2        2     1.715     1.917  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+    8      1        1     10.40     11.62  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+    8      2        1     5.971     6.676  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+    8      2        2     11.14     12.46  +11.8 %  +9.6 … +14.0 %  -10.6 %  -12.3 … -8.8 %
+interval: 95 %, of pairs of rounds
+
 b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine offers 2. Ask for fewer with --cores.
 B b8-c1-s2: failed: the worker was ended by SIGKILL in round 3:
-  it had 1.9 GiB of 2 GiB
-
-best for A: b8-c2, 1.340 k items/s at 5.971 ms (within 10.9 ms)
-best for B: b8-c2, 1.198 k items/s at 6.676 ms (within 10.9 ms)
-B against A at b8-c2: latency +11.8 % (+9.6 … +14.0 %), items/s -10.6 % (-12.3 … -8.8 %)\
+  it had 1.9 GiB of 2 GiB\
 """)  # noqa: E501  # it is as wide as the terminal
 
 
@@ -242,7 +271,7 @@ def test_colour_adds_nothing_but_colour_and_marks_the_best() -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
     best = [line for line in coloured.splitlines() if "<\x1b" in line]
     assert len(best) == 2
-    assert all(line.startswith("\x1b[1;32m") for line in best)
+    assert all(line.startswith("\x1b[32m") for line in best)
     assert "\x1b" not in plain
 
 
@@ -260,10 +289,9 @@ def test_items_a_second_and_the_mark_of_the_best_are_shown_at_any_width(width: i
 
 
 def spot_lines(sweep: Sweep) -> list[str]:
-    """What the report says of the best, without tables."""
-    paragraphs = render_sweep(sweep, PLAIN).split("\n\n")
-    (found,) = (p for p in paragraphs if p.startswith(("best", "no configuration")))
-    return found.splitlines()
+    """What the report says of the best, below the names of the models."""
+    opening = sweep_report(sweep, COMMAND_WORDING).opening
+    return [line.text for line in opening[len(sweep.sides) :]]
 
 
 def test_any_latency_will_do_without_a_threshold() -> None:
@@ -274,8 +302,8 @@ def test_what_cannot_be_told_from_the_best_is_named() -> None:
     assert spot_lines(one_model(None, half_width=0.2)) == snapshot(
         [
             "best: b8-c2-s2, 1.436 k items/s at 11.14 ms",
-            "  cannot be told from it: b8-c2, b1-c2, b1-c2-s2",
-            "  a larger max-seconds makes time to tell more of them apart",
+            "cannot be told from it: b8-c2, b1-c2, b1-c2-s2",
+            "a larger max-seconds makes time to tell more of them apart",
         ]
     )
 
@@ -284,8 +312,8 @@ def test_what_may_be_within_or_beyond_is_named() -> None:
     assert spot_lines(one_model(0.92)) == snapshot(
         [
             "no configuration is surely within 0.92 ms; the quickest is b1-c2 at 0.9190 ms",
-            "  may be within 0.92 ms or beyond: b1-c2 at 0.9190 ms",
-            "  a larger max-seconds makes time to tell more of them apart",
+            "may be within 0.92 ms or beyond: b1-c2 at 0.9190 ms",
+            "a larger max-seconds makes time to tell more of them apart",
         ]
     )
 
@@ -341,7 +369,6 @@ def test_where_nothing_could_be_measured_there_is_no_best_and_no_table() -> None
     sweep = make_sweep(make_side("encoder.onnx", points))
     assert render_sweep(sweep, TextStyle(80)) == snapshot("""\
 encoder.onnx: 2.808 KiB, opset 21
-
 b1-c1, b1-c1-s2, b8-c1, b8-c1-s2: failed: the worker was ended by SIGKILL in
   round 3:
   it had 1.9 GiB of 2 GiB
@@ -481,7 +508,8 @@ def test_a_best_that_could_not_be_looked_at_closely_says_why() -> None:
     (case,) = profile.cases
     lost = replace(case, measured=None, outcome=Outcome.FAILED, reason=KILLED)
     text = render_sweep(replace(one_model(), profile=replace(profile, cases=(lost,))), PLAIN)
-    assert f"at {case.case.id}\nfailed: {KILLED}\n" in text
+    lines = KILLED.splitlines()
+    assert f"at {case.case.id}\nfailed: {lines[0]}\n  {lines[1]}\n" in text
     assert case.measured is not None
     untimed = replace(case.measured, layer_times=None, notes=("no layer times: it crashed",))
     found = replace(profile, cases=(replace(case, measured=untimed),))

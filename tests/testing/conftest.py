@@ -15,8 +15,7 @@ import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.checking
 import pytest_modelperf.testing.document
 import pytest_modelperf.testing.hooks
-import pytest_modelperf.testing.markdown
-import pytest_modelperf.testing.text
+import pytest_modelperf.testing.report
 from pytest_modelperf.stats.quantiles import load_quantiles
 from tests.support.project import write_dense, write_linear
 

@@ -25,7 +25,6 @@ from msgspec.structs import replace
 import pytest_modelperf
 import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.hooks
-import pytest_modelperf.testing.markdown
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.store import BaselineStore
@@ -49,7 +48,7 @@ from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
-from pytest_modelperf.testing.text import MAX_LINES, render_summary
+from pytest_modelperf.testing.report import MAX_LINES
 from pytest_modelperf.whatif.narrowing import dimensions
 from pytest_modelperf.whatif.narrowing.dimensions import Dim
 from pytest_modelperf.whatif.narrowing.narrow import select_channels
@@ -57,6 +56,7 @@ from tests.support.comparisons import OPEN, SLOWER
 from tests.support.facts import make_provenance
 from tests.support.profiles import measured_classifier
 from tests.support.project import write_dense, write_table
+from tests.support.rendered import render_summary
 from tests.support.run_reports import many, run
 from tests.support.small_models import ones, parse
 

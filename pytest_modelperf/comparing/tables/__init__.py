@@ -1,10 +1,17 @@
 """The tables of a comparison."""
 
+from pytest_modelperf.comparing.tables.cases import (
+    TONES,
+    CaseView,
+    cases_rows,
+    cases_table,
+    describe_views,
+    worst_view,
+)
 from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
 from pytest_modelperf.comparing.tables.figures import (
-    case_table,
     is_measured,
-    metric_tables,
+    metric_table,
     shown_metrics,
 )
 from pytest_modelperf.comparing.tables.graphs import layer_type_change_table, shows_graphs
@@ -27,7 +34,11 @@ from pytest_modelperf.comparing.tables.times import (
 __all__ = [
     "INTERVAL",
     "OUTPUT_COLUMNS",
-    "case_table",
+    "TONES",
+    "CaseView",
+    "cases_rows",
+    "cases_table",
+    "describe_views",
     "format_layer_ms",
     "has_output_figures",
     "has_times",
@@ -38,10 +49,11 @@ __all__ = [
     "layer_type_change_table",
     "layers_that_explain",
     "main_type_difference_table",
-    "metric_tables",
+    "metric_table",
     "output_table",
     "shown_metrics",
     "shows_graphs",
     "type_difference_table",
     "without_column",
+    "worst_view",
 ]

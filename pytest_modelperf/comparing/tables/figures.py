@@ -1,4 +1,4 @@
-"""The figures of a comparison as tables: a row for each case, and a row for each metric."""
+"""The figures of a comparison as a table: a row for each metric."""
 
 from __future__ import annotations
 
@@ -15,52 +15,15 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
-from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
-from pytest_modelperf.comparing.verdict_lines import decided_by, verdict_word
+from pytest_modelperf.comparing.records import CaseComparison, Metric
+from pytest_modelperf.comparing.tables.cells import INTERVAL
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import display_width
 
 # The least that is left of a metric's title.
 _LEAST_TITLE = 11
-# Titles for a table that is as wide as a terminal of 80 columns.
-_SHORT_TITLES = {
-    "first_inference_ms": "first run",
-    "peak_activation_bytes": "peak activ.",
-}
 _LEAST_VERDICT = 12
 # The word for a judged tail that is open and that the verdict does not wait for.
 _NOT_SHOWN = "not shown"
-
-
-def case_table(comparison: Comparison) -> Table:
-    """A row for each case: its verdict, and the figure that decided or its median latency.
-
-    Where nothing ran, that is its MACs.
-    """
-    columns = (
-        Column("case", is_name=True, least=24),
-        Column("verdict", is_text=True, least=_LEAST_VERDICT),
-        Column(""),
-        Column("before"),
-        Column("now"),
-        Column("change"),
-        Column(INTERVAL),
-    )
-    return Table("", columns, tuple(_case_row(case) for case in comparison.cases))
-
-
-def _case_row(case: CaseComparison) -> tuple[str, ...]:
-    named = {metric.name: metric for metric in case.metrics}
-    deciding = next(iter(case.deciding), None)
-    metric = named.get(f"{LATENCY}p50") or deciding or named.get("macs")
-    if decided_by(case):
-        metric = deciding
-    head = (printable(case.id), verdict_word(case))
-    if metric is None:
-        return (*head, "", "", "", "", "")
-    return (*head, metric_title(metric.name), *_figures(metric), format_interval(metric))
 
 
 def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]:
@@ -75,57 +38,34 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
     )
 
 
-def metric_tables(
-    case: CaseComparison, metrics: Sequence[Metric] | None = None
-) -> tuple[Table, Table, Table]:
+def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) -> Table:
     """All figures before and now, or these `metrics`, with their verdicts if they are judged.
 
-    Two tables for narrow terminals follow: with short titles, and without intervals.
-
-    Beside times, exact figures that decide nothing or that nobody named are left out where they are
+    Besides times, exact figures that decide nothing or that nobody named are left out if they are
     the same, and so is a tail that was not asked for and has too few samples. Columns without
     content are left out too.
     """
     shown = shown_metrics(case) if metrics is None else metrics
-    titles = [metric_title(metric.name) for metric in shown]
-    short = [_SHORT_TITLES.get(metric.name, metric_title(metric.name)) for metric in shown]
-    longest = max(map(display_width, titles), default=0)
-    return (
-        _metric_table(case, shown, titles, least_title=longest),
-        _metric_table(case, shown, short),
-        without_column(_metric_table(case, shown, titles), INTERVAL),
-    )
-
-
-def _metric_table(
-    case: CaseComparison,
-    metrics: Sequence[Metric],
-    titles: Sequence[str],
-    *,
-    least_title: int = _LEAST_TITLE,
-) -> Table:
-    has_before = any(metric.before is not None for metric in metrics)
+    has_before = any(metric.before is not None for metric in shown)
     has_allowed = is_measured(case) or any(
-        m.limit is not None or (m.gated and m.allowed and m.before != m.after) for m in metrics
+        m.limit is not None or (m.gated and m.allowed and m.before != m.after) for m in shown
     )
     columns = (
-        Column("metric", is_text=True, least=least_title),
-        Column("before"),
-        Column("now"),
-        Column("change"),
-        Column(INTERVAL),
+        Column("metric", is_text=True, least=_LEAST_TITLE),
+        *map(Column, ("before", "now", "change")),
+        Column(INTERVAL, rank=-1),
         Column("allowed"),
         Column("", is_text=True, least=_LEAST_VERDICT),
     )
     rows = tuple(
         (
-            title,
+            metric_title(metric.name),
             *_figures(metric, has_before=has_before),
             format_interval(metric),
             format_allowed(metric) if has_allowed and metric.gated else "",
             _verdict(metric),
         )
-        for title, metric in zip(titles, metrics, strict=True)
+        for metric in shown
     )
     return drop_blank_columns(Table("", columns, rows))
 

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.shown.conditions import (
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.page_tiles import profile_tiles
-from pytest_modelperf.profiler.shown.tables.generation import generation_tables
+from pytest_modelperf.profiler.shown.tables.generation import generation_table
 from pytest_modelperf.profiler.shown.tables.measured import latency_tables, performance_table
 from pytest_modelperf.profiler.shown.tables.static import summary_table, uncounted_table
 from pytest_modelperf.report.model import Choice, Line, Paragraph, Report, Rows, Section, Tone
@@ -25,11 +25,12 @@ from pytest_modelperf.report.model import Choice, Line, Paragraph, Report, Rows,
 def render_profile_page(
     profile: Profile, *, made: dt.datetime | None = None, addition: PageAddition | None = None
 ) -> str:
-    return render_case_page(profile_data(profile), profile_overview(profile, made), addition)
+    return render_case_page(profile_data(profile), profile_report(profile, made), addition)
 
 
-def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Report:
+def profile_report(profile: Profile, made: dt.datetime | None = None) -> Report:
     failed = describe_failed(profile.cases)
+    generation = generation_table(profile.cases)
     has_run = any(case.measured is not None for case in profile.cases)
     engines = [case.measured.engine for case in profile.cases if case.measured is not None]
     model = ModelRow(
@@ -45,7 +46,7 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Repor
         blocks=(
             *([_performance_rows(profile.cases)] if has_run else []),
             *map(Rows, latency_tables(profile.cases)[:1] if has_run else ()),
-            *map(Rows, generation_tables(profile.cases)[:1]),
+            *([] if generation is None else [Rows(generation)]),
             *_counted_sections(profile.cases),
         ),
         facts=(models_table([model]), run_table(machines, dict.fromkeys(asked), made)),

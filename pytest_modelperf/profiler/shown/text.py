@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.tables.generation import generation_tables
+from pytest_modelperf.profiler.shown.tables.generation import generation_table
 from pytest_modelperf.profiler.shown.tables.layers import LayerView, layer_table
 from pytest_modelperf.profiler.shown.tables.measured import (
     latency_tables,
@@ -20,6 +20,7 @@ from pytest_modelperf.profiler.shown.tables.static import (
     uncounted_table,
 )
 from pytest_modelperf.report.page import Page, PageStyle, write_items
+from pytest_modelperf.report.tables import transpose_table
 from pytest_modelperf.text.escaping import printable
 
 # Writes additional text about a case into the report.
@@ -48,9 +49,9 @@ def write_profile(
     page.line(describe_model(profile.model), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)
-    generations = generation_tables(profile.cases)
-    if generations:
-        page.table(*generations)
+    generation = generation_table(profile.cases)
+    if generation is not None:
+        page.table(generation, transpose_table(generation), generation)
     shown = _worth_showing(profile.cases, insets)
     known: set[int] = set()
     for case in shown:

@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.shown.conditions import (
     unmeasured_lines,
 )
 from pytest_modelperf.profiler.shown.csv import render_csv
-from pytest_modelperf.profiler.shown.page import profile_overview
+from pytest_modelperf.profiler.shown.page import profile_report
 from pytest_modelperf.profiler.shown.progress import progress_line
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
@@ -373,15 +373,15 @@ def test_the_same_reason_of_several_cases_is_told_once_with_all_of_them() -> Non
 def test_the_page_of_a_profile_that_failed_opens_with_what_failed() -> None:
     profile = static_classifier()
     cases = (failed_at(profile, 1, "no room\nfor it"), failed_at(profile, 2, "no room\nfor it"))
-    overview = profile_overview(replace(profile, cases=cases))
+    overview = profile_report(replace(profile, cases=cases))
     assert (overview.headline, overview.tone) == ("2 of 2 cases failed: no room", Tone.BAD)
     assert {each.tiles[0].tone for each in overview.tiles} == {Tone.BAD}
     assert {each.tiles[0].value for each in overview.tiles} == {"failed"}
-    some = profile_overview(replace(profile, cases=(*profile.cases, *cases)))
+    some = profile_report(replace(profile, cases=(*profile.cases, *cases)))
     assert some.headline == "2 of 3 cases failed: no room"
-    one = profile_overview(replace(profile, cases=cases[:1]))
+    one = profile_report(replace(profile, cases=cases[:1]))
     assert one.headline == "failed: no room"
-    whole = profile_overview(profile)
+    whole = profile_report(profile)
     assert (whole.headline, whole.tone) == ("", Tone.PLAIN)
 
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import LayerRow, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
@@ -33,6 +32,7 @@ from pytest_modelperf.profiler.shown.tables.static import describe_model, summar
 from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_bytes
+from tests.support.rendered import render_comparison
 from tests.support.small_models import ones, parse, save_beside
 
 CLASSIFIER = """

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.wording import COMMAND_WORDING
-from pytest_modelperf.comparing.page import render_comparison_page
 from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page import render_profile_page
-from pytest_modelperf.sweep.page import render_sweep_page
 from pytest_modelperf.sweep.records import Sweep
-from pytest_modelperf.testing.page import render_run_page
 from pytest_modelperf.whatif.page import render_whatif_page
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
@@ -23,6 +19,7 @@ from tests.report.pages.conftest import without_charts
 from tests.support.comparisons import FASTER, SLOWER, compared
 from tests.support.histories import make_case, make_history
 from tests.support.profiles import MACHINE, measured_cases
+from tests.support.rendered import render_comparison_page, render_run_page, render_sweep_page
 from tests.support.run_reports import ALL, outcome, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 from tests.support.whatifs import make_case as make_whatif_case
@@ -43,11 +40,9 @@ def _sweep() -> Sweep:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "profile": lambda: render_profile_page(measured_cases()),
-    "compare": lambda: render_comparison_page(
-        compared(SLOWER, FASTER), COMMAND_WORDING, machine=MACHINE
-    ),
+    "compare": lambda: render_comparison_page(compared(SLOWER, FASTER), machine=MACHINE),
     "run": lambda: render_run_page(run(*map(outcome, ALL))),
-    "sweep": lambda: render_sweep_page(_sweep(), COMMAND_WORDING),
+    "sweep": lambda: render_sweep_page(_sweep()),
     "whatif": lambda: render_whatif_page(make_whatif(make_whatif_case(make_layers()))),
     "history": lambda: render_history_page(make_history(make_case()), allowed_drift=0.5),
     # All parts that scripts draw, of two sides.

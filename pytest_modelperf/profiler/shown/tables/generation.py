@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.generation import (
 )
 from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
 from pytest_modelperf.profiler.shown.tables.measured import CASE_COLUMN, format_percentile
-from pytest_modelperf.report.tables import Column, Table, table_of, transpose_table
+from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.stats.records import Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_rate
@@ -22,18 +22,17 @@ _TITLE = "generation"
 _ABSENT = "-"
 
 
-def generation_tables(cases: Sequence[CaseProfile]) -> tuple[Table, ...]:
-    """The tables of the generations that the cases are phases of."""
-    return tables_of_generations(named_figures(cases))
+def generation_table(cases: Sequence[CaseProfile]) -> Table | None:
+    """The table of the generations that the cases are phases of."""
+    return table_of_generations(named_figures(cases))
 
 
-def tables_of_generations(named: Iterable[NamedFigures]) -> tuple[Table, ...]:
-    """A row for each generation, or a column where that is narrower; empty if there are none."""
+def table_of_generations(named: Iterable[NamedFigures]) -> Table | None:
+    """A row for each generation; None if there are none."""
     found = whole_generations(named)
     if not found:
-        return ()
-    table = _measured(found) if any(map(_has_run, found)) else _counted(found)
-    return table, transpose_table(table), table
+        return None
+    return _measured(found) if any(map(_has_run, found)) else _counted(found)
 
 
 def _has_run(made: WholeGeneration) -> bool:

@@ -1,0 +1,330 @@
+"""A comparison as a report: its verdict, the figures and layers behind it, and the reasons."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.advice import describe_doubt
+from pytest_modelperf.comparing.figures import (
+    LATENCY,
+    is_sampled,
+)
+from pytest_modelperf.comparing.limits import OUTPUTS
+from pytest_modelperf.comparing.page_data import comparison_data
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    Comparison,
+    How,
+    Metric,
+    Verdict,
+)
+from pytest_modelperf.comparing.tables import (
+    CaseView,
+    cases_rows,
+    describe_views,
+    has_output_figures,
+    has_times,
+    layer_difference_table,
+    layer_type_change_table,
+    layers_that_explain,
+    main_type_difference_table,
+    metric_table,
+    output_table,
+    shown_metrics,
+    shows_graphs,
+    type_difference_table,
+    worst_view,
+)
+from pytest_modelperf.comparing.verdict_lines import (
+    describe_facts,
+    describe_run,
+    describe_verdict,
+    failing_metrics,
+    failure_lines,
+    is_quiet,
+    verdict_word,
+    word_of_reasons,
+)
+from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.shown.case_page import case_drawn
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.report.model import (
+    Block,
+    Choice,
+    Failure,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Sheet,
+    Tone,
+)
+from pytest_modelperf.report.tables import Cell, Table
+from pytest_modelperf.text.units import format_confidence
+from pytest_modelperf.text.words import count_of, join_words
+
+COMPARISON_COLUMNS = (
+    *("case", "batch_size", "cores", "dims", "case_verdict", "how", "rounds", "failure"),
+    *("metric", "before", "after", "ratio", "ratio_low", "ratio_high", "allowed"),
+    *("verdict", "gated"),
+)
+# The first reasons explain most. Without times the table of types has all of them.
+_MAX_REASONS = 4
+_MAX_TIMED_REASONS = 6
+# What a failure shows unless the user asks for more.
+MAX_MAIN_REASONS = 3
+MAX_MAIN_TYPES = 5
+
+
+def comparison_report(
+    comparison: Comparison,
+    wording: Wording,
+    *,
+    machine: MachineFacts | None = None,
+    made: dt.datetime | None = None,
+) -> Report:
+    """The verdict and its evidence; `machine` is the one that both models ran on, if known.
+
+    A text shows no section of a case that passed among several.
+    """
+    views = [
+        CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
+        for place, case in enumerate(comparison.cases)
+    ]
+    is_one = len(views) == 1
+    before, after = names = name_models((comparison.before, comparison.after))
+    engines, confidence = comparison.engines or ("",), comparison.confidence
+    models = [
+        ModelRow("A, before", comparison.before, engines[0]),
+        ModelRow("B, now", comparison.after, engines[-1]),
+    ]
+    rule = [
+        ("tolerance", format_share(comparison.tolerance)),
+        ("confidence", "" if confidence is None else format_confidence(confidence)),
+        ("rounds", _took(comparison)),
+    ]
+    on = [Line(text=f"on {', '.join(comparison.engines)}", on=On.TEXT)]
+    quiet = [] if is_one else [view.compared for view in views if is_quiet(view.compared)]
+    return Report(
+        title=" → ".join(names),
+        subject=f"{before} -> {after}: {describe_run(comparison)}",
+        headline=describe_views(views),
+        tone=min(views, key=lambda view: view.rank).tone,
+        opening=tuple(on if comparison.engines else []),
+        blocks=(
+            cases_rows(views, on=On.PAGE if is_one else On.ALL),
+            *_sections(comparison, views, wording),
+        ),
+        closing=tuple(
+            Line(word="note", text=note, on=On.TERMINAL)
+            for note in dict.fromkeys(note for case in quiet for note in case.notes)
+        ),
+        facts=(models_table(models), run_table([machine], rule, made)),
+        sheet=_sheet(comparison),
+        drawn=case_drawn(partial(comparison_data, comparison)),
+    )
+
+
+def _sections(
+    comparison: Comparison, views: Sequence[CaseView], wording: Wording
+) -> Iterator[Section]:
+    worst = views[0] if len(views) == 1 else worst_view(views)
+    for view in views:
+        is_shown = len(views) == 1 or not is_quiet(view.compared)
+        section = case_section(
+            view,
+            describe_verdict(view.compared, comparison.confidence),
+            case_blocks(view.compared, wording),
+            is_open=view is worst,
+        )
+        on = On.ALL if is_shown else On.PAGE | On.MARKDOWN
+        yield replace(section, is_detail=not is_shown, on=on)
+
+
+def _took(comparison: Comparison) -> str:
+    if comparison.rounds is None:
+        return ""
+    seconds = comparison.seconds
+    return f"{comparison.rounds}" if seconds is None else f"{comparison.rounds} in {seconds:.1f} s"
+
+
+def _sheet(comparison: Comparison) -> Sheet:
+    """All metrics of all cases, with names and units as in the JSON.
+
+    A case that failed has no verdict, and one row if it has no metrics. A metric that is not gated
+    is not judged, and has no verdict.
+    """
+    rows = (
+        (*_case_cells(case), *figures)
+        for case in comparison.cases
+        for figures in [_metric_cells(metric) for metric in case.metrics] or [(None,) * 9]
+    )
+    return Sheet(COMPARISON_COLUMNS, tuple(rows))
+
+
+def _case_cells(case: CaseComparison) -> tuple[Cell, ...]:
+    dims = " ".join(f"{name}={size}" for name, size in case.case.dims)
+    verdict = None if case.has_failed else case.verdict.value
+    how = None if case.how is None else case.how.value
+    sizes = (case.id, case.case.batch_size, case.case.cores, dims)
+    return (*sizes, verdict, how, case.rounds, case.failure)
+
+
+def _metric_cells(metric: Metric) -> tuple[Cell, ...]:
+    low, high = metric.interval or (None, None)
+    verdict = metric.verdict.value if metric.gated else None
+    values = (metric.name, metric.before, metric.after, metric.ratio)
+    return (*values, low, high, metric.allowed, verdict, metric.gated)
+
+
+# -- one case
+
+
+def case_section(
+    view: CaseView, sentence: str, blocks: Iterable[Block], *, is_open: bool = False
+) -> Section:
+    """The case under its verdict, with which the sentence begins."""
+    return Section(
+        title=view.name,
+        word=view.word,
+        sentence=sentence.removeprefix(view.word).lstrip(":, "),
+        tone=view.tone,
+        blocks=tuple(blocks),
+        is_open=is_open,
+        choice=view.choice,
+    )
+
+
+def case_blocks(
+    case: CaseComparison, wording: Wording, advice: str | None = None
+) -> Iterator[Block]:
+    """Everything about a case: figures, layers, reasons, and how they were found.
+
+    A page draws the layers. `advice` says how to accept the case.
+    """
+    yield from doubt_blocks(case, wording)
+    if case.metrics:
+        yield Rows(metric_table(case))
+    yield from _layer_blocks(case, wording)
+    lines = (*_reason_lines(case, wording), *_fact_lines(case, wording))
+    if advice is not None:
+        lines = (*lines, Line(word="accept", text=advice))
+    if lines:
+        yield Paragraph(lines)
+    if has_output_figures(case):
+        yield Rows(output_table(case), is_detail=True)
+
+
+def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
+    """Why there is no verdict, or what would help to get one."""
+    if case.failure is not None:
+        yield Failure("\n".join(failure_lines(case)))
+    doubt = describe_doubt(case, wording)
+    if doubt is not None:
+        yield Paragraph((Line(text=doubt, tone=Tone.UNSURE),))
+
+
+def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
+    tables: list[Table] = []
+    if has_times(case):
+        tables.append(type_difference_table(case))
+        if layers_that_explain(case):
+            tables.append(layer_difference_table(case, wording))
+    elif shows_graphs(case):
+        tables.append(layer_type_change_table(case))
+    for table in tables:
+        yield Rows(table, on=On.TEXT, is_detail=True)
+
+
+def _reason_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
+    """The reasons; a text has the first of them, and says where the others are."""
+    most, where = _MAX_REASONS, "as the table shows"
+    if has_times(case):
+        most, where = _MAX_TIMED_REASONS, f"{wording.names['json']} has them"
+    word = word_of_reasons(case)
+    for place, reason in enumerate(case.reasons):
+        yield Line(word=word, text=reason, on=On.ALL if place < most else On.PAGE)
+    more = len(case.reasons) - most
+    if more > 0:
+        yield Line(word=word, text=f"and {more} more, {where}", on=On.TEXT)
+
+
+def _fact_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
+    for word, text in describe_facts(case, wording):
+        yield Line(word=word, text=text, is_detail=True)
+
+
+def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
+    """The main reasons, the figures that failed, and the operators that explain most.
+
+    The last line says what is left out.
+    """
+    yield from doubt_blocks(case, wording)
+    word = word_of_reasons(case)
+    reasons = tuple(Line(word=word, text=text) for text in case.reasons[:MAX_MAIN_REASONS])
+    if reasons:
+        yield Paragraph(reasons)
+    failing = failing_metrics(case)
+    has_table = len(failing) > 1
+    if has_table:
+        yield Rows(metric_table(case, failing))
+    types = _main_types(case, failing)
+    if types is not None:
+        yield Rows(types)
+    facts = list(_fact_lines(case, wording))
+    main = [line for line in facts if line.word in _main_words(case)]
+    left = _describe_left(case, len(failing) if has_table else 1, len(facts) - len(main))
+    lines = [Line(word=line.word, text=line.text) for line in main]
+    if left:
+        lines.append(Line(text=left, tone=Tone.DIM))
+    if lines:
+        yield Paragraph(tuple(lines))
+
+
+def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None:
+    """The operators that explain what failed; None if none does."""
+    if any(metric.name.startswith(LATENCY) for metric in failing) and has_times(case):
+        return main_type_difference_table(case, MAX_MAIN_TYPES)
+    has_counts = any(not is_sampled(metric.name) for metric in failing)
+    shown = has_counts and shows_graphs(case)
+    return layer_type_change_table(case, MAX_MAIN_TYPES) if shown else None
+
+
+def _main_words(case: CaseComparison) -> Collection[str]:
+    """The words of facts that say why a case failed.
+
+    A note seldom does where a duet showed it.
+    """
+    words = {"budget"}
+    if case.verdict is not Verdict.REGRESSED:
+        words.add("note")
+    if case.how is How.STORED:
+        words |= {"how", "note"}
+    if any(metric.name == OUTPUTS for metric in failing_metrics(case)):
+        words.add("outputs")
+    return words
+
+
+def _describe_left(case: CaseComparison, figures: int, notes: int) -> str:
+    """`-v also shows 5 reasons, 9 figures, 7 layers and 6 notes`; empty if nothing is left out."""
+    counts = {
+        "reason": len(case.reasons) - MAX_MAIN_REASONS,
+        "figure": len(shown_metrics(case)) - figures,
+        "layer": len(layers_that_explain(case)),
+        "note": notes,
+    }
+    left = [count_of(count, noun) for noun, count in counts.items() if count > 0]
+    return f"-v also shows {join_words(left)}" if left else ""

@@ -1,0 +1,300 @@
+"""A run as a report: the failure of one test, and the summary of all cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.plan_table import plan_table
+from pytest_modelperf.comparing.figures import describe_sides
+from pytest_modelperf.comparing.records import RECORDED, Verdict
+from pytest_modelperf.comparing.report import case_blocks, case_section, main_blocks
+from pytest_modelperf.comparing.tables import CaseView, cases_rows, describe_views, worst_view
+from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics
+from pytest_modelperf.profiler.generation import NamedFigures
+from pytest_modelperf.profiler.shown.case_page import case_drawn
+from pytest_modelperf.profiler.shown.page_facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.tables.generation import table_of_generations
+from pytest_modelperf.report.model import (
+    Block,
+    Code,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tone,
+)
+from pytest_modelperf.testing.commands import profile_alone
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.page_data import choices_of, run_data
+from pytest_modelperf.testing.run_lines import (
+    describe_alarms,
+    describe_ending,
+    describe_outcome,
+    describe_place,
+    describe_writing,
+    is_worth_a_line,
+    next_steps,
+    untold,
+    view_of,
+)
+from pytest_modelperf.testing.wording import recording_with
+from pytest_modelperf.text.words import join_words, list_names
+
+# GitHub does not show a longer summary.
+MAX_BYTES = 1 << 20
+# With more cases, a terminal has a line for the worst of these, and only for those that need
+# attention. Markdown folds the others, and a page has no section of them.
+MAX_LINES = 40
+MAX_PLANS = 20
+# If there are many cases, the line of counts says enough about these.
+_SUMMED_UP = frozenset(
+    {
+        Verdict.PASSED.value,
+        Verdict.UNCHANGED.value,
+        Verdict.IMPROVED.value,
+        Verdict.NEW.value,
+        RECORDED,
+    }
+)
+# The table says everything about these.
+_HAVE_NO_SECTION = frozenset({Verdict.PASSED, Verdict.UNCHANGED, Verdict.NEW})
+_QUIET, _VERBOSE = -1, 1
+
+
+# -- one test
+
+
+def outcome_report(outcome: CaseOutcome, *, verbosity: int = 0) -> Report:
+    """The failure of one test: what happened, how sure, why, and what to type.
+
+    All figures, layers, reasons and notes are shown from a verbosity of 1 on.
+    """
+    case = outcome.comparison
+    is_brief = verbosity < _VERBOSE
+    failing = failing_metrics(case)
+    headline = describe_outcome(outcome)
+    if is_brief and len(failing) == 1:
+        headline = "; ".join(filter(None, (headline, describe_sides(failing[0]))))
+    blocks = main_blocks if is_brief else case_blocks
+    return Report(
+        title=case.id,
+        subject=headline,
+        tone=view_of(outcome, "").tone,
+        opening=tuple(_whose(outcome)),
+        blocks=(*blocks(untold(outcome), recording_with(outcome.accept)), *_advice(outcome)),
+    )
+
+
+def _whose(outcome: CaseOutcome) -> Iterator[Line]:
+    """The case, if the id of the test does not have it."""
+    case, model = outcome.comparison, outcome.model
+    if case.id not in outcome.test:
+        place = "" if model.function_file is None else f" from {model.function_file}"
+        yield Line(word="case", text=f"{case.id} of {model.name}{place}")
+
+
+def _advice(outcome: CaseOutcome) -> Iterator[Block]:
+    """The command that accepts it, records it, or shows what is wrong."""
+    case = outcome.comparison
+    if case.has_failed:
+        command = None if outcome.is_upgrade else profile_alone(outcome)
+        if command is not None:
+            yield Code("try it alone", command, is_command=True)
+        return
+    if case.regressed and outcome.advice is not None:
+        yield Paragraph((Line(word="accept", text=outcome.advice),))
+    if outcome.accept is not None and (case.regressed or case.verdict is Verdict.NEW):
+        word = "accept" if case.regressed else "record"
+        yield Code(word, outcome.accept, is_command=True)
+
+
+def short_verdict(outcome: CaseOutcome) -> str:
+    """The verdict in one line, for a list of failures: `regressed: p50 latency +11.8 %, ...`."""
+    return describe_outcome(outcome, is_short=True)
+
+
+# -- the run
+
+
+def run_report(report: RunReport, *, verbosity: int = 0) -> Report:
+    """The outcomes of all cases, the worst first, and what to do next.
+
+    On a terminal, cases that passed have no line below a verbosity of 0, and from 1 on all have
+    one. The notes of the run are always there, because they say what it did not do.
+    """
+    views = list(map(view_of, report.outcomes, name_outcomes(report.outcomes), choices_of(report)))
+    named = sorted(zip(report.outcomes, views, strict=True), key=lambda each: each[1].rank)
+    views = [view for _, view in named]
+    confidences = dict.fromkeys(
+        format_share(o.confidence) for o in report.outcomes if o.comparison.rounds is not None
+    )
+    machines = (report.machine, *(outcome.machine for outcome in report.outcomes))
+    rule = [
+        ("tolerance", format_share(report.tolerance)),
+        ("confidence", ", ".join(filter(None, confidences))),
+    ]
+    return Report(
+        title="Model performance",
+        headline=describe_views(views) if views else "no case",
+        tone=Tone.BAD if report.errors else views[0].tone if views else Tone.PLAIN,
+        opening=tuple(_opening(report, verbosity)),
+        blocks=(
+            *(_plan_blocks(report, verbosity) if report.plans else ()),
+            *_table_blocks(named, verbosity),
+            *_ending_blocks(report, named, verbosity),
+            *_sections(named),
+            *_quiet_sections(named),
+        ),
+        closing=tuple(Line(word="note", text=note) for note in report.notes),
+        facts=(
+            models_table(ModelRow(o.baseline or "", o.model, o.engine) for o in report.outcomes),
+            run_table(machines, rule, report.started),
+        ),
+        drawn=case_drawn(partial(run_data, report)),
+    )
+
+
+Named = tuple[CaseOutcome, CaseView]
+
+
+def _opening(report: RunReport, verbosity: int) -> Iterator[Line]:
+    # On a terminal, pytest shows the errors.
+    others = On.MARKDOWN | On.PAGE
+    yield from (Line(word="error", text=error, on=others) for error in report.errors)
+    is_on_terminal = bool(report.outcomes) and verbosity > _QUIET
+    yield Line(text=describe_place(report), on=On.ALL if is_on_terminal else others)
+    alarms = describe_alarms(report)
+    if alarms:
+        yield Line(text=alarms, on=On.PAGE)
+
+
+def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[Block]:
+    """How the baselines change, and whether that was written."""
+    changing = [plan for plan in report.plans if not plan.is_empty]
+    lines = [Line(text=describe_writing(report), is_bold=True)]
+    if verbosity > _QUIET:
+        shown = changing if verbosity >= _VERBOSE else changing[:MAX_PLANS]
+        yield from (Rows(plan_table(plan), on=On.TERMINAL) for plan in shown)
+        more = len(changing) - len(shown)
+        if more:
+            text = f"{more:,} more baselines change: -v lists how"
+            lines.insert(0, Line(text=text, on=On.TERMINAL))
+    yield Paragraph(tuple(lines))
+
+
+def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[Block]:
+    """The table of all cases. If there are many, texts show those that need attention first."""
+    whole = [view for _, view in named]
+    shown = [view for outcome, view in named if _has_line(outcome, len(named), verbosity)]
+    if verbosity < _VERBOSE:
+        shown = shown[:MAX_LINES]
+    if shown:
+        yield cases_rows(shown, on=On.TERMINAL)
+    if len(named) <= MAX_LINES:
+        if whole:
+            yield cases_rows(whole, on=On.MARKDOWN | On.PAGE)
+    else:
+        yield cases_rows(whole, on=On.PAGE)
+        worth = [view for outcome, view in named if is_worth_a_line(outcome)]
+        if worth:
+            yield cases_rows(worth, on=On.MARKDOWN)
+    yield from _generations([each for each in named if each[1] in shown])
+    hidden = [outcome for outcome, view in named if view not in shown]
+    if hidden and (verbosity > _QUIET or any(map(is_worth_a_line, hidden))):
+        yield Paragraph((Line(text=_describe_hidden(hidden)),), on=On.TERMINAL)
+
+
+def _generations(named: Sequence[Named]) -> Iterator[Block]:
+    """The figures of the generations that ran, each with both phases on a line."""
+    figures = [
+        NamedFigures(view.name, outcome.comparison.case.phase, outcome.generation)
+        for outcome, view in named
+        if outcome.comparison.case.phase is not None
+        and outcome.generation is not None
+        and outcome.latency is not None
+        and not outcome.is_upgrade
+    ]
+    table = table_of_generations(figures)
+    if table is not None:
+        yield Rows(table, may_turn=True)
+
+
+def _has_line(outcome: CaseOutcome, cases: int, verbosity: int) -> bool:
+    if verbosity <= _QUIET:
+        return is_worth_a_line(outcome)
+    return verbosity >= _VERBOSE or cases <= MAX_LINES or outcome.word not in _SUMMED_UP
+
+
+def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
+    """`1,980 passed and unchanged cases are not shown: -v lists them`."""
+    found = {outcome.word for outcome in hidden}
+    words = join_words([word for word in SEVERITY if word in found])
+    is_one = len(hidden) == 1
+    cases, them = ("case is", "it") if is_one else ("cases are", "them")
+    return f"{len(hidden):,} {words} {cases} not shown: -v lists {them}"
+
+
+def _ending_blocks(report: RunReport, named: Sequence[Named], verbosity: int) -> Iterator[Block]:
+    """The notes of the cases, how the run ended, and the next steps."""
+    is_quiet = verbosity <= _QUIET
+    notes = () if is_quiet else tuple(_notes(named, verbosity))
+    if notes:
+        yield Paragraph(notes, on=On.TERMINAL)
+    ending = Line(text=describe_ending(report), is_bold=True, on=On.TEXT)
+    steps = tuple(Line(word=word, text=text) for word, text in next_steps(report))
+    if report.outcomes:
+        yield Paragraph((ending, *(() if is_quiet else steps)), on=On.TEXT)
+    if steps:
+        yield Paragraph(steps, on=On.PAGE)
+
+
+def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:
+    """Each note once, with its cases; without -v only where a latency is open."""
+    found: dict[str, list[str]] = {}
+    for outcome, view in named:
+        if verbosity >= _VERBOSE or outcome.comparison.is_unjudged:
+            for note in outcome.comparison.notes:
+                found.setdefault(note, []).append(view.name)
+    for note, names in found.items():
+        yield Line(word="note", text=f"{note} ({list_names(names)})")
+
+
+def _sections(named: Sequence[Named]) -> Iterator[Section]:
+    """A section for each case that Markdown or a page has more to say of."""
+    worst = worst_view([view for _, view in named])
+    for outcome, view in named:
+        on = On(0)
+        if len(named) <= MAX_LINES or is_worth_a_line(outcome):
+            on |= On.PAGE
+        if outcome.has_failed or outcome.verdict not in _HAVE_NO_SECTION:
+            on |= On.MARKDOWN
+        if not on:
+            continue
+        blocks = [*case_blocks(view.compared, recording_with(outcome.accept), outcome.advice)]
+        if outcome.comparison.regressed and outcome.accept is not None:
+            blocks.append(Code("To accept it", outcome.accept, is_command=True))
+        sentence = describe_outcome(outcome)
+        yield replace(case_section(view, sentence, blocks, is_open=view is worst), on=on)
+
+
+def _quiet_sections(named: Sequence[Named]) -> Iterator[Section]:
+    """The cases that need no attention, if the table of a summary does not have them."""
+    quiet = [view for outcome, view in named if not is_worth_a_line(outcome)]
+    if quiet and len(named) > MAX_LINES:
+        yield Section(
+            title=f"{len(quiet):,} cases that passed or are unchanged",
+            blocks=(cases_rows(quiet),),
+            is_detail=True,
+            on=On.MARKDOWN,
+        )

@@ -1,0 +1,67 @@
+"""Reports of the capabilities on each face, in one call."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.report import comparison_report
+from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.page import PageStyle
+from pytest_modelperf.report.render import render_report
+from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.report import sweep_report
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.report import MAX_BYTES, outcome_report, run_report
+
+
+def render_comparison(
+    comparison: Comparison, style: PageStyle, wording: Wording = COMMAND_WORDING
+) -> str:
+    return render_report(comparison_report(comparison, wording), style)
+
+
+def render_comparison_markdown(comparison: Comparison) -> str:
+    return render_comparison(comparison, MarkdownStyle())
+
+
+def render_comparison_csv(comparison: Comparison) -> str:
+    return render_csv(comparison_report(comparison, COMMAND_WORDING))
+
+
+def render_comparison_page(
+    comparison: Comparison,
+    *,
+    machine: MachineFacts | None = None,
+    made: dt.datetime | None = None,
+) -> str:
+    return render_page(comparison_report(comparison, COMMAND_WORDING, machine=machine, made=made))
+
+
+def render_sweep(sweep: Sweep, style: PageStyle) -> str:
+    return render_report(sweep_report(sweep, COMMAND_WORDING), style)
+
+
+def render_sweep_page(sweep: Sweep) -> str:
+    return render_page(sweep_report(sweep, COMMAND_WORDING))
+
+
+def render_outcome(outcome: CaseOutcome, style: PageStyle, *, verbosity: int = 0) -> str:
+    return render_report(outcome_report(outcome, verbosity=verbosity), style)
+
+
+def render_summary(report: RunReport, style: PageStyle, *, verbosity: int = 0) -> str:
+    return render_report(run_report(report, verbosity=verbosity), style).lstrip("\n")
+
+
+def render_run_markdown(report: RunReport) -> str:
+    return render_report(run_report(report), MarkdownStyle(MAX_BYTES))
+
+
+def render_run_page(report: RunReport) -> str:
+    return render_page(run_report(report))
