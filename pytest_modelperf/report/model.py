@@ -174,7 +174,7 @@ class Report(Struct, frozen=True, kw_only=True):
     `closing` lines. A page has the charts below, and ends with the `facts`: tables about models,
     machine and run. A CSV file has the `sheet`, or else the first table.
 
-    A text with a single section does not show its title.
+    A text whose only block is a section does not show its title.
     """
 
     title: str

@@ -36,9 +36,9 @@ def render_report(report: Report, style: PageStyle, *, has_details: bool = True)
 
 
 def write_blocks(page: Page, blocks: Sequence[Block], *, has_details: bool = True) -> None:
-    """Write what a text shows of these blocks. A section that is alone has no title."""
+    """Write what a text shows of these blocks. A section that is the only one has no title."""
     shown = [b for b in blocks if b.is_in_text and (has_details or not b.is_detail)]
-    is_titled = sum(isinstance(block, Section) for block in shown) > 1
+    is_titled = len(shown) > 1
     for block in shown:
         if not isinstance(block, Section):
             _write_block(page, block)

@@ -113,6 +113,21 @@ def test_a_report_of_several_sections_names_each() -> None:
     assert render_report(both, TextStyle(40)) == "net\n\nb1-c1\n\nb8-c1\n"
 
 
+def test_a_section_below_a_table_has_its_title() -> None:
+    rows = Rows(Table("", (Column("ms"),), (("1.20",),)))
+    advice = Section(title="what to do", blocks=(Code("check", "pytest", is_command=True),))
+    report = Report(title="net", blocks=(rows, advice))
+    assert render_report(report, TextStyle(40)) == snapshot("""\
+
+  ms
+────
+1.20
+
+what to do
+check: pytest
+""")
+
+
 @pytest.mark.parametrize("style", [TextStyle(40), MarkdownStyle(), MarkupStyle()])
 def test_no_name_steers_a_reader(style: TextStyle | MarkdownStyle | MarkupStyle) -> None:
     shown = render_report(make_report(EVIL, EVIL), style)
