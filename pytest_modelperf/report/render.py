@@ -59,7 +59,8 @@ def _write_block(page: Page, block: Block) -> None:
             page.line("")
             _write_lines(page, block.lines)
         case Code(is_command=True):
-            for line in fold_command(block.title, printable(block.text), page.width):
+            command = printable(block.text)
+            for line in fold_command(printable(block.title), command, page.width):
                 page.line(line)
         case Code():
             page.line("")

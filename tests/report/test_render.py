@@ -43,6 +43,7 @@ def make_report(name: str = "net", code: str = "x = 1") -> Report:
             Rows(table, (Tone.BAD, Tone.PLAIN)),
             Paragraph((Line(text=f"why {name}", tone=Tone.UNSURE), Line(word="how", text="so"))),
             Code("in Python", code),
+            Code(f"run {name}", "pytest", is_command=True),
         ),
     )
     return Report(
@@ -70,6 +71,7 @@ how: so
 
 in Python
 x = 1
+run net: pytest
 
 note: net
 """)
@@ -97,6 +99,7 @@ def test_markdown_has_a_table_and_a_block_of_code() -> None:
 x = 1
 ```
 
+- run net: pytest
 - note: net
 """)
 
