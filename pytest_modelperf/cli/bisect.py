@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -27,7 +28,7 @@ from pytest_modelperf.cli.options import (
     slowdown_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
@@ -135,7 +136,11 @@ class RuleOptions(Struct, frozen=True):
     has_note=True,
 )
 @cluster_options
-@output_options(html="Write a page with the steps as a picture")
+@output_options(
+    csv="Write the steps as CSV",
+    html="Write a page with the steps as a picture",
+    markdown="Write the report in Markdown",
+)
 @takes_records(
     searched=RangeOptions,
     judged=RuleOptions,
@@ -283,16 +288,8 @@ def _bisect_on_cluster(
 
 
 def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
-    if is_shown:
-        from pytest_modelperf.bisect.text import render_bisect
+    from pytest_modelperf.bisect.document import dump_bisect
+    from pytest_modelperf.bisect.report import bisect_report
 
-        show(render_bisect(result, terminal_style(), COMMAND_WORDING))
-    if outputs.json_file is not None:
-        from pytest_modelperf.bisect.document import dump_bisect
-
-        write(outputs.json_file, dump_bisect(result))
-    if outputs.html_file is not None:
-        from pytest_modelperf.bisect.page import render_bisect_page
-
-        made = dt.datetime.now(dt.timezone.utc)
-        write(outputs.html_file, render_bisect_page(result, COMMAND_WORDING, made=made))
+    report = bisect_report(result, COMMAND_WORDING, dt.datetime.now(dt.timezone.utc))
+    write_report(report, partial(dump_bisect, result), outputs, is_shown=is_shown)

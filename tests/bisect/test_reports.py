@@ -12,7 +12,6 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.document import BisectJson, dump_bisect
-from pytest_modelperf.bisect.page import bisect_overview, render_bisect_page
 from pytest_modelperf.bisect.records import (
     Bisect,
     BisectFigure,
@@ -21,17 +20,20 @@ from pytest_modelperf.bisect.records import (
     RangeKind,
     VersionRange,
 )
+from pytest_modelperf.bisect.report import bisect_report
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
-from pytest_modelperf.bisect.text import render_bisect
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.words import display_width
 from tests.support.bisects import TableJudge, Traits, make_versions
-from tests.support.report_parts import facts_of
+from tests.support.report_parts import commands_of
 
 EVIL = "a\x1b[31mb\nc\u202ed"
 
@@ -55,7 +57,7 @@ def bisected(
 
 
 def shown(bisect: Bisect, width: int | None = None) -> str:
-    return render_bisect(bisect, TextStyle(width), COMMAND_WORDING)
+    return render_report(bisect_report(bisect, COMMAND_WORDING), TextStyle(width))
 
 
 def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
@@ -73,7 +75,12 @@ step  version  answer  against       p50   change        interval   limit  round
    3  1.3      good    1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s
    4  1.5      bad     1.0      2.200 ms  +10.0 %  +9.5 … +10.5 %  +4.9 %           0 s
    5  1.5      bad     1.3      2.200 ms  +10.0 %  +9.5 … +10.5 %  +3.0 %           0 s
+
 1.4 failed: there is no wheel of 1.4
+
+What to do next
+measure 1.3 → 1.5 again: modelperf compare models/encoder.onnx models/encoder.onnx --requirement-a engine==1.3 --requirement-b engine==1.5 --engine engine
+stay at 1.3: pip install engine==1.3
 
 note: not tried: 1.3rc1 (no final release)
 note: other regressions in the range were not looked for: --all finds them
@@ -148,7 +155,7 @@ def test_a_version_that_stays_open_is_named() -> None:
         [
             "1.2 between them could not be judged: the step may be there, too",
             "   2  1.2      inconclusive  1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s",
-            "note: inconclusive, also with more time: 1.2; --max-seconds gives each step more",
+            "note: still inconclusive with more time: 1.2; --max-seconds gives each step more",
         ]
     )
 
@@ -169,23 +176,23 @@ def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
         range=replace(found.range, kind=RangeKind.COMMITS, versions=versions),
         search=find_regressions(versions, evil, SearchRule()),
     )
-    page = render_bisect_page(found, COMMAND_WORDING)
+    page = render_page(bisect_report(found, COMMAND_WORDING))
     for text in (shown(found), dump_bisect(found), page):
         assert "\x1b" not in text
         assert "\u202e" not in text
 
 
 def next_steps(bisect: Bisect) -> dict[str, str]:
-    """What the page advises to type, by its purpose."""
-    return dict(facts_of(bisect_overview(bisect, COMMAND_WORDING)))
+    """The commands that the report advises, by their purpose."""
+    return commands_of(bisect_report(bisect, COMMAND_WORDING))
 
 
-def test_the_page_advises_to_install_the_last_good_release() -> None:
+def test_the_report_advises_to_install_the_last_good_release() -> None:
     steps = next_steps(bisected([2.0, 2.0, 2.2, 2.2]))
     assert steps["stay at 1.1"] == "pip install engine==1.1"
 
 
-def test_the_page_repeats_the_case_and_the_engine_that_were_bisected() -> None:
+def test_the_report_repeats_the_case_and_the_engine_that_were_bisected() -> None:
     found = replace(bisected([2.0, 2.0, 2.2, 2.2]), options={"hint": "LATENCY"})
     case = Case(8, 2, (("seq", 64),), given_dims=(("seq", 64),))
     ends = found.search.ends
@@ -199,25 +206,37 @@ def test_the_page_repeats_the_case_and_the_engine_that_were_bisected() -> None:
     )
 
 
-def test_the_page_advises_more_time_only_where_times_are_compared() -> None:
+def test_only_a_bisect_by_times_advises_more_time() -> None:
     found = bisected([2.0, 2.0, 2.2], traits=Traits(open_always={"1.1"}))
-    advised = "decide what is open"
-    assert advised in next_steps(found)
-    assert advised not in next_steps(replace(found, judges=BisectFigure.OUTPUTS))
+    advised = "--max-seconds gives each step more"
+    assert advised in shown(found)
+    assert advised not in shown(replace(found, judges=BisectFigure.OUTPUTS))
 
 
 def test_a_range_of_two_versions_has_no_other_regressions_to_look_for() -> None:
     pair, longer = bisected([2.0, 2.2]), bisected([2.0, 2.2, 2.2])
-    advised = "find other regressions in the range"
     assert "--all" not in shown(pair)
-    assert advised not in next_steps(pair)
     assert "--all" in shown(longer)
-    assert advised in next_steps(longer)
 
 
 def test_markdown_has_the_same_table() -> None:
-    text = render_bisect(bisected([2.0, 2.0, 2.2]), MarkdownStyle(), COMMAND_WORDING)
-    assert "| step | version |" in " ".join(text.split())
+    report = bisect_report(bisected([2.0, 2.0, 2.2]), COMMAND_WORDING)
+    assert "| step | version |" in " ".join(render_report(report, MarkdownStyle()).split())
+
+
+def test_csv_has_plain_numbers_for_each_step() -> None:
+    times, outputs = (
+        render_csv(bisect_report(found, COMMAND_WORDING))
+        for found in (bisected([2.0, 2.2]), bisected_by_outputs([0.0, 0.031]))
+    )
+    assert times == snapshot("""\
+step,version,title,answer,against,before_ms,after_ms,ratio,low,high,outputs,allowed,rounds,seconds
+1,1.1,,bad,1.0,2.0,2.2,1.1,1.0945,1.1055,,0.03,,0.0
+""")
+    assert outputs == snapshot("""\
+step,version,title,answer,against,before_ms,after_ms,ratio,low,high,outputs,allowed,rounds,seconds
+1,1.1,,bad,1.0,,,,,,0.031,0.001,,0.0
+""")
 
 
 @pytest.mark.parametrize(
@@ -275,6 +294,10 @@ step  version  answer  against  outputs  limit  time
    2  1.2      good    1.0      0.002 %  0.1 %   0 s
    3  1.3      bad     1.0        3.1 %  0.1 %   0 s
    4  1.3      bad     1.2        3.1 %  0.1 %   0 s
+
+What to do next
+measure 1.2 → 1.3 again: modelperf compare models/encoder.onnx models/encoder.onnx --requirement-a engine==1.2 --requirement-b engine==1.3 --engine engine
+stay at 1.2: pip install engine==1.2
 
 note: other changes in the range were not looked for: --all finds them
 note: 4 steps in 61 s

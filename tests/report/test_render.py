@@ -43,6 +43,7 @@ def make_report(name: str = "net", code: str = "x = 1") -> Report:
             Rows(table, (Tone.BAD, Tone.PLAIN)),
             Paragraph((Line(text=f"why {name}", tone=Tone.UNSURE), Line(word="how", text="so"))),
             Code("in Python", code),
+            Code(f"run {name}", "pytest", is_command=True),
         ),
     )
     return Report(
@@ -70,6 +71,7 @@ how: so
 
 in Python
 x = 1
+run net: pytest
 
 note: net
 """)
@@ -97,13 +99,20 @@ def test_markdown_has_a_table_and_a_block_of_code() -> None:
 x = 1
 ```
 
+run net:
+
+```console
+pytest
+```
+
 - note: net
 """)
 
 
 def test_code_with_fences_of_its_own_is_one_block() -> None:
     tokens = MarkdownIt().parse(render_report(make_report(code=FENCES), MarkdownStyle()))
-    assert [token.content for token in tokens if token.type == "fence"] == [f"{FENCES}\n"]
+    fences = [token.content for token in tokens if token.type == "fence"]
+    assert fences == [f"{FENCES}\n", "pytest\n"]
 
 
 def test_a_report_of_several_sections_names_each() -> None:
@@ -111,6 +120,26 @@ def test_a_report_of_several_sections_names_each() -> None:
     first, second = (Section(title=name) for name in ("b1-c1", "b8-c1"))
     both = Report(title=report.title, subject="net", blocks=(first, second))
     assert render_report(both, TextStyle(40)) == "net\n\nb1-c1\n\nb8-c1\n"
+
+
+def test_a_section_below_a_table_has_its_title() -> None:
+    rows = Rows(Table("", (Column("ms"),), (("1.20",),), caption="of one\ninference"))
+    lines = Paragraph((Line(text="run it again"),))
+    check = Code("check", "pytest", is_command=True)
+    advice = Section(title="what to do", blocks=(lines, check))
+    report = Report(title="net", blocks=(rows, advice))
+    assert render_report(report, TextStyle(40)) == snapshot("""\
+
+  ms
+────
+1.20
+of one
+inference
+
+what to do
+run it again
+check: pytest
+""")
 
 
 @pytest.mark.parametrize("style", [TextStyle(40), MarkdownStyle(), MarkupStyle()])

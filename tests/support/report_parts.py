@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.report.model import Block, Line, Paragraph, Report, Rows, Section
+from pytest_modelperf.report.model import Block, Code, Line, Paragraph, Report, Rows, Section
 from pytest_modelperf.report.tables import Table
 
 
@@ -20,6 +20,11 @@ def lines_of(report: Report) -> Sequence[Line]:
 def facts_of(report: Report) -> Sequence[tuple[str, str]]:
     """The lines that are about a word, with that word."""
     return [(line.word, line.text) for line in lines_of(report) if line.word]
+
+
+def commands_of(report: Report) -> dict[str, str]:
+    """The code and the commands to copy, by their titles."""
+    return {block.title: block.text for block in _nested(report.blocks) if isinstance(block, Code)}
 
 
 def _nested(blocks: Sequence[Block]) -> Iterator[Block]:

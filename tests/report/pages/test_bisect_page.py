@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.page import render_bisect_page
+from pytest_modelperf.bisect.report import bisect_report
 from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.report.html.render import render_page
 from tests.bisect.test_reports import bisected, bisected_by_outputs
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
@@ -32,7 +33,7 @@ def page(open_page: OpenPage) -> Page:
     assert judged is not None
     pair = replace(steps[-1], judged=replace(judged, comparison=SLOWER))
     search = replace(found.search, regressions=(replace(regression, pair=pair),))
-    html = render_bisect_page(replace(found, search=search), COMMAND_WORDING)
+    html = render_page(bisect_report(replace(found, search=search), COMMAND_WORDING))
     return open_page(without_charts(html))
 
 
@@ -58,7 +59,7 @@ def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> 
     assert page.locator("#overview tbody tr").first.locator(".pill").inner_text() == "bad"
     told = page.locator("#overview").inner_text()
     assert "--requirement-a engine==1.3 --requirement-b engine==1.5" in told
-    assert "the same command with --all" in told
+    assert "--all finds them" in told
     assert page.locator("#kernels").is_visible()
 
 
@@ -68,7 +69,7 @@ def test_it_is_not_wider_than_its_window(page: Page) -> None:
 
 def test_a_bisect_by_outputs_shows_how_far_they_differ(open_page: OpenPage) -> None:
     found = bisected_by_outputs([0.0, 0.0, 0.00002, 0.031, 0.031])
-    page = open_page(without_charts(render_bisect_page(found, COMMAND_WORDING)))
+    page = open_page(without_charts(render_page(bisect_report(found, COMMAND_WORDING))))
     drawn = chart_of(page, "bisect")
     (bad,) = (trace for trace in drawn["data"] if trace["name"] == "bad")
     assert bad["y"] == pytest.approx([3.1, 3.1, 3.098])
@@ -81,6 +82,6 @@ def test_the_subject_of_a_commit_is_shown_as_it_is(open_page: OpenPage) -> None:
     versions = tuple(replace(each, title="Fuse <Relu> & Add") for each in found.range.versions)
     searched = find_regressions(versions, TableJudge(versions, [2.0, 2.2]), SearchRule())
     found = replace(found, range=replace(found.range, versions=versions), search=searched)
-    page = open_page(without_charts(render_bisect_page(found, COMMAND_WORDING)))
+    page = open_page(without_charts(render_page(bisect_report(found, COMMAND_WORDING))))
     (bad,) = (trace for trace in chart_of(page, "bisect")["data"] if trace["name"] == "bad")
     assert bad["hovertext"][0].split("<br>")[1] == "Fuse &lt;Relu&gt; &amp; Add"
