@@ -30,8 +30,8 @@ from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import theoretical_roofs
+from pytest_modelperf.roofline.report import roofline_insets
 from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
-from pytest_modelperf.roofline.text import roofline_insets
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.document import dump_trace_summary
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile

@@ -73,7 +73,7 @@ from pytest_modelperf.tuning.tuned import (
     tune_model,
 )
 from pytest_modelperf.whatif.records import FORMS, Variant, VariantKind, WhatIf
-from pytest_modelperf.whatif.text import WhatIfView, render_whatif
+from pytest_modelperf.whatif.report import WhatIfView, whatif_report
 from pytest_modelperf.whatif.variants import ask_what_if
 
 if TYPE_CHECKING:
@@ -337,9 +337,9 @@ def _tuning_report(shown: Tuning) -> Report:
     return tuning_report(shown)
 
 
-@report_as_html.register
-def _whatif_as_html(shown: WhatIf) -> str:
-    return render_whatif(shown, WhatIfView(_SHOWN_LAYERS, for_all=_OF_LEVELS), MarkupStyle())
+@report_of.register
+def _whatif_report(shown: WhatIf) -> Report:
+    return whatif_report(shown, WhatIfView(_SHOWN_LAYERS, for_all=_OF_LEVELS))
 
 
 @contextmanager

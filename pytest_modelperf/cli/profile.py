@@ -334,7 +334,7 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
 
         addition = None
         if rooflines:
-            from pytest_modelperf.roofline.page import roofline_addition
+            from pytest_modelperf.roofline.report import roofline_addition
 
             addition = roofline_addition(rooflines)
         now = dt.datetime.now(dt.timezone.utc)
@@ -372,7 +372,7 @@ def _show_report(
 
     insets: Mapping[str, Inset] = {}
     if rooflines:
-        from pytest_modelperf.roofline.text import roofline_insets
+        from pytest_modelperf.roofline.report import roofline_insets
 
         insets = roofline_insets(rooflines, view.top)
     render = partial(render_profile, result, view, insets=insets)

@@ -27,7 +27,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import show_report, shown_progress, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.values import parse_forms, parse_outputs, parse_shares
 from pytest_modelperf.errors import UsageError
@@ -37,7 +37,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
-    from pytest_modelperf.whatif.text import WhatIfView
+    from pytest_modelperf.whatif.report import WhatIfView
 
 _OTHER_OUTPUTS, _NOT_MEASURED = 1, 3
 
@@ -90,8 +90,8 @@ class ViewOptions(Struct, frozen=True):
     view: str
 
     def as_view(self) -> WhatIfView:
-        from pytest_modelperf.whatif.tables import View
-        from pytest_modelperf.whatif.text import WhatIfView
+        from pytest_modelperf.whatif.report import WhatIfView
+        from pytest_modelperf.whatif.report_layers import View
 
         return WhatIfView(self.top or None, View(self.view))
 
@@ -248,22 +248,11 @@ def _with_forms(kind: VariantKind, option: str, text: str | None) -> list[Varian
 def _show_whatif(
     result: WhatIf, view: WhatIfView, outputs: OutputOptions, *, is_shown: bool
 ) -> None:
-    """Shows the report and writes the files."""
-    from pytest_modelperf.whatif.text import render_whatif
+    from pytest_modelperf.whatif.document import dump_whatif
+    from pytest_modelperf.whatif.report import whatif_report
 
-    show_report(partial(render_whatif, result, view), outputs.markdown_file, is_shown=is_shown)
-    if outputs.json_file is not None:
-        from pytest_modelperf.whatif.document import dump_whatif
-
-        write(outputs.json_file, dump_whatif(result))
-    if outputs.csv_file is not None:
-        from pytest_modelperf.whatif.csv import render_whatif_csv
-
-        write(outputs.csv_file, render_whatif_csv(result))
-    if outputs.html_file is not None:
-        from pytest_modelperf.whatif.page import render_whatif_page
-
-        write(outputs.html_file, render_whatif_page(result, made=dt.datetime.now(dt.timezone.utc)))
+    report = whatif_report(result, view, dt.datetime.now(dt.timezone.utc))
+    write_report(report, partial(dump_whatif, result), outputs, is_shown=is_shown)
 
 
 def _end(result: WhatIf, *, is_shown: bool) -> None:
@@ -272,12 +261,14 @@ def _end(result: WhatIf, *, is_shown: bool) -> None:
     The report says which and why. If no report is shown, this function does.
     """
     if not is_shown:
+        from pytest_modelperf.text.escaping import indented_lines
         from pytest_modelperf.whatif.outputs import judged_lines
-        from pytest_modelperf.whatif.text import failed_lines
+        from pytest_modelperf.whatif.report import failures_of
 
         for case in result.cases:
-            for line in (*failed_lines(case), *judged_lines(case)):
-                click.echo(f"{case.id}: {line}", err=True)
+            for text in (*failures_of(case), *judged_lines(case)):
+                for line in indented_lines(f"{case.id}: {text}"):
+                    click.echo(line, err=True)
     if any(case.has_failed for case in result.cases):
         raise SystemExit(_NOT_MEASURED)
     if any(level.has_other_outputs for case in result.cases for level in case.levels):

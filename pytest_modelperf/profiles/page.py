@@ -27,7 +27,7 @@ from pytest_modelperf.report.model import (
     Tone,
 )
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.roofline.page import roofline_addition
+from pytest_modelperf.roofline.report import roofline_addition
 from pytest_modelperf.text.units import format_ms, format_rate
 
 

@@ -26,7 +26,7 @@ from pytest_modelperf.profiles.tables import (
 )
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import Page, TextStyle, write_items
-from pytest_modelperf.roofline.text import roofline_insets
+from pytest_modelperf.roofline.report import roofline_insets
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 

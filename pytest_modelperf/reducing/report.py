@@ -110,6 +110,7 @@ def _steps(found: Reduction) -> Iterator[Section]:
     unrun = tuple(Line(text=f"kernels that did not run by themselves: {text}") for text in reasons)
     yield Section(
         title="steps",
+        is_titled=False,
         blocks=(Rows(Table("", columns, rows), tones), *([Paragraph(unrun)] if unrun else [])),
     )
 

@@ -125,6 +125,7 @@ class Failure(Block, frozen=True):
 class Section(Block, frozen=True, kw_only=True):
     """Blocks under a title, perhaps with a verdict in a `word` and the rest of a sentence.
 
+    A text leaves out the title if the section is not titled.
     A page closes a section that is not open, and shows its model and case when the user follows
     the link to the `choice`.
     """
@@ -136,6 +137,7 @@ class Section(Block, frozen=True, kw_only=True):
     sentence: str = ""
     tone: Tone = Tone.PLAIN
     blocks: tuple[Block, ...] = ()
+    is_titled: bool = True
     is_open: bool = True
     choice: Choice | None = None
 
@@ -179,7 +181,6 @@ class Report(Struct, frozen=True, kw_only=True):
     `facts`: tables about models, machine and run. A CSV file has the `sheet`, or else the first
     table.
 
-    A text of a single section shows its title only with a verdict.
     """
 
     title: str

@@ -17,6 +17,7 @@ from pytest_modelperf.report.tables import (
     fit_table,
     least_width,
     map_texts,
+    split_table,
     table_width,
 )
 from pytest_modelperf.text.cutting import cut_middle
@@ -142,7 +143,7 @@ class Page:
         row_styles: Sequence[str] = (),
         cuts_first: bool = False,
     ) -> None:
-        """Writes the first table that is narrow enough, or fits the last one to the width.
+        """Writes the first table that is narrow enough, or splits or fits the last one.
 
         With `cuts_first`, a table whose texts can be cut to fit counts as narrow enough.
         """
@@ -155,7 +156,11 @@ class Page:
 
         shown = [map_texts(table, show) for table in tables]
         chosen = next((table for table in shown if width_of(table) <= width), shown[-1])
-        fitted = fit_table(chosen, width)
+        for part in split_table(chosen, width):
+            self._write_table(fit_table(part, width), style, row_styles)
+        self._is_below_table = True
+
+    def _write_table(self, fitted: Table, style: str, row_styles: Sequence[str]) -> None:
         widths = column_widths(fitted)
         self.line("")
         if fitted.title:
@@ -171,7 +176,6 @@ class Page:
             self.line(_aligned(fitted, fitted.total, widths), "bold")
         for line in fitted.caption.splitlines():
             self.item(line, indent=0, style="dim")
-        self._is_below_table = True
 
 
 def wrap(text: str, width: int, indent: int = 0) -> list[str]:

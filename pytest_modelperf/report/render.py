@@ -58,13 +58,12 @@ class _Writer:
         self._has_details = has_details
 
     def write_blocks(self, blocks: Sequence[Block]) -> None:
-        """Write these blocks. A section that is alone has no title, unless it has a verdict."""
+        """Write what this face shows of these blocks."""
         shown = [b for b in blocks if self._face in b.on and (self._has_details or not b.is_detail)]
-        is_alone = len(shown) == 1
         details: list[Block] = []
         for index, block in enumerate(shown):
             if isinstance(block, Section):
-                self._write_section(block, is_alone=is_alone)
+                self._write_section(block)
                 continue
             first, detail = self._parts_of(block)
             if first is not None:
@@ -92,12 +91,12 @@ class _Writer:
         for block in blocks:
             self._write_block(block, is_first=False)
 
-    def _write_section(self, section: Section, *, is_alone: bool) -> None:
+    def _write_section(self, section: Section) -> None:
         page, title = self._page, printable(_title_of(section))
         if self._face is On.MARKDOWN and section.is_detail:
             page.fold(title, lambda: self.write_blocks(section.blocks))
             return
-        if section.word or not is_alone:
+        if section.is_titled:
             page.line("")
             page.sentence(title, style=_style(section.tone, is_bold=True))
         self.write_blocks(section.blocks)

@@ -26,7 +26,8 @@ class Column(Struct, frozen=True):
     its end. No text is cut below `least`. Columns with a rank are dropped silently, before any text
     is cut, and the largest rank goes first; one with a rank below 0 is dropped if cutting texts
     does not suffice. A page shows verdicts as pills. `is_order` claims that the rows are sorted by
-    this column.
+    this column. A table with repeated columns that is too wide for a terminal is split, and each
+    part has these columns.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Column(Struct, frozen=True):
     rank: int = 0
     is_verdict: bool = False
     is_order: bool = False
+    is_repeated: bool = False
 
     @property
     def holds_text(self) -> bool:
@@ -110,13 +112,13 @@ def least_width(table: Table) -> int:
 
 
 def map_texts(table: Table, change: Callable[[str], str]) -> Table:
-    """The table with each of its texts changed."""
+    """The table with each of its texts changed, and each line of its caption."""
     return Table(
         change(table.title),
         tuple(replace(column, title=change(column.title)) for column in table.columns),
         tuple(tuple(map(change, row)) for row in table.rows),
         None if table.total is None else tuple(map(change, table.total)),
-        change(table.caption),
+        "\n".join(map(change, table.caption.splitlines())),
     )
 
 
@@ -149,6 +151,32 @@ def transpose_table(table: Table) -> Table:
     cells = zip(*(row[1:] for row in table.rows), strict=True)
     rows = tuple((title, *row) for title, row in zip(titles, cells, strict=True))
     return Table(table.title, columns, rows, None, table.caption)
+
+
+def split_table(table: Table, width: int) -> list[Table]:
+    """The table, or parts of it that fit the width if it is too wide and has repeated columns.
+
+    The first part has the title, the last one the caption.
+    """
+    is_fixed = len({column.is_repeated for column in table.columns}) == 1
+    if is_fixed or table_width(table) <= width:
+        return [table]
+    table = _without_ranked(table, width)
+    repeated = [at for at, column in enumerate(table.columns) if column.is_repeated]
+    bare = replace(table, title="", caption="")
+    parts: list[list[int]] = []
+    for at in range(len(table.columns)):
+        if at in repeated:
+            continue
+        wider = sorted([*(parts[-1] if parts else repeated), at])
+        if parts and least_width(select_columns(bare, wider)) <= width:
+            parts[-1] = wider
+        else:
+            parts.append(sorted([*repeated, at]))
+    tables = [select_columns(bare, part) for part in parts] or [bare]
+    tables[0] = replace(tables[0], title=table.title)
+    tables[-1] = replace(tables[-1], caption=table.caption)
+    return tables
 
 
 def fit_table(table: Table, width: int) -> Table:

@@ -171,6 +171,7 @@ def _method(tuning: Tuning) -> str:
 def _section(tuning: Tuning, case: TunedCase) -> Section:
     return Section(
         title=case.id,
+        is_titled=len(tuning.cases) > 1,
         sentence="what was tried, and what it costs",
         tone=_tone(case),
         blocks=tuple(_blocks(tuning, case)),

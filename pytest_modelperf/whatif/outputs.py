@@ -10,7 +10,6 @@ from pytest_modelperf.comparing.figures import describe_outputs, format_figure
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.output_changes import judge_outputs
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.records import FAITHFUL, Level, WhatIf, WhatIfCase
 
 
@@ -36,8 +35,8 @@ def judged_lines(case: WhatIfCase) -> Iterator[str]:
         metric = level.judged_outputs
         if metric is None or metric.verdict is Verdict.PASSED:
             continue
-        told = describe_outputs(metric)
+        text = describe_outputs(metric)
         if metric.verdict is Verdict.INCONCLUSIVE:
             allowed = format_figure(OUTPUTS, metric.allowed)
-            told = f"outputs could not be compared, allowed {allowed}"
-        yield f"{printable(level.title)}: {told}"
+            text = f"outputs could not be compared, allowed {allowed}"
+        yield f"{level.title}: {text}"

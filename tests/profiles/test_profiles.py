@@ -49,7 +49,7 @@ from pytest_modelperf.profiles.text import (
 )
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.records import place_layers
-from pytest_modelperf.roofline.text import roofline_insets
+from pytest_modelperf.roofline.report import roofline_insets
 from tests.support.peaks import make_peaks
 from tests.support.profiles import (
     ENGINE,

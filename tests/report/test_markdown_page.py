@@ -10,10 +10,9 @@ from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.markdown_page import MarkdownStyle
-from pytest_modelperf.whatif.text import WhatIfView, render_whatif
 from tests.support.rendered import render_sweep
 from tests.support.small_models import ones, parse
-from tests.support.whatifs import make_whatif
+from tests.support.whatifs import make_whatif, render_whatif
 from tests.sweep.test_reports import one_model
 from tests.whatif.test_reports import evil_whatif
 
@@ -68,14 +67,14 @@ def test_a_sweep_names_every_configuration_and_the_best() -> None:
 
 def test_a_what_if_names_every_level() -> None:
     whatif = make_whatif()
-    text = render_whatif(whatif, WhatIfView(), MARKDOWN)
+    text = render_whatif(whatif, style=MARKDOWN)
     for level in whatif.cases[0].levels:
         assert level.title in text
     assert "speed only" in text
 
 
 def test_no_name_of_a_model_is_obeyed() -> None:
-    html = MarkdownIt().enable("table").render(render_whatif(evil_whatif(), WhatIfView(), MARKDOWN))
+    html = MarkdownIt().enable("table").render(render_whatif(evil_whatif(), style=MARKDOWN))
     assert "<script" not in html
     assert "<a " not in html
     assert "<img" not in html

@@ -35,9 +35,11 @@ def make_report(name: str = "net", code: str = "x = 1") -> Report:
         "sizes",
         (Column("layer", is_name=True), Column("ms"), Column("spare", rank=1)),
         ((name, "1.20", "a long cell that gives way"), ("other", "0.10", "")),
+        caption="ms: of a batch\nspare: left over",
     )
     section = Section(
         title=name,
+        is_titled=False,
         tone=Tone.GOOD,
         blocks=(
             Rows(table, (Tone.BAD, Tone.PLAIN)),
@@ -65,6 +67,8 @@ layer    ms                       spare
 ───────────────────────────────────────
 net    1.20  a long cell that gives way
 other  0.10
+ms: of a batch
+spare: left over
 
 why net
 how: so
@@ -89,6 +93,9 @@ def test_markdown_has_a_table_and_a_block_of_code() -> None:
 | --- | ---: | ---: |
 | <code>net</code> | 1.20 | a long cell that gives way |
 | <code>other</code> | 0.10 |  |
+
+ms: of a batch\\
+spare: left over
 
 - why net
 - how: so

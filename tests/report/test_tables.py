@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.report.tables import GAP, MIN_TEXT, Column, Table, fit_table
+from pytest_modelperf.report.tables import (
+    GAP,
+    MIN_TEXT,
+    Column,
+    Table,
+    fit_table,
+    least_width,
+    split_table,
+)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 200))
@@ -25,3 +33,17 @@ def _narrowed(lengths: list[int], width: int) -> list[int]:
         widest = max(range(len(widths)), key=lambda at: widths[at])
         widths[widest] -= 1
     return widths
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(40, 200))
+def test_each_part_of_a_split_table_fits_and_has_the_repeated_columns(
+    lengths: list[int], width: int
+) -> None:
+    columns = (Column("name", is_repeated=True), *(Column(str(at)) for at in range(len(lengths))))
+    row = ("row", *("x" * length for length in lengths))
+    parts = split_table(Table("title", columns, (row,), row, "caption"), width)
+    assert all(least_width(part) <= width for part in parts)
+    assert all(part.columns[0].title == "name" for part in parts)
+    assert ("row", *(cell for part in parts for cell in part.rows[0][1:])) == row
+    assert [part.title for part in parts] == ["title", *[""] * (len(parts) - 1)]
+    assert [part.caption for part in parts] == [*[""] * (len(parts) - 1), "caption"]

@@ -32,8 +32,7 @@ from pytest_modelperf.roofline.records import (
     place_layers,
     theoretical_roofs,
 )
-from pytest_modelperf.roofline.tables import peak_lines, roofline_table
-from pytest_modelperf.roofline.text import roofline_insets
+from pytest_modelperf.roofline.report import roofline_insets
 from tests.support.facts import make_engine
 from tests.support.peaks import make_peaks
 from tests.support.profiles import ENGINE, MACHINE, measured_classifier
@@ -386,11 +385,10 @@ def profile() -> Profile:
 
 def shown(roofline: Roofline, width: int | None, top: int | None = None) -> str:
     page = Page(TextStyle(width))
-    for line in peak_lines(roofline.peaks):
-        page.item(line)
-    page.table(roofline_table(roofline, top), cuts_first=True)
-    assert width is None or all(len(line) <= width for line in page.text().splitlines())
-    return page.text()
+    roofline_insets({"b1-c1": roofline}, top)["b1-c1"](page)
+    text = page.text().removeprefix("\n")
+    assert width is None or all(len(line) <= width for line in text.splitlines())
+    return text
 
 
 def test_a_roofline_in_eighty_columns(profile: Profile) -> None:
@@ -454,7 +452,7 @@ total           0.002621  0.000000  100.0 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
 roof, or, without MACs, of the bandwidth
 >100 %: 1 layer faster than these peaks; the true peaks are at least 50.00
-GMAC/s of float32; `modelperf profile --measure-peaks` measures them anew
+GMAC/s of float32; `modelperf profile --measure-peaks` measures them again
 """)
 
 

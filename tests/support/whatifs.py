@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.page import PageStyle, TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import (
     BASELINE,
@@ -20,6 +25,7 @@ from pytest_modelperf.whatif.records import (
     WhatIf,
     WhatIfCase,
 )
+from pytest_modelperf.whatif.report import WhatIfView, whatif_report
 from tests.support.facts import make_model
 from tests.support.profiles import ENGINE, MACHINE, NS_PER_MS, make_measurement
 
@@ -175,3 +181,17 @@ def make_whatif(*cases: WhatIfCase, name: str = "encoder.onnx") -> WhatIf:
         confidence=CONFIDENCE,
         seconds=61.24,
     )
+
+
+def render_whatif(
+    whatif: WhatIf, view: WhatIfView | None = None, style: PageStyle | None = None
+) -> str:
+    return render_report(whatif_report(whatif, view or WhatIfView()), style or TextStyle())
+
+
+def render_whatif_page(whatif: WhatIf, made: dt.datetime | None = None) -> str:
+    return render_page(whatif_report(whatif, WhatIfView(), made))
+
+
+def render_whatif_csv(whatif: WhatIf) -> str:
+    return render_csv(whatif_report(whatif, WhatIfView()))

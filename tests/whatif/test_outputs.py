@@ -13,12 +13,16 @@ from pytest_modelperf.comparing.records import OutputChange, Verdict
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.whatif.document import whatif_to_json
 from pytest_modelperf.whatif.outputs import judged_lines, with_outputs_judged
-from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf
-from pytest_modelperf.whatif.tables import verdict_of
-from pytest_modelperf.whatif.text import WhatIfView, render_whatif
+from pytest_modelperf.whatif.report import WhatIfView, verdict_of
 from tests.support.command import run
-from tests.support.whatifs import make_case, make_speedup, make_whatif
+from tests.support.whatifs import (
+    make_case,
+    make_speedup,
+    make_whatif,
+    render_whatif,
+    render_whatif_page,
+)
 
 MADE = dt.datetime(2026, 1, 31, tzinfo=dt.timezone.utc)
 INT8 = Variant(VariantKind.QUANTIZED, form="dynamic")

@@ -16,10 +16,9 @@ from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.report.html.render import dump_data, pack
-from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.page_data import whatif_data
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
-from pytest_modelperf.whatif.text import SPEED_ONLY
+from pytest_modelperf.whatif.report import SPEED_ONLY
 from tests.support.markup import EVIL, Markup, unpacked_models
 from tests.support.profiles import measured_cases
 from tests.support.whatifs import (
@@ -30,6 +29,7 @@ from tests.support.whatifs import (
     make_layer,
     make_layers,
     make_whatif,
+    render_whatif_page,
 )
 
 # Beside plotly, which has some 1.6 MB.
@@ -126,7 +126,7 @@ def test_the_levels_are_a_table_that_says_in_words_what_was_shown() -> None:
     for row in (
         "Baseline 6.700 149.3 6.000 M 12.00 k 46.88 KiB 0.0 %",
         "Pruned 0.5 6.722 148.8 x1.00 0.98 … 1.02 neither 6.000 M 12.00 k 46.88 KiB 50.0 %",
-        "Pruned 0.7 (estimate) 5.796 172.5 x1.21 estimate 6.000 M 12.00 k 70.0 %",
+        "Pruned 0.7 (estimate) 5.796 172.5 x1.21 6.000 M 12.00 k 70.0 %",
         "Pruned 0.9 4.762 210.0 x1.41 1.38 … 1.44 faster 6.000 M",
         "INT8 dynamic 7.217 138.6 x0.93 0.91 … 0.95 slower 6.000 M",
         "INT8 static failed",
@@ -145,16 +145,17 @@ def test_the_page_says_all_that_the_terminal_does() -> None:
         f"INT8 static: {FAILURE}",
         "Conv 4 2.154 2.175 1.507 0.861 2.800",
         "runtime overhead 0.670 0.670 0.670 0.670 0.670",
-        "all 6.700 6.722 5.796 4.762 7.217",
+        "total 6.700 6.722 5.796 4.762 7.217",
         "INT8 dynamic logits 0.25 0.031 0.998765",
-        f"INT8 dynamic {NOTE}",
-        "Pruned 0.9 2 layers ran outside the accelerated engine, so no speedup is given for them:",
+        f"note INT8 dynamic: {NOTE}",
+        "Pruned 0.9: 2 layers ran outside the accelerated engine, so no speedup is given for them:",
         "given for them: stage5/softmax_output_0, stage11/softmax_output_0",
         "outputs with pruned weights mean nothing",
         "onnxruntime 1.31.1",
         "AMD EPYC 9R14, 2 cores, 24.00 GiB",
         "confidence 99 %",
         "took 61.2 s",
+        "how: 24 rounds in 4 duets",
         "2026-05-06 07:08 UTC",
     ):
         assert told in text
@@ -172,7 +173,7 @@ def test_an_output_that_cannot_be_compared_says_why() -> None:
     output = OutputChange(name="boxes", difference="differ in shape: 1x100x4 before, 1x300x4 now")
     case = with_level(CASE, 4, outputs=(output,))
     text = text_of(make_whatif(case))
-    assert "INT8 dynamic output boxes: differ in shape: 1x100x4 before, 1x300x4 now" in text
+    assert "INT8 dynamic: output boxes: differ in shape: 1x100x4 before, 1x300x4 now" in text
 
 
 def test_of_several_cases_every_line_names_its_own() -> None:

@@ -31,8 +31,8 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.duet import judge_sequence, plan_schedule
 from pytest_modelperf.whatif import variants as core
-from pytest_modelperf.whatif.csv import WHATIF_COLUMNS
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
+from pytest_modelperf.whatif.report import WHATIF_COLUMNS
 from pytest_modelperf.whatif.variants import ask_what_if
 from tests.support.checkout import ROOT
 from tests.support.command import Result, run

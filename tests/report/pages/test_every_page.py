@@ -12,7 +12,6 @@ from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.sweep.records import Sweep
-from pytest_modelperf.whatif.page import render_whatif_page
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import without_charts
@@ -23,7 +22,7 @@ from tests.support.rendered import render_comparison_page, render_run_page, rend
 from tests.support.run_reports import ALL, outcome, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 from tests.support.whatifs import make_case as make_whatif_case
-from tests.support.whatifs import make_layers, make_whatif
+from tests.support.whatifs import make_layers, make_whatif, render_whatif_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, ViewportSize

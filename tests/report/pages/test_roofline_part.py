@@ -9,8 +9,8 @@ import pytest
 from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.profiles.page import render_named_page
 from pytest_modelperf.profiles.records import NamedProfile
-from pytest_modelperf.roofline.page import roofline_addition
 from pytest_modelperf.roofline.records import Roofline, place_layers, theoretical_roofs
+from pytest_modelperf.roofline.report import roofline_addition
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
 from tests.support.peaks import make_peaks

@@ -13,12 +13,18 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.records import Level, WhatIf
 from tests.report.pages.browser import OpenPage, pick, reload, wait_until_drawn
 from tests.report.pages.conftest import without_charts
 from tests.report.pages.sample_data import HOSTILE_NAMES
-from tests.support.whatifs import FAILURE, make_case, make_layer, make_layers, make_whatif
+from tests.support.whatifs import (
+    FAILURE,
+    make_case,
+    make_layer,
+    make_layers,
+    make_whatif,
+    render_whatif_page,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

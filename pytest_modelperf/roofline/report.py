@@ -1,10 +1,27 @@
-"""A roofline on a terminal: the peaks in two lines, and a table of the layers."""
+"""A roofline as a part of the report of a profile: peaks, a table of the layers, and a chart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
-from pytest_modelperf.report.tables import Column, FilledColumn, Table, select_columns, table_of
+from msgspec import to_builtins
+
+from pytest_modelperf.profiler.shown.case_page import PageAddition
+from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.profiler.shown.text import Inset
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.report.page import Page
+from pytest_modelperf.report.tables import (
+    Column,
+    FilledColumn,
+    Table,
+    drop_blank_columns,
+    map_texts,
+    table_of,
+)
+from pytest_modelperf.roofline.document import roofline_to_json
 from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -17,6 +34,13 @@ from pytest_modelperf.text.units import (
 )
 from pytest_modelperf.text.words import count_of
 
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Drawing("roofline", "Roofline"),),
+    styles=(_FOLDER / "roofline.css",),
+    scripts=(_FOLDER / "roofline.js",),
+    of_case=("roofline",),
+)
 _GIGA = 1e9
 _WORDS = (
     "roof: the GMAC/s that its MACs and bytes allow at these peaks",
@@ -28,7 +52,39 @@ _DOUBT_WORDS = (
 )
 
 
-def peak_lines(peaks: Peaks) -> tuple[str, str]:
+def roofline_insets(rooflines: Mapping[str, Roofline], top: int | None) -> dict[str, Inset]:
+    """Writes the roofline of each case, by its id, into the text of a profile.
+
+    A profile is not a report yet, so this escapes what a renderer of reports would.
+    """
+
+    def write(roofline: Roofline, page: Page) -> None:
+        page.line("")
+        for line in _peak_lines(roofline.peaks):
+            page.item(printable(line))
+        page.table(map_texts(_roofline_table(roofline, top), printable))
+
+    return {case_id: partial(write, roofline) for case_id, roofline in rooflines.items()}
+
+
+def roofline_addition(rooflines: Mapping[str, Roofline]) -> PageAddition:
+    """Adds rooflines, by the ids of their cases, to the page of a profile."""
+    entries = {case_id: {"roofline": _entry(each)} for case_id, each in rooflines.items()}
+    return PageAddition(_DRAWINGS, entries)
+
+
+def _entry(roofline: Roofline) -> Entry:
+    """The keys are those of the JSON document, and the lines next to the table of a text."""
+    document: Entry = to_builtins(roofline_to_json(roofline))
+    lines = _peak_lines(roofline.peaks)
+    return {
+        **document,
+        "lines": lines,
+        "notes": _roofline_table(roofline, None).caption.split("\n"),
+    }
+
+
+def _peak_lines(peaks: Peaks) -> tuple[str, str]:
     """`peaks on 2 cores, onnxruntime 1.31.1: float32 95.1 GMAC/s`, and a line on memory."""
     cores = count_of(peaks.cores, "core")
     engine = f"{peaks.engine} {peaks.version}" if peaks.version else peaks.engine
@@ -42,19 +98,19 @@ def peak_lines(peaks: Peaks) -> tuple[str, str]:
         memory += f", in cache {_giga(best.bytes_per_second)} GB/s ({_size(best.nbytes)})"
     balance = ", ".join(f"{name} {format_rate(each)}" for name, each in peaks.balance.items())
     return (
-        printable(f"peaks on {cores}, {engine}, measured {peaks.measured}: {products}"),
-        printable(f"{memory}; balance in MAC/B: {balance}"),
+        f"peaks on {cores}, {engine}, measured {peaks.measured}: {products}",
+        f"{memory}; balance in MAC/B: {balance}",
     )
 
 
 # The columns that both tables have.
 _LAYER: FilledColumn[LayerRoof] = (
     Column("layer", is_name=True, least=12),
-    lambda roof: printable(roof.name or roof.id),
+    lambda roof: roof.name or roof.id,
 )
 _TYPE: FilledColumn[LayerRoof] = (
     Column("type", is_name=True, least=8),
-    lambda roof: printable(roof.op_type),
+    lambda roof: roof.op_type,
 )
 _BOUND: FilledColumn[LayerRoof] = (Column("bound", is_text=True), lambda roof: roof.bound.value)
 _ROOF: FilledColumn[LayerRoof] = (
@@ -63,7 +119,7 @@ _ROOF: FilledColumn[LayerRoof] = (
 )
 
 
-def roofline_table(roofline: Roofline, top: int | None) -> Table:
+def _roofline_table(roofline: Roofline, top: int | None) -> Table:
     """A row per layer, the largest gain first; if nothing ran, the longest time first."""
     if all(roof.ns is None for roof in roofline.layers):
         return _least_table(roofline, top)
@@ -100,9 +156,7 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
         total=total,
         caption="\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
     )
-    if has_doubt:
-        return table
-    return select_columns(table, (i for i, c in enumerate(table.columns) if c.title != _DOUBT))
+    return drop_blank_columns(table)
 
 
 def _least_table(roofline: Roofline, top: int | None) -> Table:
@@ -153,14 +207,14 @@ def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
     if beyond:
         lines.append(
             f">100 %: {count_of(len(beyond), 'layer')} faster than these peaks; the true peaks are "
-            f"at least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them anew"
+            f"at least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them again"
         )
     return [*lines, *_left_out(roofline, hidden)]
 
 
 def _left_out(roofline: Roofline, hidden: int) -> Iterator[str]:
     for reason, count in roofline.unplaced.items():
-        yield f"{count_of(count, 'layer')} left out: {printable(reason)}"
+        yield f"{count_of(count, 'layer')} left out: {reason}"
     if hidden:
         yield f"{count_of(hidden, 'more layer')}: --top 0 shows all"
 
@@ -173,7 +227,7 @@ def _best_of(beyond: Sequence[LayerRoof]) -> str:
         rate = roof.achieved_per_second if is_compute else roof.achieved_bytes_per_second
         unit = f"GMAC/s of {roof.precision}" if is_compute else "GB/s"
         parts[unit] = max(parts.get(unit, 0.0), rate or 0.0)
-    return printable(" and ".join(f"{_giga(rate)} {unit}" for unit, rate in parts.items()))
+    return " and ".join(f"{_giga(rate)} {unit}" for unit, rate in parts.items())
 
 
 def _giga(rate: float | None) -> str:

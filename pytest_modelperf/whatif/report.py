@@ -1,0 +1,470 @@
+"""A what-if as a report: what each variant gains, by layer type and layer, and what is doubtful."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.tables import OUTPUT_COLUMNS
+from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
+from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.tables.static import describe_model
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.report.model import (
+    Block,
+    Drawn,
+    Failure,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Sheet,
+    Tone,
+)
+from pytest_modelperf.report.tables import (
+    Cell,
+    Column,
+    FilledColumn,
+    Table,
+    drop_blank_columns,
+    table_of,
+)
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.units import (
+    UNKNOWN,
+    format_bytes,
+    format_confidence,
+    format_count,
+    format_ms,
+    format_rate,
+    format_share,
+)
+from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.whatif.outputs import judged_lines
+from pytest_modelperf.whatif.page_data import whatif_data
+from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase, times_as_fast
+from pytest_modelperf.whatif.report_layers import View, layer_table, layer_type_table
+
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Drawing("whatif", "What if"),),
+    styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
+    scripts=(
+        *CASE_DRAWINGS.scripts,
+        _FOLDER / "whatif_levels.js",
+        _FOLDER / "whatif_types.js",
+        _FOLDER / "whatif_layers.js",
+        _FOLDER / "whatif.js",
+    ),
+    of_case=("whatif",),
+)
+WHATIF_COLUMNS = (
+    *("case", "batch_size", "cores", "dims", "level", "kind", "share", "form", "estimate"),
+    *("row", "name", "op_type", "weight", "ms", "speedup", "speedup_low", "speedup_high"),
+    *("items_per_second", "macs", "params", "size_bytes", "zeros", "outside", "failure"),
+    *("half_width_ms", "fused", "runs_in"),
+)
+_NO_SIZES = (None,) * 5
+_NO_KERNEL = (None,) * 3
+SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"
+_NEITHER = "neither"
+_NOTHING = "-"
+_CHANGED = {
+    VariantKind.PRUNED: "pruned weights",
+    VariantKind.NARROWED: "removed channels",
+}
+_NS_PER_MS = 1e6
+_LEAST_NAME = 16
+_LEAST_LEVEL = 24
+_MAX_NAMED = 5
+# An interval whose ends are further apart says nothing.
+_WIDEST = 100.0
+
+
+class WhatIfView(Struct, frozen=True):
+    """How many layers to show, how to show their times, and how to see all layers."""
+
+    top: int | None = None
+    times: View = View.MS
+    for_all: str = "--top 0 shows all"
+
+
+def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = None) -> Report:
+    """The levels of all cases, then each case with its layer types, layers and notes."""
+    levels = [level for case in whatif.cases for level in case.levels]
+    failed = sum(level.failure is not None for level in levels)
+    machine, engine = whatif.machine, whatif.engine
+    rule = [
+        ("confidence", format_confidence(whatif.confidence)),
+        ("took", f"{whatif.seconds:.1f} s"),
+    ]
+    return Report(
+        title=f"{whatif.model.name}: what if",
+        subject=describe_model(whatif.model),
+        headline=f"{failed} of {len(levels)} levels failed" if failed else "",
+        tone=Tone.BAD if failed else Tone.PLAIN,
+        opening=(
+            *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
+            *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
+            *(Line(text=_describe_best(case, whatif)) for case in whatif.cases),
+            Line(text=SPEED_ONLY, tone=Tone.UNSURE),
+        ),
+        blocks=(
+            Rows(_summary_table(whatif.cases)),
+            Rows(_levels_table(whatif), tuple(map(_tone, levels))),
+            *(
+                replace(_section(case, view, is_first=not at), is_titled=len(whatif.cases) > 1)
+                for at, case in enumerate(whatif.cases)
+            ),
+        ),
+        closing=(Line(word="how", text=_method(whatif)),),
+        facts=(
+            models_table([ModelRow("", whatif.model, "" if engine is None else engine.label)]),
+            run_table([machine], rule, made),
+        ),
+        sheet=_sheet(whatif),
+        drawn=Drawn(_DRAWINGS, partial(whatif_data, whatif)),
+    )
+
+
+def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
+    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if a level is shown to be faster.
+
+    An estimate has no interval, so it is never the fastest.
+    """
+    name = f"{case.id}: " if len(whatif.cases) > 1 else ""
+    best = case.best
+    if best is None:
+        kept = " with outputs within the tolerance" if whatif.outputs_tolerance is not None else ""
+        return f"{name}no variant is shown to be faster{kept}"
+    interval = _format_interval(best.speedup)
+    return f"{name}{best.title} is the fastest, {_format_speedup(best.speedup)} ({interval})"
+
+
+def _method(whatif: WhatIf) -> str:
+    levels = [level for case in whatif.cases for level in case.levels if level.rounds is not None]
+    rounds = sum(level.rounds or 0 for level in levels)
+    return (
+        f"{count_of(rounds, 'round')} in {count_of(len(levels), 'duet')} of a variant and the "
+        f"unchanged model, {whatif.seconds:.1f} s; "
+        "the time of a variant is the time of the unchanged model times their ratio"
+    )
+
+
+# -- the summary
+
+
+def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
+    """A row for each case: how fast the model is, and how fast its best level lets it be."""
+    about: tuple[FilledColumn[WhatIfCase], ...] = (
+        (Column("case", is_name=True, least=_LEAST_NAME), lambda case: case.id),
+    )
+    if len(cases) == 1:
+        about = (
+            (Column("batch"), lambda case: str(case.case.batch_size)),
+            (Column("cores"), lambda case: str(case.case.cores)),
+        )
+    caption = "ms: of a batch; estimated: of the level with the largest speedup that was shown"
+    if any(case.best is None and case.summarized is not None for case in cases):
+        caption += "; without one, of the fastest, with what was found"
+    if any(case.summarized is None for case in cases):
+        caption += f"\n{_NOTHING}: no level was faster, or none could be measured"
+    return table_of(
+        "model summary",
+        cases,
+        *about,
+        (Column("measured ms"), lambda case: _ms(case.unchanged) or _NOTHING),
+        (Column("items/s"), lambda case: _rate(case, case.unchanged) or _NOTHING),
+        (Column("estimated ms"), lambda case: _ms(case.summarized) or _NOTHING),
+        (Column("items/s"), lambda case: _rate(case, case.summarized) or _NOTHING),
+        (Column("speedup"), lambda case: _speedup(case.summarized) or _NOTHING),
+        (Column("level", is_text=True, least=len("INT8 dynamic")), _level_in_summary),
+        caption=caption,
+    )
+
+
+def _level_in_summary(case: WhatIfCase) -> str:
+    """`Pruned 0.9`, or `Pruned 0.5, neither` for a level that was not shown to be a gain."""
+    level = case.summarized
+    if level is None:
+        return _NOTHING
+    return level.title if level.is_gain else f"{level.title}, {verdict_of(level)}"
+
+
+# -- the levels
+
+
+class _Row(Struct, frozen=True):
+    case: WhatIfCase
+    level: Level
+
+
+def _levels_table(whatif: WhatIf) -> Table:
+    """A row for each level of each case; columns that have nothing to show are left out."""
+    rows = [_Row(case, level) for case in whatif.cases for level in case.levels]
+    case = Column("case", is_text=True, is_repeated=True)
+    # A page colours names.
+    level = Column("level", is_text=True, is_name=True, least=_LEAST_LEVEL, is_repeated=True)
+    several: list[FilledColumn[_Row]] = [(case, lambda row: row.case.id)]
+    table = table_of(
+        "",
+        rows,
+        *(several if len(whatif.cases) > 1 else ()),
+        (level, lambda row: row.level.title),
+        (Column("ms per batch"), lambda row: _ms(row.level)),
+        (Column("items/s"), lambda row: _rate(row.case, row.level)),
+        (Column("speedup"), lambda row: _speedup(row.level)),
+        (Column("interval"), lambda row: _interval(row.level)),
+        (Column("", is_text=True, least=len("outputs unknown")), lambda row: verdict_of(row.level)),
+        (Column("MACs"), lambda row: _count(row.level.macs)),
+        (Column("params"), lambda row: _count(row.level.params)),
+        (Column("size"), lambda row: _bytes(row.level.size_bytes)),
+        (Column("zeros"), lambda row: _share(row.level.zeros)),
+        caption="\n".join(_legend(whatif.confidence, [row.level for row in rows])),
+    )
+    return drop_blank_columns(table)
+
+
+def _legend(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
+    """Explains the intervals of these levels, and their verdicts."""
+    shown = list(levels)
+    yield f"interval: {format_confidence(confidence)}, of the speedup"
+    if any(_interval(level) == UNKNOWN for level in shown):
+        yield f"{UNKNOWN} too few rounds to tell; a larger max-seconds makes time for more"
+    if any(verdict_of(level) == _NEITHER for level in shown):
+        yield f"{_NEITHER}: not shown to be faster or slower"
+
+
+def verdict_of(level: Level) -> str:
+    """`faster`, `slower`, `neither` if neither was shown, `failed`; or empty if not measured.
+
+    `other outputs` stands for all speeds, `outputs unknown` for a gain that may be wrong.
+    """
+    if level.failure is not None:
+        return "failed"
+    if level.variant is None or level.is_estimate or level.ms is None:
+        return ""
+    if level.has_other_outputs:
+        return "other outputs"
+    if level.is_faster:
+        return "faster" if level.is_gain else "outputs unknown"
+    return "slower" if level.is_slower else _NEITHER
+
+
+def _tone(level: Level) -> Tone:
+    if level.failure is not None or level.is_slower or level.has_other_outputs:
+        return Tone.BAD
+    return Tone.GOOD if level.is_gain else Tone.PLAIN
+
+
+def _ms(level: Level | None) -> str:
+    return "" if level is None or level.ms is None else format_ms(level.ms * _NS_PER_MS)
+
+
+def _rate(case: WhatIfCase, level: Level | None) -> str:
+    rate = None if level is None else case.items_per_second(level)
+    return "" if rate is None else format_rate(rate)
+
+
+def _speedup(level: Level | None) -> str:
+    is_timed = level is not None and level.variant is not None and level.ms is not None
+    return _format_speedup(level.speedup) if level is not None and is_timed else ""
+
+
+def _interval(level: Level) -> str:
+    """The interval of its speedup; empty for the unchanged model and for estimates."""
+    has_duet = level.variant is not None and level.ms is not None and not level.is_estimate
+    return _format_interval(level.speedup) if has_duet else ""
+
+
+def _format_speedup(ratio: Ratio | None) -> str:
+    """`x1.93`."""
+    return UNKNOWN if ratio is None else f"x{ratio.value:.2f}"
+
+
+def _format_interval(ratio: Ratio | None) -> str:
+    """`1.85 … 2.02`; `?` if it is unknown, or too wide to say anything."""
+    interval = None if ratio is None else ratio.interval
+    if interval is None or interval[1] > _WIDEST * interval[0]:
+        return UNKNOWN
+    return "{:.2f} … {:.2f}".format(*interval)
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else format_count(number)
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else format_bytes(size)
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else format_share(share, 1.0)
+
+
+# -- one case
+
+
+def _section(case: WhatIfCase, view: WhatIfView, *, is_first: bool) -> Section:
+    return Section(
+        title=case.id,
+        sentence="by layer type",
+        tone=Tone.BAD if case.has_failed else Tone.PLAIN,
+        blocks=tuple(_blocks(case, view)),
+        is_open=is_first or case.has_failed,
+    )
+
+
+def _blocks(case: WhatIfCase, view: WhatIfView) -> Iterator[Block]:
+    yield from map(Failure, failures_of(case))
+    judged = tuple(Line(text=text, tone=Tone.BAD) for text in judged_lines(case))
+    if judged:
+        yield Paragraph(judged)
+    types = layer_type_table(case, view.times)
+    if types is not None:
+        yield Rows(types)
+    # A page draws the layers.
+    layers = layer_table(case, view.times, view.top, view.for_all)
+    if layers is not None:
+        yield Rows(layers, on=On.TEXT)
+    outputs = _outputs_table(case)
+    if outputs is not None:
+        yield Rows(outputs)
+    notes = tuple(Line(word="note", text=text) for text in _notes(case))
+    if notes:
+        yield Paragraph(notes)
+
+
+def failures_of(case: WhatIfCase) -> list[str]:
+    """Why levels have no time; levels with the same reason share a text."""
+    return _with_titles(
+        (level.title, level.failure) for level in case.levels if level.failure is not None
+    )
+
+
+def _with_titles(texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Each text once, after the titles of the levels that it is about."""
+    about: dict[str, list[str]] = {}
+    for title, text in texts:
+        about.setdefault(text, []).append(title)
+    return [f"{', '.join(titles)}: {text}" for text, titles in about.items()]
+
+
+def _notes(case: WhatIfCase) -> Iterator[str]:
+    yield from case.notes
+    yield from _with_titles(
+        (level.title, text) for level in case.levels for text in _notes_of_level(level)
+    )
+    kinds = {level.variant.kind for level in case.levels if level.variant and level.ms is not None}
+    changed = [words for kind, words in _CHANGED.items() if kind in kinds]
+    if changed:
+        yield f"outputs with {' and '.join(changed)} mean nothing, so they are not compared"
+
+
+def _notes_of_level(level: Level) -> Iterator[str]:
+    yield from level.notes
+    for output in level.outputs:
+        if output.difference is not None:
+            yield f"output {output.name}: {output.difference}"
+    if level.outside:
+        them = "it" if len(level.outside) == 1 else "them"
+        yield (
+            f"{count_of(len(level.outside), 'layer')} ran outside the accelerated engine, so no "
+            f"speedup is given for {them}: {shorten_list(level.outside, _MAX_NAMED)}"
+        )
+
+
+def _outputs_table(case: WhatIfCase) -> Table | None:
+    """How far outputs differ from the unchanged model's; None if none were compared."""
+    rows = tuple(
+        (level.title, *(show(output) for _, show in OUTPUT_COLUMNS))
+        for level in case.levels
+        for output in level.outputs
+        if output.difference is None
+    )
+    columns = (Column("", is_text=True), *(column for column, _ in OUTPUT_COLUMNS))
+    return Table("outputs against those of the unchanged model", columns, rows) if rows else None
+
+
+# -- the sheet
+
+
+def _sheet(whatif: WhatIf) -> Sheet:
+    """All levels of all cases; `row` says whether a row is for a model, layer type or layer."""
+    rows = tuple(
+        (*_case_cells(case), *_level_cells(level), *cells)
+        for case in whatif.cases
+        for level in case.levels
+        for cells in _sheet_rows(case, level)
+    )
+    return Sheet(WHATIF_COLUMNS, rows)
+
+
+def _case_cells(case: WhatIfCase) -> tuple[Cell, ...]:
+    dims = " ".join(f"{name}={size}" for name, size in case.case.dims)
+    return case.id, case.case.batch_size, case.case.cores, dims
+
+
+def _level_cells(level: Level) -> tuple[Cell, ...]:
+    variant = level.variant
+    kind = None if variant is None else variant.kind.value
+    share = None if variant is None else variant.level
+    form = None if variant is None else variant.form or None
+    return level.title, kind, share, form, "yes" if level.is_estimate else "no"
+
+
+def _sheet_rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
+    sizes = (level.macs, level.params, level.size_bytes, level.zeros)
+    yield (
+        *("model", None, None, None, level.ms, *_ratio_cells(level.speedup)),
+        *(case.items_per_second(level), *sizes, None, level.failure, *_NO_KERNEL),
+    )
+    first = case.levels[0]
+    for op, ms in level.layer_types.items():
+        gained = _times_faster(first.layer_types, level, op, ms)
+        yield ("layer type", None, op, None, ms, gained, *(None,) * 2, *_NO_SIZES, *(None,) * 5)
+    known = {row.static.id: row for row in case.baseline.layers if row.static is not None}
+    # Those that only the variant has come last.
+    for layer_id in (
+        *(each for each, row in known.items() if each in level.layers or _is_fused(row, level)),
+        *(each for each in level.layers if each not in known),
+    ):
+        yield _layer_cells(case, level, layer_id, known.get(layer_id))
+
+
+def _is_fused(row: LayerRow, level: Level) -> bool:
+    """Whether it has no time, as the kernel of another layer runs it."""
+    return row.runs_in is not None and bool(level.layers)
+
+
+def _layer_cells(
+    case: WhatIfCase, level: Level, layer_id: str, row: LayerRow | None
+) -> tuple[Cell, ...]:
+    ms = level.layers.get(layer_id)
+    is_outside = case.is_outside(layer_id, level)
+    base = case.unchanged.layers
+    gained = None if is_outside or ms is None else _times_faster(base, level, layer_id, ms)
+    layer = None if row is None else row.static
+    about = (layer_id, *((None, None) if layer is None else (layer.qualified_op, layer.weight)))
+    where = "yes" if is_outside else "no"
+    fused = () if row is None else (other.id for other in row.fused)
+    kernel = (" ".join(fused) or None, None if row is None else row.runs_in)
+    sure = level.half_widths.get(layer_id)
+    return ("layer", *about, ms, gained, None, None, *_NO_SIZES, where, None, sure, *kernel)
+
+
+def _times_faster(base: Mapping[str, float], level: Level, name: str, ms: float) -> float | None:
+    return None if level.variant is None else times_as_fast(base.get(name), ms)
+
+
+def _ratio_cells(ratio: Ratio | None) -> tuple[Cell, ...]:
+    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)

@@ -1,0 +1,222 @@
+"""The tables of a what-if with the time of each layer type and layer at each level."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from pytest_modelperf.profiler.counting.records import StaticLayer
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.text.units import format_ms, format_share, percent, table_decimals
+from pytest_modelperf.text.words import count_of
+from pytest_modelperf.whatif.records import WAITING, Level, WhatIfCase, times_as_fast
+
+_NS_PER_MS = 1e6
+_NOTHING = "-"
+_OUTSIDE = "*"
+_ESTIMATE = "~"
+_LEAST_NAME = 16
+
+
+class View(enum.Enum):
+    """How the tables of layers show a time."""
+
+    MS = "ms"
+    PERCENT = "percent"
+    SPEEDUP = "speedup"
+
+
+_TITLES = {
+    View.MS: "in ms",
+    View.PERCENT: "in percent of the whole unchanged model",
+    View.SPEEDUP: "in ms, then how many times as fast",
+}
+
+
+class _Row(Struct, frozen=True):
+    """The cells before the times, and the time at each level, None for no time.
+
+    `outside` has the places of the levels at which it ran outside of the accelerated engine.
+    `half_widths` is how sure the times are, relative to them, where that is known.
+    """
+
+    head: tuple[str, ...]
+    times: tuple[float | None, ...]
+    outside: frozenset[int] = frozenset()
+    half_widths: tuple[float | None, ...] = ()
+
+    @property
+    def doubt(self) -> str:
+        """The largest half width."""
+        known = [width for width in self.half_widths if width is not None]
+        return percent(max(known)) if known else ""
+
+    @property
+    def base(self) -> float | None:
+        return self.times[0]
+
+    @property
+    def gain(self) -> float:
+        """The most time that a level saves against the unchanged model."""
+        if self.base is None:
+            return -max((time for time in self.times if time is not None), default=0.0)
+        return max((self.base - (time or 0.0) for time in self.times[1:]), default=0.0)
+
+
+def layer_type_table(case: WhatIfCase, view: View) -> Table | None:
+    """The time of each operator at each level; None if none is known."""
+    levels = _with_times(case, lambda level: level.layer_types)
+    counted = case.baseline.layer_types
+    rows = []
+    for op in dict.fromkeys(op for level in levels for op in level.layer_types):
+        is_layer = op in counted and counted[op].count > 0
+        count = str(counted[op].count) if is_layer else ""
+        rows.append(_Row((op, count), tuple(level.layer_types.get(op) for level in levels)))
+    rows.sort(key=lambda row: (-(row.base or 0.0), -max(time or 0.0 for time in row.times)))
+    head = (
+        Column("layer type", is_name=True, least=_LEAST_NAME, is_repeated=True),
+        Column("count", is_repeated=True),
+    )
+    return _times_table("by layer type", view, head, levels, rows) if rows else None
+
+
+def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> Table | None:
+    """The layers that gain most at some level, and the time of all others; None without times.
+
+    `for_all` says how to see all layers.
+    """
+    levels = _with_times(case, lambda level: level.layers)
+    counted = case.baseline.counted
+    if not levels or counted is None:
+        return None
+    timed = {layer for level in levels for layer in level.layers}
+    rows = [_layer_row(layer, levels) for layer in counted.layers if layer.id in timed]
+    rows.sort(key=lambda row: -row.gain)
+    shown = rows if top is None else rows[:top]
+    hidden = len(rows) - len(shown)
+    head = (
+        Column("layer", is_name=True, least=_LEAST_NAME, is_repeated=True),
+        Column("type", is_name=True, is_repeated=True),
+        Column("weight", is_name=True, rank=1, is_repeated=True),
+    )
+    more = f"{count_of(hidden, 'more layer')}: {for_all}" if hidden else ""
+    rows = [*shown, *_others(shown, levels)]
+    title = "by layer, what gains most first"
+    return drop_blank_columns(_times_table(title, view, head, levels, rows, more=more))
+
+
+def _with_times(
+    case: WhatIfCase, read: Callable[[Level], Mapping[str, float]]
+) -> tuple[Level, ...]:
+    """The unchanged model and the levels that have such times; empty if the model has none."""
+    first, *others = case.levels
+    if not read(first):
+        return ()
+    return (first, *(level for level in others if read(level)))
+
+
+def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
+    return _Row(
+        (layer.name or layer.id, layer.qualified_op, layer.weight or ""),
+        tuple(level.layers.get(layer.id) for level in levels),
+        frozenset(at for at, level in enumerate(levels) if layer.id in level.outside),
+        tuple(level.relative_half_width(layer.id) for level in levels),
+    )
+
+
+def _others(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:
+    """The time of all other layers, of layers that only a variant has, and of the runtime.
+
+    What was waited for a processor has a row of its own.
+    """
+    waited = tuple(level.layer_types.get(WAITING) for level in levels)
+    times = []
+    for at, level in enumerate(levels):
+        spent = sum(row.times[at] or 0.0 for row in shown) + (waited[at] or 0.0)
+        times.append(None if level.ms is None else max(0.0, level.ms - spent))
+    rest = _Row(("(all else)", "", ""), tuple(times))
+    if all(ms is None for ms in waited):
+        return (rest,)
+    return rest, _Row((f"({WAITING})", "", ""), waited)
+
+
+def _times_table(  # noqa: PLR0913  # the parts of a table
+    title: str,
+    view: View,
+    head: tuple[Column, ...],
+    levels: Sequence[Level],
+    rows: Sequence[_Row],
+    *,
+    more: str = "",
+) -> Table:
+    """A column for each level; `more` is the first line of the caption."""
+    whole = levels[0].ms
+    decimals = table_decimals((whole or 0.0) * _NS_PER_MS)
+    show = _SHOW[view]
+    is_sure = any(row.doubt for row in rows)
+
+    def cells(row: _Row) -> tuple[str, ...]:
+        times = (show(row, at, whole, decimals) for at in range(len(levels)))
+        return (*row.head, *times, *([row.doubt] if is_sure else []))
+
+    blanks = ("",) * (len(head) - 1)
+    total = _Row(("total", *blanks), tuple(level.ms for level in levels))
+    notes = [more] if more else []
+    if any(level.is_estimate for level in levels):
+        notes.append(f"{_ESTIMATE}: an estimate, between two levels that were measured")
+    if any(row.outside for row in rows):
+        notes.append(f"{_OUTSIDE}: it ran outside of the accelerated engine: no speedup")
+    if is_sure:
+        notes.append("±: how sure the least sure time of a row is")
+    return Table(
+        f"{title}, {_TITLES[view]}",
+        (
+            *head,
+            *(Column(_short_title(level), is_repeated=not at) for at, level in enumerate(levels)),
+            *([Column("±")] if is_sure else []),
+        ),
+        tuple(map(cells, rows)),
+        cells(total),
+        "\n".join(notes),
+    )
+
+
+def _short_title(level: Level) -> str:
+    if level.is_estimate and level.variant is not None:
+        return f"{level.variant.title} {_ESTIMATE}"
+    return level.title
+
+
+_Show: TypeAlias = Callable[[_Row, int, "float | None", int], str]
+
+
+def _show_ms(row: _Row, at: int, _: float | None, decimals: int) -> str:
+    time = row.times[at]
+    text = _NOTHING if time is None else format_ms(time * _NS_PER_MS, decimals)
+    return f"{text}{_OUTSIDE}" if at in row.outside else text
+
+
+def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
+    time = row.times[at]
+    text = _NOTHING if time is None else format_share(time, whole)
+    return f"{text}{_OUTSIDE}" if at in row.outside else text
+
+
+def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
+    """Unchanged model: time; other levels: speedup."""
+    if at == 0:
+        return _show_ms(row, at, whole, decimals)
+    if 0 in row.outside or at in row.outside:
+        return _OUTSIDE
+    faster = times_as_fast(row.base, row.times[at])
+    return _NOTHING if faster is None else f"x{faster:.2f}"
+
+
+_SHOW: Mapping[View, _Show] = {
+    View.MS: _show_ms,
+    View.PERCENT: _show_percent,
+    View.SPEEDUP: _show_speedup,
+}
