@@ -37,12 +37,11 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import profile_both, profile_model
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.text import render_profile
-from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.model import Report
-from pytest_modelperf.report.notebook import report_as_html, report_of
+from pytest_modelperf.report.notebook import report_of
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
@@ -315,11 +314,11 @@ def whatif(  # noqa: PLR0913  # what a call may say
         )
 
 
-@report_as_html.register
-def _profile_as_html(shown: Profile) -> str:
+@report_of.register
+def _profile_report(shown: Profile) -> Report:
     has_run = any(case.measured is not None for case in shown.cases)
     columns, order = (MEASURED_COLUMNS, "ms") if has_run else (DEFAULT_COLUMNS, "macs")
-    return render_profile(shown, LayerView(columns, order, _SHOWN_LAYERS, _OF_CASE), MarkupStyle())
+    return profile_report(shown, LayerView(columns, order, _SHOWN_LAYERS, _OF_CASE))
 
 
 @report_of.register

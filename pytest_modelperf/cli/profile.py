@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +24,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import show, show_report, shown_progress, write
+from pytest_modelperf.cli.output import show, shown_progress, write, write_report
 from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
 from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.cli.setting_options import setting_option
@@ -316,29 +315,23 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
     is_shown: bool,
 ) -> None:
     """Shows the report and writes the files."""
-    if is_shown or outputs.markdown_file is not None:
-        _show_report(result, rooflines, view, outputs.markdown_file, is_shown=is_shown)
-    if outputs.json_file is not None:
+    from pytest_modelperf.profiler.shown.report import profile_report
+
+    def document() -> str:
         from pytest_modelperf.profiler.request import on_this_machine
         from pytest_modelperf.profiler.shown.document import dump_profile
         from pytest_modelperf.roofline.document import rooflines_to_json
 
         known = result if result.machine is not None else on_this_machine(result)
-        write(outputs.json_file, dump_profile(known, rooflines_to_json(rooflines)))
-    if outputs.csv_file is not None:
-        from pytest_modelperf.profiler.shown.csv import render_csv
+        return dump_profile(known, rooflines_to_json(rooflines))
 
-        write(outputs.csv_file, render_csv(result, view.columns))
-    if outputs.html_file is not None:
-        from pytest_modelperf.profiler.shown.page import render_profile_page
+    additions = []
+    if rooflines:
+        from pytest_modelperf.roofline.report import roofline_additions
 
-        addition = None
-        if rooflines:
-            from pytest_modelperf.roofline.report import roofline_addition
-
-            addition = roofline_addition(rooflines)
-        now = dt.datetime.now(dt.timezone.utc)
-        write(outputs.html_file, render_profile_page(result, made=now, addition=addition))
+        additions.append(roofline_additions(rooflines, view.top))
+    report = profile_report(result, view, dt.datetime.now(dt.timezone.utc), *additions)
+    write_report(report, document, outputs, is_shown=is_shown)
     if outputs.svg_file is not None:
         from pytest_modelperf.profiler.shown.page_graph import render_profile_svg
 
@@ -358,25 +351,6 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
         from pytest_modelperf.tracing.profile_trace import dump_trace
 
         write(outputs.trace_file, dump_trace(result))
-
-
-def _show_report(
-    result: Profile,
-    rooflines: Mapping[str, Roofline],
-    view: LayerView,
-    markdown_file: str | None,
-    *,
-    is_shown: bool,
-) -> None:
-    from pytest_modelperf.profiler.shown.text import Inset, render_profile
-
-    insets: Mapping[str, Inset] = {}
-    if rooflines:
-        from pytest_modelperf.roofline.report import roofline_insets
-
-        insets = roofline_insets(rooflines, view.top)
-    render = partial(render_profile, result, view, insets=insets)
-    show_report(render, markdown_file, is_shown=is_shown)
 
 
 def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:

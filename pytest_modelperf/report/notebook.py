@@ -11,7 +11,6 @@ from pytest_modelperf.report.model import Report
 from pytest_modelperf.report.render import render_report
 
 
-@singledispatch
 def report_as_html(record: object) -> str | None:
     """The report of a record as HTML; None if nothing was registered to render its type."""
     report = report_of(record)

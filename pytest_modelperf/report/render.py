@@ -42,7 +42,8 @@ def render_report(report: Report, style: PageStyle, *, has_details: bool = True)
     if subject:
         page.sentence(printable(subject), style=_style(report.tone, is_bold=True))
     writer.write_lines(report.opening)
-    writer.write_blocks(report.blocks)
+    shown = tuple(line for line in report.opening if style.face in line.on)
+    writer.write_blocks(report.blocks, Paragraph(shown) if shown else None)
     if any(style.face in line.on for line in report.closing):
         page.line("")
         writer.write_lines(report.closing)
@@ -57,17 +58,17 @@ class _Writer:
         self._face = face
         self._has_details = has_details
 
-    def write_blocks(self, blocks: Sequence[Block]) -> None:
-        """Write what this face shows of these blocks."""
+    def write_blocks(self, blocks: Sequence[Block], above: Block | None = None) -> None:
+        """Write what this face shows of these blocks, below the one `above`."""
         shown = [b for b in blocks if self._face in b.on and (self._has_details or not b.is_detail)]
         details: list[Block] = []
-        for index, block in enumerate(shown):
+        for before, block in zip([above, *shown], shown, strict=False):
             if isinstance(block, Section):
                 self._write_section(block)
                 continue
             first, detail = self._parts_of(block)
             if first is not None:
-                self._write_block(first, is_first=not index)
+                self._write_block(first, has_gap=_has_gap(before, block))
             if detail is not None:
                 details.append(detail)
         if details:
@@ -89,7 +90,7 @@ class _Writer:
 
     def _write_all(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
-            self._write_block(block, is_first=False)
+            self._write_block(block, has_gap=True)
 
     def _write_section(self, section: Section) -> None:
         page, title = self._page, printable(_title_of(section))
@@ -110,8 +111,10 @@ class _Writer:
                     style=_style(line.tone, is_bold=line.is_bold),
                 )
 
-    def _write_block(self, block: Block, *, is_first: bool) -> None:
+    def _write_block(self, block: Block, *, has_gap: bool) -> None:
         page = self._page
+        if has_gap and isinstance(block, Paragraph | Failure):
+            page.line("")
         match block:
             case Rows():
                 styles = [COLORS[tone] for tone in block.tones]
@@ -119,8 +122,6 @@ class _Writer:
                 tables = [table, transpose_table(table), table] if block.may_turn else [table]
                 page.table(*tables, row_styles=styles)
             case Paragraph():
-                if not is_first:
-                    page.line("")
                 self.write_lines(block.lines)
             case Code(is_command=True):
                 page.command(printable(block.title), printable(block.text))
@@ -128,8 +129,12 @@ class _Writer:
                 page.line("")
                 page.code(printable(block.title), list(map(printable, block.text.splitlines())))
             case Failure():
-                page.end_table()
                 page.failure(indented_lines(block.text))
+
+
+def _has_gap(before: Block | None, block: Block) -> bool:
+    """Whether a blank line is before a block of lines; failures are one list."""
+    return before is not None and not (isinstance(before, Failure) and isinstance(block, Failure))
 
 
 def _printable_table(table: Table) -> Table:

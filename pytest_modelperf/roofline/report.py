@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from msgspec import to_builtins
 
-from pytest_modelperf.profiler.shown.case_page import PageAddition
+from pytest_modelperf.profiler.shown.case_page import CaseAdditions
 from pytest_modelperf.profiler.shown.page_latency import Entry
-from pytest_modelperf.profiler.shown.text import Inset
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.page import Page
+from pytest_modelperf.report.model import Block, Line, On, Paragraph, Rows
 from pytest_modelperf.report.tables import (
     Column,
     FilledColumn,
     Table,
     drop_blank_columns,
-    map_texts,
     table_of,
 )
 from pytest_modelperf.roofline.document import roofline_to_json
 from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
@@ -52,25 +48,20 @@ _DOUBT_WORDS = (
 )
 
 
-def roofline_insets(rooflines: Mapping[str, Roofline], top: int | None) -> dict[str, Inset]:
-    """Writes the roofline of each case, by its id, into the text of a profile.
-
-    A profile is not a report yet, so this escapes what a renderer of reports would.
-    """
-
-    def write(roofline: Roofline, page: Page) -> None:
-        page.line("")
-        for line in _peak_lines(roofline.peaks):
-            page.item(printable(line))
-        page.table(map_texts(_roofline_table(roofline, top), printable))
-
-    return {case_id: partial(write, roofline) for case_id, roofline in rooflines.items()}
+def roofline_additions(rooflines: Mapping[str, Roofline], top: int | None = None) -> CaseAdditions:
+    """What rooflines, by the ids of their cases, add to a profile; `top` is for their tables."""
+    return CaseAdditions(
+        _DRAWINGS,
+        {case_id: {"roofline": _entry(each)} for case_id, each in rooflines.items()},
+        {case_id: tuple(_blocks(each, top)) for case_id, each in rooflines.items()},
+    )
 
 
-def roofline_addition(rooflines: Mapping[str, Roofline]) -> PageAddition:
-    """Adds rooflines, by the ids of their cases, to the page of a profile."""
-    entries = {case_id: {"roofline": _entry(each)} for case_id, each in rooflines.items()}
-    return PageAddition(_DRAWINGS, entries)
+def _blocks(roofline: Roofline, top: int | None) -> Iterator[Block]:
+    """A page draws them."""
+    lines = tuple(Line(text=text) for text in _peak_lines(roofline.peaks))
+    yield Paragraph(lines, on=On.TEXT)
+    yield Rows(_roofline_table(roofline, top), on=On.TEXT)
 
 
 def _entry(roofline: Roofline) -> Entry:

@@ -27,7 +27,6 @@ from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, dump_work_and_time
 from pytest_modelperf.profiles.listing import find_older
 from pytest_modelperf.profiles.place import (
@@ -63,6 +62,7 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
+from tests.support.rendered import render_profile
 from tests.support.small_models import ones, parse, save_beside, zero
 
 DATE = dt.datetime(2026, 1, 31, 12, 5, 9, tzinfo=dt.timezone.utc)

@@ -38,7 +38,6 @@ from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.profiler.shown.page import profile_report, render_profile_page
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_latency import (
     RanFigures,
@@ -46,6 +45,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
     latency_entry,
     point_entry,
 )
+from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.report.model import Tone
@@ -86,7 +86,12 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
-from tests.support.rendered import render_comparison_page, render_run_page, render_sweep_page
+from tests.support.rendered import (
+    render_comparison_page,
+    render_profile_page,
+    render_run_page,
+    render_sweep_page,
+)
 from tests.support.run_reports import (
     ALL,
     EVERYWHERE,

@@ -20,8 +20,9 @@ from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.text import render_profile
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.model import Report
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import (
     UNKNOWN_SIZE,
@@ -32,10 +33,11 @@ from pytest_modelperf.roofline.records import (
     place_layers,
     theoretical_roofs,
 )
-from pytest_modelperf.roofline.report import roofline_insets
+from pytest_modelperf.roofline.report import roofline_additions
 from tests.support.facts import make_engine
 from tests.support.peaks import make_peaks
 from tests.support.profiles import ENGINE, MACHINE, measured_classifier
+from tests.support.rendered import render_profile
 from tests.support.small_models import ones, parse, static_of
 
 FLOAT = 4
@@ -384,9 +386,8 @@ def profile() -> Profile:
 
 
 def shown(roofline: Roofline, width: int | None, top: int | None = None) -> str:
-    page = Page(TextStyle(width))
-    roofline_insets({"b1-c1": roofline}, top)["b1-c1"](page)
-    text = page.text().removeprefix("\n")
+    blocks = tuple(roofline_additions({"b1-c1": roofline}, top).blocks["b1-c1"])
+    text = render_report(Report(title="", blocks=blocks), TextStyle(width))
     assert width is None or all(len(line) <= width for line in text.splitlines())
     return text
 
@@ -463,8 +464,8 @@ def test_layers_without_a_roof_are_told() -> None:
 
 def test_the_report_has_the_roofline_between_the_types_and_the_layers(profile: Profile) -> None:
     view, rooflines = LayerView(), {"b1-c1": beneath(profile.cases[0])}
-    insets = roofline_insets(rooflines, view.top)
-    text = render_profile(profile, view, TextStyle(80), insets)
+    additions = roofline_additions(rooflines, view.top)
+    text = render_profile(profile, view, TextStyle(80), additions)
     places = [text.index(part) for part in ("by layer type", "peaks on 1 core", "by layer, in")]
     assert places == sorted(places)
     assert "peaks on" not in render_profile(profile, view, TextStyle(80))

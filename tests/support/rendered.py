@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.profiler.shown.case_page import CaseAdditions
+from pytest_modelperf.profiler.shown.report import profile_report
+from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown_page import MarkdownStyle
@@ -18,6 +23,28 @@ from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.report import MAX_BYTES, outcome_report, run_report
+
+
+def render_profile(
+    profile: Profile,
+    view: LayerView,
+    style: PageStyle,
+    additions: CaseAdditions | None = None,
+) -> str:
+    return render_report(profile_report(profile, view, None, additions or CaseAdditions()), style)
+
+
+def render_profile_page(
+    profile: Profile,
+    *,
+    made: dt.datetime | None = None,
+    additions: CaseAdditions | None = None,
+) -> str:
+    return render_page(profile_report(profile, None, made, additions or CaseAdditions()))
+
+
+def render_profile_csv(profile: Profile, columns: Sequence[str]) -> str:
+    return render_csv(profile_report(profile, LayerView(columns)))
 
 
 def render_comparison(

@@ -369,6 +369,7 @@ def test_where_nothing_could_be_measured_there_is_no_best_and_no_table() -> None
     sweep = make_sweep(make_side("encoder.onnx", points))
     assert render_sweep(sweep, TextStyle(80)) == snapshot("""\
 encoder.onnx: 2.808 KiB, opset 21
+
 b1-c1, b1-c1-s2, b8-c1, b8-c1-s2: failed: the worker was ended by SIGKILL in
   round 3:
   it had 1.9 GiB of 2 GiB

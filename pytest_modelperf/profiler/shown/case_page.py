@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Drawn, Report
+from pytest_modelperf.report.model import Block, Drawn, Report
 
 _FOLDER = Path(__file__).with_name("html")
 
@@ -69,41 +70,40 @@ CASE_DRAWINGS = Drawings(
 _NO_REPORT = Report(title="Model performance")
 
 
-class PageAddition(Struct, frozen=True):
-    """A part that another room adds to the page of a profile.
+class CaseAdditions(Struct, frozen=True):
+    """What another room adds to the report of a profile, by the ids of the cases.
 
-    `entries` has what the scripts of the added drawings read of each case, by its id.
+    `blocks` follow the layer types. `entries` have what the scripts of the added drawings read.
     """
 
-    drawings: Drawings
-    entries: Mapping[str, Mapping[str, Any]]
+    drawings: Drawings = Drawings()
+    entries: Mapping[str, Mapping[str, Any]] = {}
+    blocks: Mapping[str, Sequence[Block]] = {}
 
 
-def render_case_page(
-    data: Mapping[str, Any],
-    report: Report = _NO_REPORT,
-    addition: PageAddition | None = None,
-) -> str:
+def render_case_page(data: Mapping[str, Any], report: Report = _NO_REPORT) -> str:
     """The page of a report, and what the scripts draw of the data."""
-    drawn = case_drawn(lambda: data, addition)
-    return render_page(replace(report, drawn=drawn))
+    return render_page(replace(report, drawn=case_drawn(lambda: data)))
 
 
 def case_drawn(
-    data: Callable[[], Mapping[str, Any]], addition: PageAddition | None = None
+    data: Callable[[], Mapping[str, Any]], additions: CaseAdditions | None = None
 ) -> Drawn:
-    """The charts of cases, and those of the addition."""
-    if addition is None or not addition.entries:
+    """The charts of cases, and those that were added."""
+    if additions is None or not additions.entries:
         return Drawn(CASE_DRAWINGS, data)
-    return Drawn(CASE_DRAWINGS.plus(addition.drawings), lambda: _with_entries(data(), addition))
+    return Drawn(CASE_DRAWINGS.plus(additions.drawings), partial(_with_entries, data, additions))
 
 
-def _with_entries(data: Mapping[str, Any], addition: PageAddition) -> Mapping[str, Any]:
+def _with_entries(
+    data: Callable[[], Mapping[str, Any]], additions: CaseAdditions
+) -> Mapping[str, Any]:
+    made = data()
     models = [
         {
             **model,
-            "cases": [{**case, **addition.entries.get(case["id"], {})} for case in model["cases"]],
+            "cases": [{**case, **additions.entries.get(case["id"], {})} for case in model["cases"]],
         }
-        for model in data["models"]
+        for model in made["models"]
     ]
-    return {**data, "models": models}
+    return {**made, "models": models}

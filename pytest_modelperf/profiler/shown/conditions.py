@@ -9,7 +9,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.text.cutting import cut_end
-from pytest_modelperf.text.escaping import indented_lines, printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, percent
 from pytest_modelperf.text.words import count_of
 
@@ -98,17 +98,13 @@ def describe_engine(engine: EngineFacts) -> str:
     return printable(f"engine {engine.label}: {facts}" if facts else f"engine {engine.label}")
 
 
-def unmeasured_lines(cases: Sequence[CaseProfile]) -> list[str]:
-    """Return the cases that could not be measured, with their reasons; equal ones have one line."""
+def unmeasured_reasons(cases: Sequence[CaseProfile]) -> list[str]:
+    """Return the cases that could not be measured, with their reasons; equal ones are one."""
     about: dict[str, list[str]] = {}
     for case in cases:
         if case.measured is None and case.outcome is not Outcome.STATIC:
             about.setdefault(f"{case.outcome.value}: {case.reason}", []).append(case.case.id)
-    return [
-        line
-        for why, ids in about.items()
-        for line in indented_lines(f"{printable(', '.join(ids))}: {why}")
-    ]
+    return [f"{', '.join(ids)}: {why}" for why, ids in about.items()]
 
 
 def describe_failed(cases: Sequence[CaseProfile]) -> str:

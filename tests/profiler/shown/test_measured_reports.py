@@ -22,11 +22,10 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profil
 from pytest_modelperf.profiler.shown.conditions import (
     describe_machine_line,
     doubt_lines,
-    unmeasured_lines,
+    unmeasured_reasons,
 )
-from pytest_modelperf.profiler.shown.csv import render_csv
-from pytest_modelperf.profiler.shown.page import profile_report
 from pytest_modelperf.profiler.shown.progress import progress_line
+from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
     MEASURED_COLUMNS,
@@ -34,7 +33,6 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
 )
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
-from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
@@ -53,6 +51,7 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
+from tests.support.rendered import render_profile, render_profile_csv
 
 PLAIN = TextStyle()
 BY_TIME = LayerView(MEASURED_COLUMNS, sort="ms", top=20)
@@ -107,9 +106,19 @@ ms per batch: the median ± its 99 % interval
 load, first: a session's creation and first inference, medians over rounds
 
 latency in ms
-case    samples    p50    p90    p95    p97    p99   p99.9    min    max   mean
-───────────────────────────────────────────────────────────────────────────────
-b1-c1  240 in 6  6.708  6.790  6.962  7.262  (662)  (6636)  6.614  8.144  6.759
+case             b1-c1
+──────────────────────
+samples       240 in 6
+p50      6.708 ± 0.6 %
+p90      6.790 ± 0.6 %
+p95      6.962 ± 0.6 %
+p97      7.262 ± 0.6 %
+p99              (662)
+p99.9           (6636)
+min              6.614
+max              8.144
+mean             6.759
+± is the larger side of the 99 % interval
 samples in rounds, each with a fresh session
 (n): it takes n samples to tell; a larger max-seconds makes time for more
 
@@ -233,18 +242,19 @@ b1-c8: skipped: the machine has 2 processors
 b64-c2: failed: the worker was ended by SIGKILL in round 3
 
 latency in ms
-case        b1-c1     b1-c2     b8-c1     b8-c2
-───────────────────────────────────────────────
-samples  240 in 6  240 in 6  240 in 6  240 in 6
-p50        0.1234   0.07087    0.9871    0.5669
-p90        0.1249   0.07174    0.9991    0.5738
-p95        0.1281   0.07356     1.025    0.5884
-p97        0.1336   0.07673     1.069    0.6138
-p99         (662)     (662)     (662)     (662)
-p99.9      (6636)    (6636)    (6636)    (6636)
-min        0.1217   0.06988    0.9733    0.5590
-max        0.1498   0.08604     1.198    0.6883
-mean       0.1243   0.07141    0.9946    0.5712
+case              b1-c1            b1-c2           b8-c1           b8-c2
+────────────────────────────────────────────────────────────────────────
+samples        240 in 6         240 in 6        240 in 6        240 in 6
+p50      0.1234 ± 0.6 %  0.07087 ± 1.2 %  0.9871 ± 0.6 %  0.5669 ± 1.2 %
+p90      0.1249 ± 0.6 %  0.07174 ± 1.2 %  0.9991 ± 0.6 %  0.5738 ± 1.2 %
+p95      0.1281 ± 0.6 %  0.07356 ± 1.2 %   1.025 ± 0.6 %  0.5884 ± 1.2 %
+p97      0.1336 ± 0.6 %  0.07673 ± 1.2 %   1.069 ± 0.6 %  0.6138 ± 1.2 %
+p99               (662)            (662)           (662)           (662)
+p99.9            (6636)           (6636)          (6636)          (6636)
+min              0.1217          0.06988          0.9733          0.5590
+max              0.1498          0.08604           1.198          0.6883
+mean             0.1243          0.07141          0.9946          0.5712
+± is the larger side of the 99 % interval
 samples in rounds, each with a fresh session
 (n): it takes n samples to tell; a larger max-seconds makes time for more
 
@@ -364,7 +374,7 @@ def test_the_same_reason_of_several_cases_is_told_once_with_all_of_them() -> Non
     profile = static_classifier()
     cases = [failed_at(profile, 1, "no room"), failed_at(profile, 2, "no room")]
     other = failed_at(profile, 4, "no time")
-    assert unmeasured_lines([*cases, other]) == [
+    assert unmeasured_reasons([*cases, other]) == [
         "b1-c1, b1-c2: failed: no room",
         "b1-c4: failed: no time",
     ]
@@ -399,7 +409,10 @@ def test_nothing_in_a_measurement_can_steer_a_terminal() -> None:
     machine = replace(MACHINE, cpu=EVIL, virtualization=EVIL)
     profile = replace(profile, cases=(*profile.cases, failed), machine=machine)
     every = LayerView(tuple(ALL_COLUMNS))
-    for text in (render_profile(profile, every, PLAIN), render_csv(profile, tuple(ALL_COLUMNS))):
+    for text in (
+        render_profile(profile, every, PLAIN),
+        render_profile_csv(profile, tuple(ALL_COLUMNS)),
+    ):
         assert all(char.isprintable() or char == "\n" for char in text)
         assert r"a\x1b[31m" in text
 
@@ -480,7 +493,7 @@ def test_a_rate_is_that_of_the_macs_in_the_time_of_their_layer() -> None:
 
 def test_csv_has_every_row_of_every_case_and_its_times_add_up_to_the_median() -> None:
     profile = measured_cases()
-    rows = list(csv.DictReader(StringIO(render_csv(profile, MEASURED_COLUMNS))))
+    rows = list(csv.DictReader(StringIO(render_profile_csv(profile, MEASURED_COLUMNS))))
     for case in profile.cases:
         of_case = [row for row in rows if row["case"] == case.case.id]
         assert len(of_case) == len(case.layers)
@@ -494,16 +507,18 @@ def test_csv_has_every_row_of_every_case_and_its_times_add_up_to_the_median() ->
 
 
 def test_the_usual_csv_says_in_which_kernel_a_layer_runs() -> None:
-    rows = csv.DictReader(StringIO(render_csv(measured_classifier(), MEASURED_COLUMNS)))
+    rows = csv.DictReader(StringIO(render_profile_csv(measured_classifier(), MEASURED_COLUMNS)))
     conv, relu, *_ = rows
     assert (conv["id"], conv["fused"], conv["runs-in"]) == ("c", "r", "")
     assert (relu["id"], relu["ms"], relu["runs-in"]) == ("r", "", "c")
-    (title, *_) = render_csv(measured_classifier(), (*MEASURED_COLUMNS, "id")).splitlines()
+    (title, *_) = render_profile_csv(measured_classifier(), (*MEASURED_COLUMNS, "id")).splitlines()
     assert title.split(",").count("id") == 1
 
 
 def test_csv_names_layers_by_their_ids() -> None:
-    text = render_csv(measured_classifier(), ("id", "fused", "runs-in", "kernel", "provider"))
+    text = render_profile_csv(
+        measured_classifier(), ("id", "fused", "runs-in", "kernel", "provider")
+    )
     rows = [row[1:] for row in csv.reader(StringIO(text))]
     assert rows[1:3] == [
         ["c", "r", "", "c_nchwc", "CPUExecutionProvider"],

@@ -17,7 +17,6 @@ from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import LayerRow, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.shown.csv import render_csv
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
@@ -29,10 +28,9 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
 )
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.tables.static import describe_model, summary_table
-from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_bytes
-from tests.support.rendered import render_comparison
+from tests.support.rendered import render_comparison, render_profile, render_profile_csv
 from tests.support.small_models import ones, parse, save_beside
 
 CLASSIFIER = """
@@ -214,6 +212,8 @@ def test_a_comparison_in_a_pipe() -> None:
     assert render_comparison(comparison, PLAIN, COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: regressed
 
+b1-c1 regressed: params +49.2 %, allowed 0 %
+
 metric               before        now     change  allowed
 ────────────────────────────────────────────────────────────────────────
 MACs                442.5 k    663.8 k    +50.0 %      0 %  inconclusive
@@ -234,11 +234,12 @@ GlobalAveragePool       1            0         0            0     +8.224 k
 Relu                    1            0         0            0     +8.192 k
 Flatten                 1            0         0            0            0
 my.ops::Blend      1 -> 0            ?         -            ?            ?
+
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 -> 1x24x32x32): +221.2 k MACs
 why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
 why: 1 my.ops::Blend became Exp (first: blend)
-     and 3 more, as the table shows
+why: and 3 more, as the table shows
 """)  # noqa: E501  # a line is as long as its terminal
 
 
@@ -247,6 +248,8 @@ def test_a_comparison_at_80_columns() -> None:
     comparison = compare_profiles(classifier(24, CLASSIFIER), after)
     assert render_comparison(comparison, TextStyle(80), COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: inconclusive
+
+b1-c1 inconclusive: MACs -33.3 %, allowed 0 %
 
 metric               before        now    change  allowed
 ───────────────────────────────────────────────────────────────────────
@@ -268,13 +271,14 @@ Relu                    1            0         0            0     -8.192 k
 GlobalAveragePool       1            0         0            0     -8.224 k
 Gemm                    1          240       160          -80            0
 Conv                    1      663.6 k   442.4 k     -221.2 k     -8.192 k
+
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 my.ops::Blend became Exp (first: blend)
 why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 ->
      1x16x32x32)
 why: 1 of 1 GlobalAveragePool of another shape (first: pool, output 1x24x1x1 ->
      1x16x1x1)
-     and 3 more, as the table shows
+why: and 3 more, as the table shows
 """)
 
 
@@ -283,6 +287,8 @@ def test_a_comparison_of_equal_models_says_so_in_few_lines() -> None:
     same = compare_profiles(classifier(16, text), classifier(16, text))
     assert render_comparison(same, PLAIN, COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: passed
+
+b1-c1 passed: MACs 0 %, allowed 0 %
 
 metric               before        now  change
 ──────────────────────────────────────────────────────
@@ -525,7 +531,7 @@ def test_a_static_profile_has_no_column_that_takes_a_run(
 
 
 def csv_of(profile: Profile, *columns: str) -> list[list[str]]:
-    return list(csv.reader(StringIO(render_csv(profile, columns))))
+    return list(csv.reader(StringIO(render_profile_csv(profile, columns))))
 
 
 def test_csv_holds_plain_numbers_and_leaves_unknown_ones_empty(profile: Profile) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.profiler.shown.case_page import render_case_page
-from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.sweep.records import Sweep
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
@@ -18,7 +17,12 @@ from tests.report.pages.conftest import without_charts
 from tests.support.comparisons import FASTER, SLOWER, compared
 from tests.support.histories import make_case, make_history
 from tests.support.profiles import MACHINE, measured_cases
-from tests.support.rendered import render_comparison_page, render_run_page, render_sweep_page
+from tests.support.rendered import (
+    render_comparison_page,
+    render_profile_page,
+    render_run_page,
+    render_sweep_page,
+)
 from tests.support.run_reports import ALL, outcome, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 from tests.support.whatifs import make_case as make_whatif_case

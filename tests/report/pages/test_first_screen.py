@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_modelperf.profiler.shown.page import render_profile_page
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage, pick, reload
 from tests.report.pages.conftest import OpenData, without_charts
 from tests.support.comparisons import FASTER, SAME, SLOWER
 from tests.support.profiles import measured_cases
-from tests.support.rendered import render_run_page
+from tests.support.rendered import render_profile_page, render_run_page
 from tests.support.run_reports import outcome, run
 
 if TYPE_CHECKING:

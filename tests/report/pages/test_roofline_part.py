@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf.profiler.shown.page import render_profile_page
 from pytest_modelperf.profiles.page import render_named_page
 from pytest_modelperf.profiles.records import NamedProfile
 from pytest_modelperf.roofline.records import Roofline, place_layers, theoretical_roofs
-from pytest_modelperf.roofline.report import roofline_addition
+from pytest_modelperf.roofline.report import roofline_additions
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
 from tests.support.peaks import make_peaks
 from tests.support.profiles import measured_classifier, static_classifier
+from tests.support.rendered import render_profile_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,8 +28,8 @@ def roofline() -> Roofline:
 @pytest.fixture
 def page(open_page: OpenPage, roofline: Roofline) -> Page:
     profile = measured_classifier()
-    addition = roofline_addition({profile.cases[0].case.id: roofline})
-    return open_page(without_charts(render_profile_page(profile, addition=addition)))
+    additions = roofline_additions({profile.cases[0].case.id: roofline})
+    return open_page(without_charts(render_profile_page(profile, additions=additions)))
 
 
 def traces(page: Page) -> list[Any]:
@@ -73,7 +73,7 @@ def test_each_layer_has_a_row_and_what_the_terminal_says_stands_beside(
 
 
 def test_a_page_without_a_roofline_has_no_part_for_it(open_page: OpenPage) -> None:
-    html = render_profile_page(measured_classifier(), addition=roofline_addition({}))
+    html = render_profile_page(measured_classifier(), additions=roofline_additions({}))
     assert open_page(without_charts(html)).locator("#roofline").count() == 0
 
 

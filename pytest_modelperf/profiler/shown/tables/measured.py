@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiler.shown.tables.static import shared_params_line
-from pytest_modelperf.report.tables import Column, Table, table_of, transpose_table
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -51,51 +51,36 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
     )
 
 
-def latency_tables(cases: Sequence[CaseProfile]) -> tuple[Table, ...]:
-    """A row for each measured case: with the interval of every percentile; without it; and so on.
-
-    The third has a column for each case, which is narrower where these are few.
-    """
+def latency_table(cases: Sequence[CaseProfile]) -> Table:
+    """A row for each measured case, with the interval of every percentile."""
     measured = [case for case in cases if case.measured is not None]
     confidence = _confidence(measured)
-    with_intervals = _latency_table(measured, has_intervals=True)
-    plain = _latency_table(measured, has_intervals=False)
-    if confidence is None:
-        return plain, transpose_table(plain), plain
-    note = f"± is the larger side of the {confidence} interval"
-    caption = "\n".join(part for part in (note, with_intervals.caption) if part)
-    return (
-        replace(with_intervals, caption=caption),
-        plain,
-        transpose_table(plain),
-        plain,
+    show = format_percentile if confidence is None else _with_interval
+    captions = ["samples in rounds, each with a fresh session"]
+    if confidence is not None:
+        captions.insert(0, f"± is the larger side of the {confidence} interval")
+    if any(p.value_ns is None for case in measured for p in case.latency.percentiles):
+        captions.append("(n): it takes n samples to tell; a larger max-seconds makes time for more")
+    return table_of(
+        "latency in ms",
+        measured,
+        (replace(CASE_COLUMN, is_repeated=True), lambda case: case.case.id),
+        (Column("samples"), lambda case: f"{case.latency.samples} in {case.latency.rounds}"),
+        *(
+            _percentile_column(place, each.name, show)
+            for place, each in enumerate(measured[0].latency.percentiles if measured else ())
+        ),
+        (Column("min"), lambda case: format_ms(case.latency.min_ns)),
+        (Column("max"), lambda case: format_ms(case.latency.max_ns)),
+        (Column("mean"), lambda case: format_ms(case.latency.mean_ns)),
+        caption="\n".join(captions),
     )
 
 
-def _latency_table(cases: Sequence[CaseProfile], *, has_intervals: bool) -> Table:
-    percents = [p.name for p in cases[0].latency.percentiles] if cases else []
-    columns = (
-        CASE_COLUMN,
-        Column("samples"),
-        *(Column(name) for name in (*percents, "min", "max", "mean")),
-    )
-    show = _with_interval if has_intervals else format_percentile
-    rows = tuple(
-        (
-            printable(case.case.id),
-            f"{case.latency.samples} in {case.latency.rounds}",
-            *map(show, case.latency.percentiles),
-            format_ms(case.latency.min_ns),
-            format_ms(case.latency.max_ns),
-            format_ms(case.latency.mean_ns),
-        )
-        for case in cases
-    )
-    lacks = any(p.value_ns is None for case in cases for p in case.latency.percentiles)
-    caption = "samples in rounds, each with a fresh session"
-    if lacks:
-        caption += "\n(n): it takes n samples to tell; a larger max-seconds makes time for more"
-    return Table("latency in ms", columns, rows, None, caption)
+def _percentile_column(
+    place: int, name: str, show: Callable[[Percentile], str]
+) -> FilledColumn[CaseProfile]:
+    return Column(name), lambda case: show(case.latency.percentiles[place])
 
 
 def _with_interval(percentile: Percentile) -> str:

@@ -1,0 +1,259 @@
+"""A profile as a report: how fast each case was, how sure that is, and what its graph costs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.shown.case_page import CaseAdditions, case_drawn
+from pytest_modelperf.profiler.shown.conditions import (
+    WANTED_HALF_WIDTH,
+    describe_engine,
+    describe_failed,
+    describe_machine_line,
+    doubt_lines,
+    noise_of,
+    unmeasured_reasons,
+)
+from pytest_modelperf.profiler.shown.page_data import profile_data
+from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.tables.generation import generation_table
+from pytest_modelperf.profiler.shown.tables.layer_columns import (
+    DEFAULT_COLUMNS,
+    MEASURED_COLUMNS,
+    find_columns,
+)
+from pytest_modelperf.profiler.shown.tables.layers import LayerView, layer_table
+from pytest_modelperf.profiler.shown.tables.measured import (
+    latency_table,
+    layer_type_time_table,
+    performance_table,
+)
+from pytest_modelperf.profiler.shown.tables.static import (
+    describe_model,
+    layer_type_table,
+    summary_table,
+    uncounted_table,
+)
+from pytest_modelperf.report.model import (
+    Block,
+    CaseTiles,
+    Choice,
+    Failure,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Sheet,
+    Tile,
+    Tone,
+)
+from pytest_modelperf.stats.records import Latency
+from pytest_modelperf.text.units import format_bytes, format_count, format_ms, format_rate, percent
+
+# A kernel lists the ids of the layers that it runs, and each of these has the id of its layer.
+_FINDS_FUSED = ("id", "runs-in")
+_NO_ADDITIONS = CaseAdditions()
+
+
+def profile_report(
+    profile: Profile,
+    view: LayerView | None = None,
+    made: dt.datetime | None = None,
+    additions: CaseAdditions = _NO_ADDITIONS,
+) -> Report:
+    """The measurements, if it ran, and the counts, with the layers that the view asks for."""
+    cases = profile.cases
+    failed = describe_failed(cases)
+    engines = [case.measured.engine for case in cases if case.measured is not None]
+    described = list(dict.fromkeys(map(describe_engine, engines)))
+    asked = [("engine", text.removeprefix("engine ")) for text in described]
+    labels = ", ".join(dict.fromkeys(engine.label for engine in engines))
+    shown_view = view or _usual_view(cases)
+    return Report(
+        title=profile.model.name,
+        subject=describe_model(profile.model),
+        headline=failed,
+        tone=Tone.BAD if failed else Tone.PLAIN,
+        opening=tuple(_where(profile, described)),
+        tiles=tuple(_all_tiles(cases)),
+        blocks=(
+            *_measured_blocks(cases),
+            *_sections(cases, shown_view, additions),
+        ),
+        facts=(
+            models_table([ModelRow("", profile.model, labels)]),
+            run_table([profile.machine], asked, made),
+        ),
+        sheet=_sheet(profile, shown_view.columns),
+        drawn=case_drawn(partial(profile_data, profile), additions),
+    )
+
+
+def _usual_view(cases: Sequence[CaseProfile]) -> LayerView:
+    has_run = any(case.measured is not None for case in cases)
+    return LayerView(MEASURED_COLUMNS if has_run else DEFAULT_COLUMNS)
+
+
+def _where(profile: Profile, engines: Sequence[str]) -> Iterator[Line]:
+    """The machine and the engines, if anything was to run."""
+    if all(case.outcome is Outcome.STATIC and case.measured is None for case in profile.cases):
+        return
+    if profile.machine is not None:
+        yield Line(text=describe_machine_line(profile.machine), on=On.TEXT)
+    yield from (Line(text=text, on=On.TEXT) for text in engines)
+
+
+def _sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
+    """All layers of all cases in graph order, each case with the times that belong to no layer.
+
+    The times of a case add up to its median latency. The usual columns of a measured profile come
+    with those by which the kernel of a layer is found.
+    """
+    if tuple(columns[: len(MEASURED_COLUMNS)]) == MEASURED_COLUMNS:
+        columns = (*columns, *(name for name in _FINDS_FUSED if name not in columns))
+    chosen = find_columns([name for name in columns if not name.endswith("%")])
+    rows = (
+        (case.case.id, *(column.read(layer) for _, column in chosen))
+        for case in profile.cases
+        for layer in case.layers
+    )
+    return Sheet(("case", *(name for name, _ in chosen)), rows)
+
+
+# -- the measurements
+
+
+def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[Block]:
+    """How fast each case was, and how sure that is."""
+    measured = [place for place, case in enumerate(cases) if case.measured is not None]
+    if measured:
+        choices = tuple(Choice(0, place) for place in measured)
+        yield Rows(performance_table(cases), (), choices)
+    yield from map(Failure, unmeasured_reasons(cases))
+    if measured:
+        yield Rows(latency_table(cases), may_turn=True)
+    doubts = tuple(Line(text=text, tone=Tone.UNSURE) for text in doubt_lines(cases))
+    if doubts:
+        yield Paragraph(doubts)
+    generation = generation_table(cases)
+    if generation is not None:
+        yield Rows(generation, may_turn=True)
+
+
+# -- one case
+
+
+def _sections(
+    cases: Sequence[CaseProfile], view: LayerView, additions: CaseAdditions
+) -> Iterator[Section]:
+    """The tables of each case that has its own; those of a graph stand in its first case."""
+    shown = _worth_showing(cases, additions)
+    known: set[int] = set()
+    for place in shown:
+        case = cases[place]
+        is_counted = case.counted is None or id(case.counted) in known
+        known.add(id(case.counted))
+        yield Section(
+            title=case.case.id,
+            is_titled=len(shown) > 1,
+            sentence="counts of its graph",
+            tone=Tone.PLAIN if case.outcome is not Outcome.FAILED else Tone.BAD,
+            blocks=tuple(_case_blocks(case, view, additions, is_counted=is_counted)),
+            is_open=False,
+            choice=Choice(0, place),
+            on=On.TEXT if is_counted else On.ALL,
+        )
+
+
+def _worth_showing(cases: Sequence[CaseProfile], additions: CaseAdditions) -> list[int]:
+    """The places of the cases with layer times or an addition, and of one of each other graph."""
+    known = {id(case.counted) for case in cases if case.has_layer_times}
+    shown: list[int] = []
+    for place, case in enumerate(cases):
+        is_new = case.counted is not None and id(case.counted) not in known
+        if is_new or case.has_layer_times or case.case.id in additions.blocks:
+            shown.append(place)
+            known.add(id(case.counted))
+    return shown
+
+
+def _case_blocks(
+    case: CaseProfile, view: LayerView, additions: CaseAdditions, *, is_counted: bool
+) -> Iterator[Block]:
+    """The tables of one case; tables of the graph only if no case before had them."""
+    counted = None if is_counted else case.counted
+    if counted is not None:
+        yield Rows(summary_table(case))
+        if counted.notes:
+            notes = (Line(word="note", text=note, tone=Tone.UNSURE) for note in counted.notes)
+            yield Paragraph(tuple(notes))
+        uncounted = uncounted_table(counted)
+        if uncounted is not None:
+            yield Rows(uncounted, (Tone.UNSURE,) * len(uncounted.rows))
+    # A page draws what follows.
+    if case.has_layer_times:
+        yield Rows(layer_type_time_table(case), on=On.TEXT)
+    elif counted is not None:
+        yield Rows(layer_type_table(counted), on=On.TEXT)
+    yield from additions.blocks.get(case.case.id, ())
+    if case.has_layer_times or counted is not None:
+        yield Rows(layer_table(case, view), on=On.TEXT)
+
+
+# -- the figures that a page shows first
+
+
+def _all_tiles(cases: Sequence[CaseProfile]) -> Iterator[CaseTiles]:
+    """The tiles of each case; none for a case of which nothing is known."""
+    for place, case in enumerate(cases):
+        tiles = tuple(_tiles(case))
+        if tiles:
+            yield CaseTiles(Choice(0, place), tiles)
+
+
+def _tiles(case: CaseProfile) -> Iterator[Tile]:
+    if case.outcome is Outcome.FAILED:
+        yield Tile("latency", "failed", "not measured", Tone.BAD)
+    if case.measured is not None:
+        yield _median(case.measured.latency)
+        rate = format_rate(case.measured.latency.items_per_second)
+        yield Tile("items a second", rate, f"batch {case.case.batch_size}")
+    static = case.counted
+    if static is not None:
+        least = "at least " if static.coverage < 1 else ""
+        yield Tile("MACs", format_count(static.macs), least.strip())
+        yield Tile("params", format_count(static.params), format_bytes(static.weight_bytes))
+    if case.measured is not None and case.measured.peak_rss_bytes is not None:
+        yield Tile("peak memory", format_bytes(case.measured.peak_rss_bytes), "of the process")
+    elif static is not None and static.peak_activation_bytes is not None:
+        yield Tile("peak activations", format_bytes(static.peak_activation_bytes))
+    if case.measured is not None:
+        yield _noise(case.measured)
+
+
+def _median(latency: Latency) -> Tile:
+    median = latency.percentile(50.0)
+    note = "no interval: too few rounds"
+    if median.low_ns is not None and median.high_ns is not None:
+        bounds = f"{format_ms(median.low_ns)} … {format_ms(median.high_ns)}"
+        note = f"{bounds}, {100 * latency.confidence:.4g} % interval"
+    return Tile("p50 latency", f"{format_ms(median.value_ns)} ms", note)
+
+
+def _noise(measured: Measurement) -> Tile:
+    """Whether the machine disturbed the measurement, or the interval is wider than it should be."""
+    found = noise_of(measured)
+    if found:
+        return Tile("noise", "noisy", "; ".join(found), Tone.UNSURE)
+    width = measured.latency.percentile(50.0).half_width
+    if width is None:
+        return Tile("noise", "unknown", "too few rounds for an interval", Tone.UNSURE)
+    is_wide = width > WANTED_HALF_WIDTH
+    tone = Tone.UNSURE if is_wide else Tone.GOOD
+    return Tile("noise", "uneven" if is_wide else "quiet", f"p50 ± {percent(width)}", tone)
