@@ -26,8 +26,10 @@ from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, read_named
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
-from pytest_modelperf.profiles.text import render_named, render_side_by_side
+from pytest_modelperf.profiles.named_text import render_named
+from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import theoretical_roofs
 from pytest_modelperf.roofline.report import roofline_insets
@@ -84,7 +86,7 @@ def check_kept_profile(data: bytes) -> bool:
     both = read_or_refuse(lambda: put_side_by_side(kept, again), UsageError)
     if both is not None:
         check_json(dump_side_by_side(both))
-        check_shown(render_side_by_side(both, _ROWS, TextStyle()))
+        check_shown(render_report(side_by_side_report(both, _ROWS), TextStyle()))
     return True
 
 
