@@ -102,6 +102,7 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
     levels = [level for case in whatif.cases for level in case.levels]
     failed = sum(level.failure is not None for level in levels)
     machine, engine = whatif.machine, whatif.engine
+    sections = [_section(case, view, is_first=not at) for at, case in enumerate(whatif.cases)]
     rule = [
         ("confidence", format_confidence(whatif.confidence)),
         ("took", f"{whatif.seconds:.1f} s"),
@@ -120,7 +121,7 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
         blocks=(
             Rows(_summary_table(whatif.cases)),
             Rows(_levels_table(whatif), tuple(map(_tone, levels))),
-            *(_section(case, view, is_first=not at) for at, case in enumerate(whatif.cases)),
+            *(sections[0].blocks if len(sections) == 1 else sections),
         ),
         closing=(Line(word="how", text=_method(whatif)),),
         facts=(
