@@ -25,9 +25,9 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMN
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, read_named
-from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiles.named_text import render_named
 from pytest_modelperf.profiles.report_pairs import side_by_side_report
+from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.document import rooflines_to_json
@@ -40,8 +40,8 @@ from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.records import Event
+from pytest_modelperf.tracing.report import TraceView, trace_report
 from pytest_modelperf.tracing.summary import TraceSummarizer
-from pytest_modelperf.tracing.text import TraceView, render_trace
 from pytest_modelperf.tracing.totals import Grouping, Order
 from tests.support.ort_profiles import WIDE, check_nesting
 from tests.support.small_models import parse
@@ -164,5 +164,5 @@ def _check_trace(events: Sequence[Event], notes: Sequence[str]) -> None:
             summarizer.add(event)
         summaries = summarizer.finish(Order.TOTAL)
         check_json(dump_trace_summary(summaries, tuple(notes), grouping))
-    text = render_trace(summaries, notes, TraceView(grouping, _ROWS), TextStyle())
+    text = render_report(trace_report(summaries, notes, TraceView(grouping, _ROWS)), TextStyle())
     check_shown(text)
