@@ -23,14 +23,14 @@ from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, read_named
+from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
-from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import theoretical_roofs
-from pytest_modelperf.roofline.report import roofline_insets
+from pytest_modelperf.roofline.report import roofline_additions
 from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.document import dump_trace_summary
@@ -38,10 +38,11 @@ from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.records import Event
+from pytest_modelperf.tracing.report import TraceView, trace_report
 from pytest_modelperf.tracing.summary import TraceSummarizer
-from pytest_modelperf.tracing.text import TraceView, render_trace
 from pytest_modelperf.tracing.totals import Grouping, Order
 from tests.support.ort_profiles import WIDE, check_nesting
+from tests.support.rendered import render_named, render_profile
 from tests.support.small_models import parse
 
 _FOLDER = Path("baselines/m")
@@ -84,7 +85,7 @@ def check_kept_profile(data: bytes) -> bool:
     both = read_or_refuse(lambda: put_side_by_side(kept, again), UsageError)
     if both is not None:
         check_json(dump_side_by_side(both))
-        check_shown(render_side_by_side(both, _ROWS, TextStyle()))
+        check_shown(render_report(side_by_side_report(both, _ROWS), TextStyle()))
     return True
 
 
@@ -137,7 +138,7 @@ def check_peaks(data: bytes) -> bool:
         rooflines = {case.case.id: theoretical_roofs(case.static, peaks) for case in counted.cases}
         check_json(dump_profile(counted, rooflines_to_json(rooflines)))
         check_shown(
-            render_profile(counted, _VIEW, TextStyle(), roofline_insets(rooflines, _VIEW.top))
+            render_profile(counted, _VIEW, TextStyle(), roofline_additions(rooflines, _VIEW.top))
         )
     return bool(found)
 
@@ -162,5 +163,5 @@ def _check_trace(events: Sequence[Event], notes: Sequence[str]) -> None:
             summarizer.add(event)
         summaries = summarizer.finish(Order.TOTAL)
         check_json(dump_trace_summary(summaries, tuple(notes), grouping))
-    text = render_trace(summaries, notes, TraceView(grouping, _ROWS), TextStyle())
+    text = render_report(trace_report(summaries, notes, TraceView(grouping, _ROWS)), TextStyle())
     check_shown(text)

@@ -33,8 +33,8 @@ from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.text import render_profile
 from pytest_modelperf.report.page import TextStyle
+from tests.support.rendered import render_profile
 
 _DATA_FIELDS = (
     "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",

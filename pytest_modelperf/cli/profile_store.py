@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pytest_modelperf.cli.options import project_folder_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.records import Profile
@@ -68,7 +69,6 @@ class KeepingPlace(Struct, frozen=True):
         """Keeps the profile if any case was measured, and returns a line that says so."""
         from pytest_modelperf.profiles.place import relative_path
         from pytest_modelperf.profiles.records import NamedProfile
-        from pytest_modelperf.profiles.text import describe_kept
 
         if all(case.measured is None for case in profile.cases):
             return f"{self.name} is not kept: no case was measured"
@@ -76,5 +76,5 @@ class KeepingPlace(Struct, frozen=True):
         named = NamedProfile(name=self.name, date=now, profile=profile, rooflines=rooflines)
         before = self.store.keep(named, replaces=self.replaces)
         folder = relative_path(str(self.store.path), Path.cwd())
-        replaced = None if before is None else before.date()
-        return describe_kept(self.name, folder, replaced, self.store.command)
+        instead = "" if before is None else f" in place of the one of {before.date()}"
+        return f"kept as {self.name} in {printable(folder)}{instead}: {self.store.command}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +18,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
     top_option,
 )
-from pytest_modelperf.cli.output import show, terminal_style, write
+from pytest_modelperf.cli.output import show, write_report
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Operators
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiles.records import ProfileList
+    from pytest_modelperf.profiles.side_by_side import BesideFirst
     from pytest_modelperf.profiles.store import ProfileStore
+    from pytest_modelperf.report.model import Report
 
 _INCOMPLETE = 2
 
@@ -55,7 +56,12 @@ class ActionOptions(Struct, frozen=True):
         """UsageError if the options do not fit together."""
         if sum(map(bool, (self.show is not None, self.compared, self.removed))) > 1:
             raise UsageError("--show, --compare and --remove exclude each other: give one of them.")
-        for option, file in (("--json", outputs.json_file), ("--html", outputs.html_file)):
+        for option, file in (
+            ("--json", outputs.json_file),
+            ("--csv", outputs.csv_file),
+            ("--html", outputs.html_file),
+            ("--markdown", outputs.markdown_file),
+        ):
             if self.removed and file is not None:
                 raise UsageError(f"--remove writes nothing: leave out {option} or --remove.")
         is_kept = self.removed or self.compared or (self.show is not None and not self.shows_flops)
@@ -100,7 +106,11 @@ class ActionOptions(Struct, frozen=True):
 @model_options
 @generation_options
 @top_option
-@output_options(html="Write a page for a browser")
+@output_options(
+    csv="Write what is shown as CSV",
+    html="Write a page for a browser",
+    markdown="Write the report in Markdown",
+)
 @profile_dir_option
 @takes_records(action=ActionOptions, cases=CaseSpec, outputs=OutputOptions)
 def profiles(  # noqa: PLR0913  # one parameter per group of options
@@ -155,13 +165,8 @@ class _Shown(Struct, frozen=True):
     is_shown: bool
     top: int
 
-    def put(self, text: str, document: str, page: Callable[[], str]) -> None:
-        if self.outputs.html_file is not None:
-            write(self.outputs.html_file, page())
-        if self.outputs.json_file is not None:
-            write(self.outputs.json_file, document)
-        if self.is_shown:
-            show(text)
+    def put(self, report: Report, document: str) -> None:
+        write_report(report, lambda: document, self.outputs, is_shown=self.is_shown)
 
 
 def _list(
@@ -170,18 +175,17 @@ def _list(
     """Shows the list; exit status 2 if something could not be listed."""
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.listing import list_profiles
-    from pytest_modelperf.profiles.text import render_list
+    from pytest_modelperf.profiles.report import profile_list_report
 
     found = list_profiles(store, request, operators, COMMAND_WORDING)
-    text = render_list(found, terminal_style())
-    shown.put(text, dump_profile_list(found), lambda: _list_page(found))
+    beside = None if shown.outputs.html_file is None else _beside_first(found)
+    shown.put(profile_list_report(found, beside), dump_profile_list(found))
     if found.unusable:
         raise SystemExit(_INCOMPLETE)
 
 
-def _list_page(found: ProfileList) -> str:
-    """The page of the first profile with each other one; of a single one, its own."""
-    from pytest_modelperf.profiles.page import render_named_page, render_pairs_page
+def _beside_first(found: ProfileList) -> BesideFirst | None:
+    """The first profile with each other one; None of a single one, which has its own page."""
     from pytest_modelperf.profiles.side_by_side import put_beside_first
 
     if not found.kept:
@@ -189,9 +193,7 @@ def _list_page(found: ProfileList) -> str:
             "--html shows kept profiles, and none is kept. Keep one by modelperf profile --name, "
             "or add --show flops for the page of the counts."
         )
-    if len(found.kept) == 1:
-        return render_named_page(found.kept[0])
-    return render_pairs_page(*put_beside_first(found.kept))
+    return None if len(found.kept) == 1 else put_beside_first(found.kept)
 
 
 def _show_flops(
@@ -203,39 +205,35 @@ def _show_flops(
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.document import dump_named
     from pytest_modelperf.profiles.listing import count_flops
-    from pytest_modelperf.profiles.page import render_named_page
+    from pytest_modelperf.profiles.report import named_report
     from pytest_modelperf.profiles.roofs import find_theoretical_rooflines
-    from pytest_modelperf.profiles.text import render_flops
     from pytest_modelperf.roofline.store import cache_folder
 
     counted = count_flops(store.model, request, operators)
     roofs = find_theoretical_rooflines(counted.profile, describe_machine(), cache_folder(), engine)
     found = replace(counted, rooflines=roofs.by_case)
     view = LayerView(DEFAULT_COLUMNS, "macs" if shown.top else None, shown.top or None)
-    text = render_flops(found, view, terminal_style(), roofs.notes)
-    shown.put(text, dump_named(found), lambda: render_named_page(found, roofs.notes))
+    shown.put(named_report(found, view, notes=roofs.notes), dump_named(found))
 
 
 def _show(store: ProfileStore, name: str, shown: _Shown) -> None:
     from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.listing import find_older
-    from pytest_modelperf.profiles.page import render_named_page
-    from pytest_modelperf.profiles.text import render_named
+    from pytest_modelperf.profiles.report import named_report
 
     found = store.read(name)
     is_older = name in (find_older(store.model, [found]) or ())
     view = LayerView(MEASURED_COLUMNS, "ms" if shown.top else None, shown.top or None)
-    text = render_named(found, view, terminal_style(), is_older=is_older)
-    shown.put(text, store.read_text(name), lambda: render_named_page(found))
+    shown.put(named_report(found, view, is_older=is_older), store.read_text(name))
 
 
 def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None:
     from pytest_modelperf.profiles.document import dump_side_by_side, dump_work_and_time
-    from pytest_modelperf.profiles.page import render_named_page, render_pairs_page
     from pytest_modelperf.profiles.records import FLOPS
+    from pytest_modelperf.profiles.report import work_and_time_report
+    from pytest_modelperf.profiles.report_pairs import side_by_side_report
     from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
-    from pytest_modelperf.profiles.text import render_side_by_side, render_work_and_time
 
     if names[0] == names[1]:
         raise UsageError(f"--compare takes two profiles, not {printable(names[0])} twice.")
@@ -243,13 +241,10 @@ def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None
     kept = before or after
     if before is not None and after is not None:
         pair = put_side_by_side(before, after)
-        text = render_side_by_side(pair, shown.top or None, terminal_style())
-        shown.put(text, dump_side_by_side(pair), lambda: render_pairs_page([pair]))
+        shown.put(side_by_side_report(pair, shown.top or None), dump_side_by_side(pair))
     elif kept is not None:
-        beside = put_beside_work(kept)
-        text = render_work_and_time(beside, terminal_style())
-        # The page of a profile has its MACs beside its times.
-        shown.put(text, dump_work_and_time(beside), lambda: render_named_page(kept))
+        both = put_beside_work(kept)
+        shown.put(work_and_time_report(both), dump_work_and_time(both))
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:

@@ -94,6 +94,9 @@ class _TraceCommand(click.Command):
 )
 @click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
 @click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the totals in Markdown; - for stdout."
+)
 @takes_records(options=TotalsOptions)
 @click.pass_context
 def trace(
@@ -167,7 +170,7 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
         return launch.exit_code
     if launch.traces[0] != Path(file).absolute():
         _say(
-            f"no totals were made: they are those of {printable(file)}, which no process wrote. "
+            f"no totals were made: they are those of {file}, which no process wrote. "
             "Type the command above with the options for totals."
         )
         return launch.exit_code
@@ -175,7 +178,7 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
         sum_up(file, options)
     except ModelPerfError as error:
         # The exit code stays that of the program.
-        _say(printable_lines(error.worded(COMMAND_WORDING)))
+        _say(error.worded(COMMAND_WORDING))
     return launch.exit_code
 
 
@@ -199,4 +202,4 @@ def _run_hook_action(action: str) -> str:
 
 def _say(text: str) -> None:
     """Write to standard error, because standard output belongs to the traced program."""
-    click.echo(f"modelperf trace: {text}", err=True)
+    click.echo(f"modelperf trace: {printable_lines(text)}", err=True)

@@ -1,16 +1,18 @@
-"""The totals of a trace file: shown, and written as JSON, CSV and a Chrome trace."""
+"""The totals of a trace file: shown, and written as JSON, CSV, Markdown and a Chrome trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.output import show, terminal_style, write
+from pytest_modelperf.cli.options import OutputOptions
+from pytest_modelperf.cli.output import write_report
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs, written_text
 from pytest_modelperf.text.escaping import printable
@@ -30,10 +32,21 @@ class TotalsOptions(Struct, frozen=True):
     chrome_file: str | None
     json_file: str | None
     csv_file: str | None
+    markdown_file: str | None
 
     def targets(self) -> dict[str, str | None]:
         """The files to write by their options."""
-        return {"--chrome": self.chrome_file, "--json": self.json_file, "--csv": self.csv_file}
+        return {
+            "--chrome": self.chrome_file,
+            "--json": self.json_file,
+            "--csv": self.csv_file,
+            "--markdown": self.markdown_file,
+        }
+
+    def outputs(self) -> OutputOptions:
+        return OutputOptions(
+            json_file=self.json_file, csv_file=self.csv_file, markdown_file=self.markdown_file
+        )
 
 
 def _missing(file: str) -> UsageError:
@@ -80,22 +93,16 @@ def sum_up(file: str, options: TotalsOptions) -> None:
             f"{printable(file)} does not tell which layers its operators are. Measure the model: "
             "modelperf profile MODEL"
         )
-    if is_shown:
-        from pytest_modelperf.tracing.text import TraceView, render_trace
-
-        view = TraceView(grouping, options.top or None)
-        show(render_trace(summaries, notes, view, terminal_style()))
-    else:
+    if not is_shown:
         for note in notes:
             click.echo(f"note: {printable(note)}", err=True)
-    if options.json_file is not None:
-        from pytest_modelperf.tracing.document import dump_trace_summary
 
-        write(options.json_file, dump_trace_summary(summaries, notes, grouping))
-    if options.csv_file is not None:
-        from pytest_modelperf.tracing.csv import render_trace_csv
+    from pytest_modelperf.tracing.document import dump_trace_summary
+    from pytest_modelperf.tracing.report import TraceView, trace_report
 
-        write(options.csv_file, render_trace_csv(summaries))
+    report = trace_report(summaries, notes, TraceView(grouping, options.top or None))
+    document = partial(dump_trace_summary, summaries, notes, grouping)
+    write_report(report, document, options.outputs(), is_shown=is_shown)
 
 
 @contextmanager

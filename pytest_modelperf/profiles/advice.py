@@ -21,7 +21,6 @@ from pytest_modelperf.profiles.records import (
     NamedProfile,
     SideBySide,
 )
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 
 # The standard deviation of the difference between two processes: the least and the most of
@@ -34,20 +33,15 @@ UNTESTED = (
 
 
 def describe_doubt(found: SideBySide) -> str:
-    """The warning that nothing here is proven to be a change."""
-    least, most = (100 * share for share in APART)
-    text = (
-        "The two did not take turns. Runs of one model that are apart in time differ by "
-        f"{least:g} to {most:g} % though nothing changed"
-    )
+    """The cases that differ by more than such runs usually do, which is no proof of a change."""
     large = [pair.id for pair in found.pairs if is_large(pair)]
     if not large:
-        return text + ", so none of this is shown to be a change."
+        return "none of this is shown to be a change"
     if len(large) == len(found.pairs):
-        return text + "; this is more, and not tested."
+        return "the difference is larger than that, and not tested"
     return (
-        f"{text}; of {printable(', '.join(large))} it is more, and not tested, and nothing else is "
-        "shown to be a change."
+        f"the difference of {', '.join(large)} is larger than that, and not tested; nothing else "
+        "is shown to be a change"
     )
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.tracing.launch import SIGNAL_BASE, Launch, StartedPython
@@ -18,7 +17,7 @@ _MOST_NAMES = 3
 def describe_traces(traces: Sequence[Path], file: str) -> str:
     """Which files were written, and the command that sums up the first."""
     names = [file if path == Path(file).absolute() else path.name for path in traces]
-    shown = shorten_list([*map(printable, names)], _MOST_NAMES)
+    shown = shorten_list(names, _MOST_NAMES)
     first = file if names[0] == file else str(Path(file).with_name(names[0]))
     return f"wrote {shown}; to sum it up: modelperf trace {shell_path(first)}"
 
@@ -49,7 +48,7 @@ def explain_no_trace(launch: Launch) -> str:
 def _lacks_package(python: StartedPython) -> str:
     executable = shell_word(python.executable)
     return (
-        f"no trace was written: {printable(python.executable)} cannot load pytest-modelperf "
-        f"({printable(python.problem)}). Install it there: {executable} -m pip install "
-        f"pytest-modelperf, or start the program with {printable(sys.executable)}."
+        f"no trace was written: {python.executable} cannot load pytest-modelperf "
+        f"({python.problem}). Install it there: {executable} -m pip install "
+        f"pytest-modelperf, or start the program with {sys.executable}."
     )

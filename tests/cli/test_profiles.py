@@ -95,8 +95,9 @@ def test_the_list_has_what_is_counted_and_a_row_for_each_case() -> None:
     done = profiles()
     assert (done.exit_code, done.err) == (0, "")
     assert names(done.out) == ["flops", "a", "b"]
-    row = re.compile(r"^(?:[ab] +20\S+ \S+)? +(\d) +1 +[0-9.]+ .* timed \d", re.MULTILINE)
+    row = re.compile(r"^(?:[ab] +20\S+ +\S+)? +(\d) +1 +[0-9.]+ ", re.MULTILINE)
     assert row.findall(done.out) == ["1", "1", "2"]
+    assert re.search(r"^engine: timed \d", done.out, re.MULTILINE)
 
 
 def test_the_same_list_is_had_from_any_folder_of_the_project(
@@ -162,7 +163,7 @@ def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
     assert done.exit_code == 0
     assert re.findall(r"^(b\S+) +[\d.]+ +[\d.]+ +[\d.]+ ", done.out, re.MULTILINE) == ["b1-c1"]
     assert "b2-c1 was measured in b only" in done.out
-    assert "The two did not take turns. " in done.out
+    assert "The profiles did not take turns" in done.out
     told = "to know: modelperf doctor models/net.onnx --engine timed --batch 1 --cores 1"
     assert told in done.out
     compared = document_of("--compare", "a", "b")
@@ -185,6 +186,22 @@ def test_each_report_has_its_page(arguments: tuple[str, ...], title: str) -> Non
     assert (done.exit_code, done.err) == (0, "")
     assert f"<title>{title}</title>" in done.out
     assert done.out.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title", "columns"),
+    [
+        ((), "### net.onnx", "profile,date,batch_size,"),
+        (("--compare", "a", "b"), "### a -", "case,row,name,"),
+        (("--show", "b"), "### b, kept ", "case,"),
+        (("--show", "flops"), "### net.onnx", "case,"),
+    ],
+)
+def test_each_report_has_its_markdown_and_csv(
+    arguments: tuple[str, ...], title: str, columns: str
+) -> None:
+    assert profiles(*arguments, "--markdown", "-").out.startswith(title)
+    assert profiles(*arguments, "--csv", "-").out.startswith(columns)
 
 
 def test_a_page_needs_a_kept_profile() -> None:

@@ -145,6 +145,12 @@ def test_csv_has_a_row_for_each_operator(profile: Path) -> None:
     ]
 
 
+def test_markdown_has_the_tables_of_the_terminal(profile: Path) -> None:
+    shown = run("trace", str(profile), "--markdown", "-").out
+    assert shown.startswith("### profile.json  36 runs of operators")
+    assert "| <code>loop/add</code> | Add | 12 |" in shown
+
+
 def test_the_chrome_trace_has_every_span_with_its_self_time(profile: Path, tmp_path: Path) -> None:
     target = tmp_path / "trace.json"
     assert run("trace", str(profile), "--chrome", str(target)).exit_code == 0

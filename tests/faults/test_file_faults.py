@@ -54,11 +54,12 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.document import dump_named, read_named
+from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiles.store import ProfileStore
-from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from tests.baselines.test_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
@@ -70,6 +71,7 @@ from tests.support.command import run as run_command
 from tests.support.full_disk import room_for
 from tests.support.ort_profiles import inference, kernel, write_profile
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.rendered import render_named
 
 UPDATE = "--modelperf-update-baseline"
 KEPT = DocumentFile(Path("baseline.json"))
@@ -754,7 +756,9 @@ def test_no_text_of_a_kept_profile_breaks_what_is_shown_of_it() -> None:
             assert_harmless(str(error))
             continue
         assert_harmless(render_named(found, view, style))
-        assert_harmless(render_side_by_side(put_side_by_side(found, named(timed(6))), 20, style))
+        assert_harmless(
+            render_report(side_by_side_report(put_side_by_side(found, named(timed(6))), 20), style)
+        )
         kept += 1
     assert kept >= 10
 

@@ -37,18 +37,21 @@ from pytest_modelperf.profiles.place import (
     project_root,
     relative_path,
 )
-from pytest_modelperf.profiles.records import NamedProfile, ProfileList, UnusableProfile
+from pytest_modelperf.profiles.records import (
+    NamedProfile,
+    ProfileList,
+    SideBySide,
+    UnusableProfile,
+)
+from pytest_modelperf.profiles.report import profile_list_report, work_and_time_report
+from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
 from pytest_modelperf.profiles.store import ProfileStore
-from pytest_modelperf.profiles.text import (
-    render_list,
-    render_named,
-    render_side_by_side,
-    render_work_and_time,
-)
+from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.records import place_layers
-from pytest_modelperf.roofline.report import roofline_insets
+from pytest_modelperf.roofline.report import roofline_additions
 from tests.support.peaks import make_peaks
 from tests.support.profiles import (
     ENGINE,
@@ -62,7 +65,7 @@ from tests.support.profiles import (
     static_classifier,
     with_layer_times,
 )
-from tests.support.rendered import render_profile
+from tests.support.rendered import render_named, render_profile
 from tests.support.small_models import ones, parse, save_beside, zero
 
 DATE = dt.datetime(2026, 1, 31, 12, 5, 9, tzinfo=dt.timezone.utc)
@@ -79,6 +82,14 @@ MADE = {
 
 def named(profile: Profile, name: str = "baseline", date: dt.datetime = DATE) -> NamedProfile:
     return NamedProfile(name=name, date=date, profile=profile)
+
+
+def render_list(found: ProfileList, style: TextStyle) -> str:
+    return render_report(profile_list_report(found), style)
+
+
+def render_side_by_side(found: SideBySide, top: int | None, style: TextStyle) -> str:
+    return render_report(side_by_side_report(found, top), style)
 
 
 def timed(median_ms: float, batch_size: int = 1, cores: int = 1) -> Profile:
@@ -166,7 +177,7 @@ def test_a_roofline_reads_back_and_is_shown_as_it_was_kept(
     found = store.read("baseline")
     assert json.loads(dump_named(found)) == approximately(json.loads(dump_named(kept)))
     assert render_named(found, VIEW, PLAIN) == render_named(kept, VIEW, PLAIN)
-    report = render_profile(profile, VIEW, PLAIN, roofline_insets(kept.rooflines, VIEW.top))
+    report = render_profile(profile, VIEW, PLAIN, roofline_additions(kept.rooflines, VIEW.top))
     assert render_named(found, VIEW, PLAIN).split("\n", 1)[1].startswith(report)
 
 
@@ -804,32 +815,33 @@ def test_the_list_as_text() -> None:
 classifier.onnx: 2.808 KiB, opset 21
 
 profiles
-profile     date          batch  cores  ms per batch  items/s     MACs  params
-──────────────────────────────────────────────────────────────────────────────
-flops       always there      1                                442.5 k     618
-                              8                                3.540 M     618
-baseline *  2026-01-31        1      1         4.990    200.4  442.5 k     618
-                              2      1        failed
-four-cores  2026-02-02        1      4         2.994    334.0  442.5 k     618
+profile     date          time   batch  cores  ms per batch  items/s     MACs  params
+─────────────────────────────────────────────────────────────────────────────────────
+flops       always there             1                                442.5 k     618
+                                     8                                3.540 M     618
+baseline *  2026-01-31    12:05      1      1         4.990    200.4  442.5 k     618
+                                     2      1        failed
+four-cores  2026-02-02    12:05      1      4         2.994    334.0  442.5 k     618
 * measured of another model file than the present one
+
 engine: onnxruntime 1.31.1
 instruction sets: avx2 avx512f avx512_vnni
 
 broken: broken.json, line 1: no valid JSON.
 """)
-    assert render_list(found, TextStyle(80)) == render_list(found, TextStyle(100))
+    # The time of day gives way.
+    assert "  2026-01-31        1      1         4.990" in render_list(found, TextStyle(80))
 
 
-def test_conditions_that_have_no_column_are_told_once_with_the_profiles_of_each() -> None:
+def test_each_condition_is_named_once_with_the_profiles_that_had_it() -> None:
     ours = named(timed(5), "ours")
     other = replace(with_engine(name="openvino", version="2026.4.1"), machine=None)
     kept = (ours, named(timed(4), "again"), named(other, "theirs"))
     found = ProfileList(model="classifier.onnx", flops=None, kept=kept)
     lines = render_list(found, TextStyle(80)).splitlines()
     engine, sets = lines[-2:]
-    assert engine == "engine: onnxruntime 1.31.1 (ours again), openvino 2026.4.1 (theirs)"
-    assert sets == f"instruction sets: {ours_sets(ours)} (ours again), ? (theirs)"
-    assert render_list(found, TextStyle(200)).count("(theirs)") == 0
+    assert engine == "engine: onnxruntime 1.31.1 (ours, again), openvino 2026.4.1 (theirs)"
+    assert sets == f"instruction sets: {ours_sets(ours)} (ours, again), ? (theirs)"
 
 
 def ours_sets(of: NamedProfile) -> str:
@@ -860,7 +872,8 @@ profile  date          batch     MACs  params
 ─────────────────────────────────────────────
 flops    always there      1  442.5 k     618
 
-none is kept: modelperf profile 'my model.onnx' --name baseline
+none is kept
+keep one: modelperf profile 'my model.onnx' --name baseline
 """)
     elsewhere = render_list(replace(found, folder="of mine"), TextStyle(100))
     assert elsewhere.endswith(" --name baseline --profile-dir 'of mine'\n")
@@ -874,20 +887,21 @@ def test_side_by_side_as_text() -> None:
     found = put_side_by_side(named(both), named(after, "pruned", LATER))
     assert render_side_by_side(found, 2, TextStyle(100)) == snapshot("""\
 baseline -> pruned
-before: baseline, kept 2026-01-31 12:05 UTC
-now: pruned, kept 2026-02-02 12:05 UTC
-model file: sha256 aaaaaaaaaaaa -> sha256 bbbbbbbbbbbb
+baseline, kept 2026-01-31 12:05 UTC
+pruned, kept 2026-02-02 12:05 UTC
+The profiles did not take turns, so no change here is tested: runs of one model that are apart in
+  time differ by 6 to 28 % though nothing changed.
 
 ms per batch
 case   ms before  ms now  ratio  items/s before  items/s now  rounds differ by
 ──────────────────────────────────────────────────────────────────────────────
 b1-c1      4.990   3.992  0.800           200.4        250.5      0.4 %, 0.4 %
 rounds differ by: the slowest from the fastest, in their medians, before and now
-b1-c2 was measured in baseline only
 
-The two did not take turns. Runs of one model that are apart in time differ by 6 to 28 % though
-  nothing changed, so none of this is shown to be a change.
-  to know: modelperf compare OLD.onnx classifier.onnx --batch 1 --cores 1
+model file: sha256 aaaaaaaaaaaa -> sha256 bbbbbbbbbbbb
+b1-c2 was measured in baseline only
+none of this is shown to be a change
+to know: modelperf compare OLD.onnx classifier.onnx --batch 1 --cores 1
 
 time by layer type, in ms
 layer type         count  before    now  change
@@ -959,7 +973,7 @@ def with_dims(**sizes: int) -> Profile:
     ],
 )  # fmt: skip
 def test_what_would_show_a_difference_is_said(after: Profile, expected: str) -> None:
-    assert f"  to know: modelperf {expected}" in compared(timed(5), after)
+    assert f"to know: modelperf {expected}" in compared(timed(5), after)
 
 
 def test_what_would_show_a_difference_runs_on_the_engine_of_both_at_the_same_sizes() -> None:
@@ -970,7 +984,7 @@ def test_what_would_show_a_difference_runs_on_the_engine_of_both_at_the_same_siz
         case = Case(2, cores, given_dims=(("seq", 64),))
         return replace(profile, cases=(replace(profile.cases[0], case=case),))
 
-    told = "  to know: modelperf"
+    told = "to know: modelperf"
     options = "--engine openvino --batch 2 --cores 1 --dim seq=64"
     same = compared(sized("1"), sized("1"))
     assert f"{told} doctor classifier.onnx {options}" in same
@@ -985,7 +999,7 @@ def test_what_would_show_a_difference_runs_on_the_engine_of_both_at_the_same_siz
 
 def test_of_a_function_only_the_noise_of_the_machine_can_be_told() -> None:
     lines = compared(measured_function(), measured_function())
-    assert "  to know: modelperf doctor --cores 1" in lines
+    assert "to know: modelperf doctor --cores 1" in lines
 
 
 def with_given_dims(**sizes: int) -> Profile:
@@ -999,7 +1013,7 @@ def with_given_dims(**sizes: int) -> Profile:
 def test_a_sweep_has_the_dimensions_that_an_id_does_not_name() -> None:
     lines = compared(with_given_dims(seq=64), with_given_dims(seq=128))
     options = "--batch 1 --cores 1 --dim seq=64,128"
-    assert f"  to know: modelperf sweep classifier.onnx {options}" in lines
+    assert f"to know: modelperf sweep classifier.onnx {options}" in lines
 
 
 def test_a_profile_with_a_roofline_is_measured_at_the_given_dimensions() -> None:
@@ -1010,13 +1024,11 @@ def test_a_profile_with_a_roofline_is_measured_at_the_given_dimensions() -> None
 
 def test_a_sweep_that_would_show_it_has_the_dimensions_of_both() -> None:
     lines = compared(with_dims(seq=64), with_dims(seq=128))
-    assert (
-        "  to know: modelperf sweep classifier.onnx --batch 1 --cores 1 --dim seq=64,128" in lines
-    )
+    assert "to know: modelperf sweep classifier.onnx --batch 1 --cores 1 --dim seq=64,128" in lines
 
     lines = compared(with_dims(seq=64, past=0), with_dims(seq=1, past=128))
     options = "--batch 1 --cores 1 --dim seq=64,past=0 --dim seq=1,past=128"
-    assert f"  to know: modelperf sweep classifier.onnx {options}" in lines
+    assert f"to know: modelperf sweep classifier.onnx {options}" in lines
 
 
 def compared(before: Profile, after: Profile) -> list[str]:
@@ -1034,10 +1046,10 @@ def test_what_a_narrow_terminal_leaves_out_is_not_explained() -> None:
 @pytest.mark.parametrize(
     ("slower", "expected"),
     [
-        (1.2, "so none of this is shown to be a change."),
-        (1 / 1.2, "so none of this is shown to be a change."),
-        (3.0, "; of b1-c1 it is more, and not tested, and nothing else is shown to be a change."),
-        (1 / 3.0, "; of b1-c1 it is more, and not tested, and nothing else is shown to be a"),
+        (1.2, "none of this is shown to be a change\n"),
+        (1 / 1.2, "none of this is shown to be a change\n"),
+        (3.0, "the difference of b1-c1 is larger than that, and not tested; nothing else"),
+        (1 / 3.0, "the difference of b1-c1 is larger than that, and not tested; nothing else"),
     ],
 )
 def test_only_what_differs_more_than_such_runs_do_is_set_apart(
@@ -1050,12 +1062,15 @@ def test_only_what_differs_more_than_such_runs_do_is_set_apart(
     assert expected in text
     alone = put_side_by_side(named(timed(5)), named(timed(5 * slower), "b"))
     is_large = slower > 1.28 or slower < 1 / 1.28
-    assert ("; this is more, and not tested." in render_side_by_side(alone, 2, PLAIN)) == is_large
+    assert (
+        "the difference is larger than that, and not tested\n"
+        in render_side_by_side(alone, 2, PLAIN)
+    ) == is_large
 
 
 def test_work_and_time_as_text() -> None:
     found = put_beside_work(named(timed(5)))
-    assert render_work_and_time(found, PLAIN) == snapshot("""\
+    assert render_report(work_and_time_report(found), PLAIN) == snapshot("""\
 flops and baseline, kept 2026-01-31 12:05 UTC
 
 flops and time by layer type
@@ -1072,6 +1087,35 @@ Relu                   1        0          0.0 %
 total                  5  442.5 k                 4.990
 no ms: it runs in the kernels of other layers, or not at all
 """)
+
+
+# -- as CSV
+
+
+def test_the_csv_of_each_report_has_plain_numbers() -> None:
+    before, after = named(timed(5)), named(timed(4), "b", LATER)
+    flops = NamedProfile(name="flops", date=None, profile=static_classifier())
+    found = ProfileList(model="classifier.onnx", flops=flops, kept=(before,))
+    assert render_csv(profile_list_report(found)) == snapshot("""\
+profile,date,batch_size,cores,dims,phase,outcome,p50_ms,items_per_second,macs,params,engine
+flops,,1,,,,not measured,,,442528,618,
+baseline,2026-01-31T12:05:09+00:00,1,1,,,not measured,4.99,200.40080160320642,442528,618,onnxruntime 1.31.1
+""")  # noqa: E501  # a line of the file
+    pair = render_csv(side_by_side_report(put_side_by_side(before, after), 1)).splitlines()
+    assert pair[:3] == snapshot(
+        [
+            "case,row,name,op_type,before_ms,now_ms",
+            "b1-c1,model,,,4.99,3.992",
+            "b1-c1,layer type,,Conv,4.491,3.5928",
+        ]
+    )
+    assert [line.split(",")[1] for line in pair[1:]] == [
+        *("model", *["layer type"] * 7, *["layer"] * 6),
+    ]
+    shares = render_csv(work_and_time_report(put_beside_work(before))).splitlines()
+    assert shares[:3] == snapshot(
+        ["case,op_type,count,macs,ms", "b1-c1,Conv,1,442368,4.491", "b1-c1,layout,0,,0.1996"]
+    )
 
 
 # -- as JSON

@@ -14,6 +14,8 @@ from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.case_page import CaseAdditions
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
+from pytest_modelperf.profiles.records import NamedProfile
+from pytest_modelperf.profiles.report import named_report
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown_page import MarkdownStyle
@@ -45,6 +47,10 @@ def render_profile_page(
 
 def render_profile_csv(profile: Profile, columns: Sequence[str]) -> str:
     return render_csv(profile_report(profile, LayerView(columns)))
+
+
+def render_named(named: NamedProfile, view: LayerView, style: PageStyle) -> str:
+    return render_report(named_report(named, view), style)
 
 
 def render_comparison(

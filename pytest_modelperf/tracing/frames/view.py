@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.text.escaping import encodable, encoding_of
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
+from pytest_modelperf.text.escaping import encoding_of
 from pytest_modelperf.tracing.files.opening import open_profile
 from pytest_modelperf.tracing.frames import tables
+from pytest_modelperf.tracing.frames.report import Heading, frame_report
 from pytest_modelperf.tracing.frames.rows import TEXT, make_rows
-from pytest_modelperf.tracing.frames.text import Heading, render_frame
 from pytest_modelperf.tracing.records import Category, Event
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 _BY = ("session", "name")
 _TOP = 20
+# Longer lines are hard to follow, shorter ones hold no table.
+_WIDEST, _NARROWEST = 160, 60
 
 
 class Frames:
@@ -141,8 +146,14 @@ def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _show(frame: pd.DataFrame, heading: Heading, top: int | None) -> None:
-    text = encodable(render_frame(frame, heading, top), encoding_of(sys.stdout))
+    style = TextStyle(_width(), encoding=encoding_of(sys.stdout))
+    text = render_report(frame_report(frame, heading, top), style)
     print(text, end="")  # noqa: T201  # that is what it is asked for
+
+
+def _width() -> int:
+    columns = shutil.get_terminal_size((100, 24)).columns
+    return max(_NARROWEST, min(columns, _WIDEST))
 
 
 def _check_pandas() -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_modelperf.profiles.page import render_pairs_page
-from pytest_modelperf.profiles.records import NamedProfile
+from pytest_modelperf.profiles.records import NamedProfile, ProfileList
+from pytest_modelperf.profiles.report import profile_list_report
 from pytest_modelperf.profiles.side_by_side import put_beside_first
+from pytest_modelperf.report.html.render import render_page
 from tests.profiles.test_profiles import timed
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
@@ -27,7 +28,9 @@ def page(open_page: OpenPage) -> Page:
         NamedProfile(name=name, date=DATE, profile=timed(ms))
         for name, ms in (("before", 2.0), ("pruned", 1.0), ("quantized", 0.5))
     ]
-    return open_page(without_charts(render_pairs_page(*put_beside_first(kept))))
+    found = ProfileList(model="classifier.onnx", flops=None, kept=tuple(kept))
+    report = profile_list_report(found, put_beside_first(kept))
+    return open_page(without_charts(render_page(report)))
 
 
 def test_a_row_of_the_kept_profiles_chooses_its_pair_for_the_whole_page(page: Page) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf.profiles.page import render_named_page
 from pytest_modelperf.profiles.records import NamedProfile
+from pytest_modelperf.profiles.report import named_report
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.roofline.records import Roofline, place_layers, theoretical_roofs
 from pytest_modelperf.roofline.report import roofline_additions
 from tests.report.pages.browser import OpenPage
@@ -81,7 +82,7 @@ def test_layers_that_never_ran_are_at_their_roofs(open_page: OpenPage) -> None:
     profile = static_classifier()
     roofs = {case.case.id: theoretical_roofs(case.static, make_peaks()) for case in profile.cases}
     counts = NamedProfile(name="flops", date=None, profile=profile, rooflines=roofs)
-    page = open_page(without_charts(render_named_page(counts)))
+    page = open_page(without_charts(render_page(named_report(counts))))
     points = traces(page)[-1]
     roof = next(iter(make_peaks().macs_per_second.values())) / 1e9
     assert 0 < max(points["y"]) <= roof

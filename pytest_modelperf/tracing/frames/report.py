@@ -1,23 +1,19 @@
-"""Renders a data frame as a table of text: times in milliseconds, no wider than a terminal."""
+"""A data frame as a report: a table of its first rows, with times in milliseconds."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.model import Report, Rows
 from pytest_modelperf.report.tables import MIN_NAME, Column, Table
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_ms, format_share, ms_decimals
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Longer lines are hard to follow, shorter ones hold no table.
-_WIDEST, _NARROWEST = 160, 60
 _LEAST_DECIMALS = 3
 _SESSION = "session"
 _PROVIDER = "ExecutionProvider"
@@ -27,7 +23,7 @@ Formatter: TypeAlias = "Callable[[Any], str]"
 
 
 def _text(value: str) -> str:
-    return printable(value.removesuffix(_PROVIDER))
+    return value.removesuffix(_PROVIDER)
 
 
 def _share(value: float) -> str:
@@ -56,7 +52,7 @@ class Heading(Struct, frozen=True):
     needed: Mapping[str, int] = {}
 
 
-def render_frame(frame: pd.DataFrame, heading: Heading, top: int | None) -> str:
+def frame_report(frame: pd.DataFrame, heading: Heading, top: int | None) -> Report:
     """The first `top` rows of a frame. Empty columns are left out.
 
     If all rows have the same session, the title names it.
@@ -70,7 +66,7 @@ def render_frame(frame: pd.DataFrame, heading: Heading, top: int | None) -> str:
     session = _only(frame, _SESSION) if _SESSION in names else None
     if session is not None:
         names.remove(_SESSION)
-        title = f"{title}: {printable(session)}"
+        title = f"{title}: {session}"
     shown = frame if top is None else frame.head(top)
     cells = [_cells(shown[name], name, heading.needed.get(name)) for name in names]
     lacks_figures = any(frame[name].isna().any() for name in heading.needed)
@@ -81,9 +77,7 @@ def render_frame(frame: pd.DataFrame, heading: Heading, top: int | None) -> str:
         tuple(zip(*cells, strict=True)),
         caption="\n".join(filter(None, notes)),
     )
-    page = Page(TextStyle(width=_width()))
-    page.table(table)
-    return page.text()
+    return Report(title=title, blocks=(Rows(table),))
 
 
 def _only(frame: pd.DataFrame, name: str) -> str | None:
@@ -96,11 +90,6 @@ def _caption(rows: int, hidden: int) -> str:
     if not rows:
         return "nothing was recorded"
     return f"{hidden:,} more: top=None shows all" if hidden else ""
-
-
-def _width() -> int:
-    columns = shutil.get_terminal_size((100, 24)).columns
-    return max(_NARROWEST, min(columns, _WIDEST))
 
 
 def _column(values: pd.Series, name: str) -> Column:

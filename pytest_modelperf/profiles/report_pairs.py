@@ -1,0 +1,274 @@
+"""Two kept profiles side by side as a report, and several pairs as one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.tables import (
+    INTERVAL,
+    format_layer_ms,
+    layer_change_name,
+    layer_change_type,
+    type_difference_table,
+    without_column,
+)
+from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
+from pytest_modelperf.profiler.shown.case_page import case_drawn
+from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
+from pytest_modelperf.profiles.advice import UNTESTED, describe_doubt, is_large, judging_command
+from pytest_modelperf.profiles.page_data import ARROW, pairs_data
+from pytest_modelperf.profiles.records import (
+    CasePair,
+    DifferentCondition,
+    NamedProfile,
+    SideBySide,
+)
+from pytest_modelperf.report.model import (
+    Block,
+    CaseTiles,
+    Choice,
+    Code,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Sheet,
+    Tile,
+    Tone,
+)
+from pytest_modelperf.report.tables import Cell, Column, FilledColumn, Table, table_of
+from pytest_modelperf.text.units import (
+    UNKNOWN,
+    format_ms,
+    format_rate,
+    percent,
+    table_decimals,
+)
+from pytest_modelperf.text.words import count_of
+
+_LEAST_NAME = 16
+_NS_PER_MS = 1e6
+
+
+def side_by_side_report(found: SideBySide, top: int | None) -> Report:
+    """Two profiles; `top` is the number of layers shown."""
+    return replace(
+        pairs_page([found], (), top),
+        subject=f"{found.before.name} -> {found.after.name}",
+        sheet=_pair_sheet(found),
+    )
+
+
+def pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str], top: int | None = None) -> Report:
+    """Pairs of profiles of one model; they have the first profile in common."""
+    choices = tuple(
+        Choice(number, place)
+        for number, pair in enumerate(pairs)
+        for place in range(len(pair.pairs))
+    )
+    both = [(pair, case) for pair in pairs for case in pair.pairs]
+    kept = {named.name: named for pair in pairs for named in (pair.before, pair.after)}
+    names = ", ".join(kept) if len(pairs) > 1 else ARROW.join(kept)
+    sections = [_pair_section(pair, top) for pair in pairs]
+    engines = {name: ", ".join(engines_of(named)) for name, named in kept.items()}
+    return Report(
+        title=f"{pairs[0].after.profile.model.name}: {names}",
+        opening=(
+            *lines_of([describe_kept(named) for named in kept.values()]),
+            Line(text=UNTESTED, tone=Tone.UNSURE),
+        ),
+        tiles=tuple(
+            CaseTiles(choice, tuple(_tiles(pair, case)))
+            for choice, (pair, case) in zip(choices, both, strict=True)
+        ),
+        blocks=(
+            Rows(_cases_table(pairs), (), choices),
+            *(sections[0].blocks if len(sections) == 1 else sections),
+        ),
+        facts=(
+            models_table(
+                ModelRow(name, named.profile.model, engines[name]) for name, named in kept.items()
+            ),
+            run_table(named.profile.machine for named in kept.values()),
+        ),
+        closing=lines_of(notes),
+        drawn=case_drawn(partial(pairs_data, pairs)),
+    )
+
+
+def describe_kept(named: NamedProfile) -> str:
+    """`baseline, kept 2026-01-31 12:05 UTC`; the name alone of the counts."""
+    if named.date is None:
+        return named.name
+    return f"{named.name}, kept {named.date.strftime('%Y-%m-%d %H:%M UTC')}"
+
+
+def lines_of(texts: Sequence[str]) -> tuple[Line, ...]:
+    return tuple(Line(text=text) for text in texts)
+
+
+def _tiles(pair: SideBySide, case: CasePair) -> Iterator[Tile]:
+    sides = ((pair.before, case.before), (pair.after, case.after))
+    for word, (named, each) in zip(("before", "now"), sides, strict=True):
+        yield Tile(f"p50 {word}", f"{_median_ms(each)} ms", f"{named.name}, {_rate(each)} items/s")
+    if case.ratio is not None:
+        change = f"{100 * (case.ratio - 1):+.1f} %"
+        usual = "more than" if is_large(case) else "no more than"
+        yield Tile("change of p50", change, f"{usual} runs of one model may differ", Tone.UNSURE)
+
+
+class _Row(NamedTuple):
+    pair: SideBySide
+    case: CasePair
+
+
+def _cases_table(pairs: Sequence[SideBySide]) -> Table:
+    """A row for each case that both profiles of a pair have."""
+    names: list[FilledColumn[_Row]] = [
+        (Column("profiles", is_name=True), lambda row: _names(row.pair))
+    ]
+    return table_of(
+        "ms per batch",
+        [_Row(pair, case) for pair in pairs for case in pair.pairs],
+        *(names if len(pairs) > 1 else ()),
+        (Column("case", is_name=True, least=24), lambda row: row.case.id),
+        (Column("ms before"), lambda row: _median_ms(row.case.before)),
+        (Column("ms now"), lambda row: _median_ms(row.case.after)),
+        (Column("ratio"), lambda row: _format_ratio(row.case.ratio)),
+        (Column("items/s before"), lambda row: _rate(row.case.before)),
+        (Column("items/s now"), lambda row: _rate(row.case.after)),
+        (
+            Column("rounds differ by"),
+            lambda row: f"{_round_spread(row.case.before)}, {_round_spread(row.case.after)}",
+        ),
+        caption="rounds differ by: the slowest from the fastest, in their medians, before and now",
+    )
+
+
+def _names(pair: SideBySide) -> str:
+    return f"{pair.before.name}{ARROW}{pair.after.name}"
+
+
+def _median_ms(case: CaseProfile) -> str:
+    return format_ms(case.latency.percentile(50.0).value_ns)
+
+
+def _rate(case: CaseProfile) -> str:
+    return format_rate(case.latency.items_per_second)
+
+
+def _format_ratio(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{ratio:.3f}"
+
+
+def _round_spread(case: CaseProfile) -> str:
+    """How far the medians of the rounds are apart, as a share of the fastest."""
+    rounds = () if case.measured is None else case.measured.rounds
+    medians = [median(made.times_ns) for made in rounds]
+    if len(medians) < 2 or not min(medians):
+        return UNKNOWN
+    return percent(max(medians) / min(medians) - 1)
+
+
+def engines_of(named: NamedProfile) -> Sequence[str]:
+    runs = (case.measured for case in named.profile.cases)
+    return tuple(dict.fromkeys(run.engine.label for run in runs if run is not None))
+
+
+def _pair_section(pair: SideBySide, top: int | None) -> Section:
+    unlike = (Line(text=_describe_unlike(each), tone=Tone.UNSURE) for each in pair.unlike)
+    single = (Line(text=_describe_single(pair, *each)) for each in pair.single)
+    layers = [_layers_section(case, top) for case in pair.pairs]
+    doubt = Line(text=describe_doubt(pair), tone=Tone.UNSURE)
+    return Section(
+        title=_names(pair),
+        sentence="what differed, and what would show a change",
+        blocks=(
+            Paragraph((*unlike, *single, doubt)),
+            Code("to know", judging_command(pair), is_command=True),
+            # A page draws them.
+            *(layers[0].blocks if len(layers) == 1 else layers),
+        ),
+        is_open=False,
+    )
+
+
+def _describe_unlike(each: DifferentCondition) -> str:
+    return f"{each.what}: {each.before} -> {each.after}"
+
+
+def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
+    """`b2-c1 was measured in pruned only`, and whether it failed in the other."""
+    other = pair.after if name == pair.before.name else pair.before
+    is_there = any(each.case.id == case.id for each in other.profile.cases)
+    failed = f": in {other.name} it failed" if is_there else ""
+    return f"{case.id} was measured in {name} only{failed}"
+
+
+def _layers_section(pair: CasePair, top: int | None) -> Section:
+    """Layer types and layers, as a text shows them."""
+    tables = (_types_table(pair), _layers_table(pair, top)) if pair.layers else ()
+    blocks: tuple[Block, ...] = tuple(Rows(table, on=On.TEXT) for table in tables)
+    if not pair.layers:
+        line = Line(text=f"{pair.id}: no times of layers on both sides")
+        blocks = (Paragraph((line,), on=On.TEXT),)
+    return Section(title=pair.id, blocks=blocks, on=On.TEXT)
+
+
+def _types_table(pair: CasePair) -> Table:
+    """The time of each operator in both. The caption on explained changes is left out."""
+    whole = CaseComparison(pair.after.case, (), pair.layer_types)
+    table = without_column(type_difference_table(whole), INTERVAL)
+    return replace(table, caption="")
+
+
+def _layers_table(pair: CasePair, top: int | None) -> Table:
+    """The layers whose times differ most, either way."""
+    decimals = max(table_decimals(layer_total_ns(case)) for case in (pair.before, pair.after))
+    shown = pair.layers[:top]
+    more = len(pair.layers) - len(shown)
+    return table_of(
+        "layers that differ most, in ms",
+        shown,
+        (Column("layer", is_name=True, least=_LEAST_NAME), layer_change_name),
+        (Column("type", is_name=True), layer_change_type),
+        (Column("before"), lambda change: format_layer_ms(change.before, decimals)),
+        (Column("now"), lambda change: format_layer_ms(change.after, decimals)),
+        (
+            Column("difference"),
+            lambda change: (
+                "" if change.time is None else f"{change.time.ns / _NS_PER_MS:+.{decimals}f}"
+            ),
+        ),
+        caption=f"{count_of(more, 'more row')}: --top 0 shows all" if more else "",
+    )
+
+
+def _pair_sheet(found: SideBySide) -> Sheet:
+    """A row for each case, layer type and layer; `row` says which."""
+    rows: list[tuple[Cell, ...]] = []
+    for pair in found.pairs:
+        before, after = pair.before.latency.p50_ms, pair.after.latency.p50_ms
+        rows.append((pair.id, "model", None, None, before, after))
+        rows += [
+            (pair.id, "layer type", None, kind.op, ms_of(kind.before), ms_of(kind.after))
+            for kind in pair.layer_types
+        ]
+        for layer in pair.layers:
+            about = (layer_change_name(layer), layer_change_type(layer))
+            rows.append((pair.id, "layer", *about, ms_of(layer.before), ms_of(layer.after)))
+    return Sheet(("case", "row", "name", "op_type", "before_ms", "now_ms"), tuple(rows))
+
+
+def ms_of(side: LayerType | LayerRow | None) -> float | None:
+    return None if side is None or side.ns is None else side.ns / _NS_PER_MS

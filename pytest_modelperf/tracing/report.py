@@ -1,0 +1,167 @@
+"""The totals of a trace as a report: its inferences, its operators, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from pytest_modelperf.profiler.measurements import provider_name
+from pytest_modelperf.profiler.shown.tables.measured import format_percentile
+from pytest_modelperf.report.model import (
+    Block,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Sheet,
+    Tone,
+)
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
+from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_ms, format_share
+from pytest_modelperf.text.words import count_of
+from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
+
+_NS_PER_MS = 1e6
+_MEDIAN = 50.0
+_OF_SELF = "times are without what ran inside of a Loop, an If or a Scan"
+_COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms", "share",
+            "mean_ms", "min_ms", "max_ms", "layer", "fused")  # fmt: skip
+
+
+class TraceView(Struct, frozen=True):
+    """How to show a trace: the grouping of its operators, and how many to show (None: all)."""
+
+    grouping: Grouping
+    top: int | None
+
+
+def trace_report(
+    summaries: Sequence[TraceSummary], notes: Sequence[str], view: TraceView
+) -> Report:
+    """A section for each process, or session, that ran something."""
+    sections = [
+        Section(title=_describe(summary), blocks=tuple(_blocks(summary, view)))
+        for summary in summaries
+    ]
+    is_single = len(sections) == 1
+    return Report(
+        title="trace",
+        subject=sections[0].title if is_single else "",
+        blocks=sections[0].blocks if is_single else tuple(sections),
+        closing=tuple(Line(word="note", text=note, tone=Tone.UNSURE) for note in notes),
+        sheet=Sheet(_COLUMNS, tuple(_sheet_rows(summaries))),
+    )
+
+
+def _describe(summary: TraceSummary) -> str:
+    """`squeezenet.onnx  2,640 runs of operators  peak memory 12.00 MiB`."""
+    calls = sum(time.calls for time in summary.operators)
+    facts = [summary.name or "a trace", f"{count_of(calls, 'run')} of operators"]
+    if summary.peak_bytes is not None:
+        facts.append(f"peak memory {format_bytes(summary.peak_bytes)}")
+    return "  ".join(facts)
+
+
+def _blocks(summary: TraceSummary, view: TraceView) -> Iterator[Block]:
+    if summary.inferences:
+        yield Rows(_inference_table(summary))
+    else:
+        text = "the trace has no inference from its start to its end"
+        yield Paragraph((Line(text=text, tone=Tone.UNSURE),))
+    if summary.operators:
+        yield Rows(_operator_table(summary, view))
+
+
+def _inference_table(summary: TraceSummary) -> Table:
+    """For each name, a row for all inferences and one without the first, which is often slower."""
+    groups = summary.inferences
+    notes = []
+    if any(each.value_ns is None for group in groups for each in _tails(group)):
+        notes.append("(n): it takes n inferences to tell")
+    if summary.between_ns is not None:
+        share = format_share(summary.between_ns, summary.inference_ns)
+        notes.append(f"{share} of their time is the runtime's, between the operators")
+    return Table(
+        "inferences",
+        (
+            Column("ms", is_text=True, is_repeated=True),
+            Column("count"),
+            *map(Column, ("min", "mean", "median")),
+            *(Column(percentile.name) for percentile in _tails(groups[0])),
+            Column("max"),
+        ),
+        tuple(map(_inference_row, groups)),
+        caption="\n".join(notes),
+    )
+
+
+def _inference_row(group: InferenceTimes) -> tuple[str, ...]:
+    latency = group.latency
+    return (
+        group.name,
+        f"{latency.samples:,}",
+        *map(format_ms, (latency.min_ns, latency.mean_ns, group.median_ns)),
+        *map(format_percentile, _tails(group)),
+        format_ms(latency.max_ns),
+    )
+
+
+def _tails(group: InferenceTimes) -> list[Percentile]:
+    """The percentiles beyond the median."""
+    return [each for each in group.latency.percentiles if each.percent > _MEDIAN]
+
+
+def _operator_table(summary: TraceSummary, view: TraceView) -> Table:
+    """A row for each operator, type or layer, in the order of the summary."""
+    whole_ns = summary.operator_ns
+    shown = summary.operators[: view.top]
+    others = summary.operators[len(shown) :]
+    # A typical inference runs each operator once.
+    is_single = all(time.calls == 1 for time in summary.operators)
+    types: tuple[FilledColumn[OperatorTime], ...] = (
+        (Column("type", is_text=True), lambda time: time.op_type or UNKNOWN),
+    )
+    calls: tuple[FilledColumn[OperatorTime], ...] = (
+        (Column("calls"), lambda time: f"{time.calls:,}"),
+    )
+    of_each_call: tuple[FilledColumn[OperatorTime], ...] = (
+        (Column("mean ms"), lambda time: format_ms(time.mean_ns)),
+        (Column("min"), lambda time: format_ms(time.min_ns)),
+        (Column("max"), lambda time: format_ms(time.max_ns)),
+    )
+    notes = [_OF_SELF]
+    if others:
+        rest_ns = sum(time.total_ns for time in others)
+        took = f"{format_ms(rest_ns)} ms, {format_share(rest_ns, whole_ns)}"
+        notes.append(f"{len(others):,} more took {took}; --top 0 shows all")
+    return table_of(
+        f"by {view.grouping.value}",
+        shown,
+        (Column(view.grouping.value, is_name=True), lambda time: time.name or "(none)"),
+        *(types if view.grouping is not Grouping.TYPE else ()),
+        *(calls if not is_single else ()),
+        (Column("ms" if is_single else "total ms"), lambda time: format_ms(time.total_ns)),
+        (Column("share"), lambda time: format_share(time.total_ns, whole_ns)),
+        *(of_each_call if not is_single else ()),
+        (Column("precision", is_text=True), lambda time: time.precision or ""),
+        (Column("provider", is_text=True), lambda time: provider_name(time.provider or "")),
+        caption="\n".join(notes),
+    )
+
+
+def _sheet_rows(summaries: Sequence[TraceSummary]) -> Iterator[tuple[str | float | None, ...]]:
+    """A row for each operator, type or layer, in plain numbers."""
+    for summary in summaries:
+        whole_ns = summary.operator_ns
+        for time in summary.operators:
+            yield (
+                *(summary.name, time.name, time.op_type, time.provider, time.precision, time.calls),
+                time.total_ns / _NS_PER_MS,
+                time.total_ns / whole_ns if whole_ns else 0.0,
+                *(ns / _NS_PER_MS for ns in (time.mean_ns, time.min_ns, time.max_ns)),
+                time.layer,
+                ", ".join(time.fused) or None,
+            )
