@@ -35,28 +35,31 @@ def render_report(report: Report, style: PageStyle, *, has_details: bool = True)
     return page.text()
 
 
-def write_blocks(page: Page, blocks: Sequence[Block], *, has_details: bool = True) -> None:
+def write_blocks(
+    page: Page, blocks: Sequence[Block], *, has_details: bool = True, is_below_title: bool = False
+) -> None:
     """Write what a text shows of these blocks. A section that is the only one has no title."""
     shown = [b for b in blocks if b.is_in_text and (has_details or not b.is_detail)]
     is_titled = len(shown) > 1
-    for block in shown:
+    for at, block in enumerate(shown):
         if not isinstance(block, Section):
-            _write_block(page, block)
+            _write_block(page, block, has_gap=at > 0 or not is_below_title)
             continue
         if is_titled:
             page.line("")
             title = " ".join(filter(None, (block.title, block.word)))
             page.line(printable(title), "bold")
-        write_blocks(page, block.blocks, has_details=has_details)
+        write_blocks(page, block.blocks, has_details=has_details, is_below_title=is_titled)
 
 
-def _write_block(page: Page, block: Block) -> None:
+def _write_block(page: Page, block: Block, *, has_gap: bool) -> None:
+    if has_gap and isinstance(block, Paragraph | Failure):
+        page.line("")
     match block:
         case Rows():
             styles = [COLORS[tone] for tone in block.tones]
             page.table(map_texts(block.table, printable), row_styles=styles)
         case Paragraph():
-            page.line("")
             _write_lines(page, block.lines)
         case Code(is_command=True):
             command = printable(block.text)
@@ -66,7 +69,6 @@ def _write_block(page: Page, block: Block) -> None:
             page.line("")
             page.code(printable(block.title), list(map(printable, block.text.splitlines())))
         case Failure():
-            page.line("")
             for line in indented_lines(block.text):
                 page.item(line, style=COLORS[Tone.BAD])
 

@@ -108,13 +108,13 @@ def least_width(table: Table) -> int:
 
 
 def map_texts(table: Table, change: Callable[[str], str]) -> Table:
-    """The table with each of its texts changed."""
+    """The table with each of its texts changed, and each line of its caption."""
     return Table(
         change(table.title),
         tuple(replace(column, title=change(column.title)) for column in table.columns),
         tuple(tuple(map(change, row)) for row in table.rows),
         None if table.total is None else tuple(map(change, table.total)),
-        change(table.caption),
+        "\n".join(map(change, table.caption.splitlines())),
     )
 
 

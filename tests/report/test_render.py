@@ -117,16 +117,21 @@ def test_a_report_of_several_sections_names_each() -> None:
 
 
 def test_a_section_below_a_table_has_its_title() -> None:
-    rows = Rows(Table("", (Column("ms"),), (("1.20",),)))
-    advice = Section(title="what to do", blocks=(Code("check", "pytest", is_command=True),))
+    rows = Rows(Table("", (Column("ms"),), (("1.20",),), caption="of one\ninference"))
+    lines = Paragraph((Line(text="run it again"),))
+    check = Code("check", "pytest", is_command=True)
+    advice = Section(title="what to do", blocks=(lines, check))
     report = Report(title="net", blocks=(rows, advice))
     assert render_report(report, TextStyle(40)) == snapshot("""\
 
   ms
 ────
 1.20
+of one
+inference
 
 what to do
+run it again
 check: pytest
 """)
 
