@@ -19,7 +19,7 @@ from pytest_modelperf.cli.options import (
     request_of_one_size,
     takes_records,
 )
-from pytest_modelperf.cli.output import show_report, shown_progress, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
@@ -65,7 +65,8 @@ def doctor(
     setup = model_setup(measuring, extensions, "a checkup")
 
     from pytest_modelperf.profiler.doctor.checkup import check_machine
-    from pytest_modelperf.profiler.doctor.text import render_checkups
+    from pytest_modelperf.profiler.doctor.document import dump_checkups
+    from pytest_modelperf.profiler.doctor.report import checkup_report
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
     from pytest_modelperf.tracing.hook import explain_no_hook, own_site_folder
@@ -79,20 +80,11 @@ def doctor(
         checkups = check_machine(
             replace(setup, policy=policy), model, request, extensions, progress
         )
-    machine = describe_machine()
-    if outputs.json_file is not None:
-        from pytest_modelperf.profiler.doctor.document import dump_checkups
-
-        write(outputs.json_file, dump_checkups(machine, checkups))
-    if outputs.html_file is not None:
-        from pytest_modelperf.profiler.doctor.page import render_doctor_page
-
-        made = dt.datetime.now(dt.timezone.utc)
-        write(outputs.html_file, render_doctor_page(machine, checkups, made=made))
     if (
         os.environ.get("MODELPERF_TRACE")
         and (hint := explain_no_hook(own_site_folder())) is not None
     ):
         click.echo(f"note: {hint}.", err=True)
-    render = partial(render_checkups, machine, checkups)
-    show_report(render, outputs.markdown_file, is_shown=is_shown)
+    machine = describe_machine()
+    report = checkup_report(machine, checkups, dt.datetime.now(dt.timezone.utc))
+    write_report(report, partial(dump_checkups, machine, checkups), outputs, is_shown=is_shown)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.doctor.checkup import check_machine
-from pytest_modelperf.profiler.doctor.text import describe_checkup
+from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.profiler.doctor.text import describe_checkup
+from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.sharing.folder import files_of

@@ -1,4 +1,4 @@
-"""Checkups as JSON."""
+"""Checkups as JSON and as a report."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import json
 import math
 
 import msgspec
+from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
 from pytest_modelperf.profiler.doctor.document import CheckupsJson, dump_checkups
-from pytest_modelperf.profiler.doctor.page import doctor_overview
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
-from pytest_modelperf.profiler.doctor.text import render_checkups
+from pytest_modelperf.profiler.doctor.report import checkup_report
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import LatencySpread, Ratio
 from tests.support.profiles import ENGINE, MACHINE
+from tests.support.report_parts import tables_of
 
 CHECKUP = Checkup(
     model="a model",
@@ -33,6 +36,10 @@ CHECKUP = Checkup(
     power=POWER,
     outlook=(Outlook(rounds=6, seconds=1.0, change=0.03),),
 )
+
+
+def shown(*checkups: Checkup, machine: MachineFacts = MACHINE, width: int | None = None) -> str:
+    return render_report(checkup_report(machine, checkups), TextStyle(width))
 
 
 def test_the_json_of_a_checkup_has_its_figures() -> None:
@@ -66,19 +73,54 @@ def test_a_page_of_too_few_rounds_calls_no_machine_noisy() -> None:
         (math.inf, "too few rounds to tell"),
     ):
         looks = (Outlook(rounds=6, seconds=1.0, change=change),)
-        overview = doctor_overview(MACHINE, (replace(CHECKUP, outlook=looks),))
-        assert overview.headline == headline
+        report = checkup_report(MACHINE, (replace(CHECKUP, outlook=looks),))
+        assert report.headline == headline
 
 
 def test_a_table_of_what_would_be_seen_has_no_endless_figure() -> None:
     looks = (Outlook(rounds=3, seconds=1.0, change=math.inf), *CHECKUP.outlook)
-    text = render_checkups(MACHINE, (replace(CHECKUP, outlook=looks),), TextStyle(80))
-    assert [line.split() for line in text.splitlines() if "3.0 %" in line][-1] == [
-        "1",
-        "none",
-        "3.0",
-        "%",
-    ]
+    rows = tables_of(checkup_report(MACHINE, (replace(CHECKUP, outlook=looks),)))[-1].rows
+    assert rows == (("3", "none"), ("6", "3.0 % in 1.0 s"))
+
+
+def test_a_report_begins_with_the_answer_and_ends_with_what_to_do() -> None:
+    two = replace(CHECKUP, cores=2, outlook=(Outlook(rounds=6, seconds=1.0, change=0.08),))
+    machine = replace(MACHINE, governor="powersave")
+    assert shown(CHECKUP, two, machine=machine, width=80) == snapshot("""\
+1 core: fit to measure. A slowdown of 3.0 % or more is seen in 1.0 s
+2 cores: noisy. A slowdown must be 8.0 % to be seen in 1.0 s; one of 3.0 % would
+  mostly be missed
+
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
+  avx512_vnni, governor powersave; docker on kvm
+engine onnxruntime 1.31.1: CPUExecutionProvider,
+  graph_optimization_level=extended
+a model ran against itself: two sessions in turn, so that any difference is
+  noise
+
+noise
+cores     ms  rounds   took  difference       95 % interval  within ±  between ±
+────────────────────────────────────────────────────────────────────────────────
+    1  1.500       2  1.0 s      +0.0 %  -10.0 % to +10.0 %     1.0 %      2.0 %
+    2  1.500       2  1.0 s      +0.0 %  -10.0 % to +10.0 %     1.0 %      2.0 %
+difference: the second session against the first, paired by turns
+±: standard deviation within a session, and between the medians of sessions
+
+the slowdown that a comparison would see
+rounds          1 core         2 cores
+──────────────────────────────────────
+     6  3.0 % in 1.0 s  8.0 % in 1.0 s
+seen 90 times in 100, with 1 false alarm in 100 comparisons
+
+What to do
+the governor powersave changes the clock with the load: set it to performance
+  (sudo cpupower frequency-set -g performance)
+this is a shared or virtual machine (docker on kvm): compare versions in one
+  run, never times of different days
+a case of 2 cores leaves none for the rest of the system: measure one core less
+  where you can
+on 2 cores allow more than 3.0 %, or give each case more time (--max-seconds)
+""")
 
 
 def test_the_json_of_a_checkup_is_read_back_by_its_type() -> None:
@@ -90,11 +132,11 @@ def test_the_json_of_a_checkup_is_read_back_by_its_type() -> None:
 def test_the_doctor_says_how_to_ask_for_huge_pages_where_weights_lack_them() -> None:
     for lacks in (True, False):
         checkup = replace(CHECKUP, lacks_huge_pages=lacks)
-        assert (REMEDY in render_checkups(MACHINE, (checkup,), TextStyle())) == lacks
+        assert (REMEDY in shown(checkup)) == lacks
 
 
 def test_the_doctor_says_what_is_odd_about_the_clocks() -> None:
     checkups = [replace(CHECKUP, notes=("the clock ticks every 4.000 ms",))] * 2
-    assert render_checkups(MACHINE, checkups, TextStyle()).count("note: the clock ticks") == 1
+    assert shown(*checkups).count("note: the clock ticks") == 1
     (first, _) = json.loads(dump_checkups(MACHINE, checkups))["checkups"]
     assert first["notes"] == ["the clock ticks every 4.000 ms"]

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.doctor.document import dump_checkups
 from pytest_modelperf.profiler.doctor.growth import LEVEL, find_growth, measure_growth
-from pytest_modelperf.profiler.doctor.text import render_checkups
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
@@ -23,12 +22,11 @@ from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.budgets import compare_with_limit
 from pytest_modelperf.stats.decisions import BudgetAnswer
 from pytest_modelperf.stats.growth import growth_of
 from pytest_modelperf.stats.records import Growth
-from tests.profiler.doctor.test_document import CHECKUP
+from tests.profiler.doctor.test_document import CHECKUP, shown
 from tests.support.profiles import MACHINE
 from tests.support.timed_models import write_timed
 
@@ -162,13 +160,13 @@ def test_the_doctor_says_whether_memory_grows() -> None:
     growth = Growth(
         inferences=3000, bytes_per_inference=1040.0, low=980.0, high=1100.0, confidence=0.99
     )
-    text = render_checkups(MACHINE, (replace(CHECKUP, growth=growth),), TextStyle(width=100))
+    text = shown(replace(CHECKUP, growth=growth))
     assert "memory on 1 core: grows by 1.04 KB with every inference" in text
     none = replace(growth, bytes_per_inference=0.0, low=-10.0, high=10.0)
-    text = render_checkups(MACHINE, (replace(CHECKUP, growth=none),), TextStyle(width=100))
+    text = shown(replace(CHECKUP, growth=none))
     assert "memory on 1 core: no growth shown in 3,000 inferences" in text
     short = replace(none, high=5000.0)
-    text = render_checkups(MACHINE, (replace(CHECKUP, growth=short),), TextStyle(width=100))
+    text = shown(replace(CHECKUP, growth=short))
     assert "--max-seconds makes time for more" in text
     document = dump_checkups(MACHINE, (replace(CHECKUP, growth=growth), CHECKUP))
     assert document.count('"growth": null') == 1

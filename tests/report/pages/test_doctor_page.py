@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.doctor.page import render_doctor_page
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook, SessionTimes
+from pytest_modelperf.profiler.doctor.report import checkup_report
 from pytest_modelperf.profiler.measurements import Noise
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.stats.records import Ratio
 from tests.profiler.doctor.test_document import CHECKUP
 from tests.report.pages.browser import OpenPage, pick
@@ -44,7 +45,7 @@ def checkup(cores: int, ratios: tuple[float, ...]) -> Checkup:
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
     checkups = (checkup(1, (1.01, 0.98)), checkup(2, (1.1, 0.9)))
-    html = render_doctor_page(replace(MACHINE, governor="powersave"), checkups)
+    html = render_page(checkup_report(replace(MACHINE, governor="powersave"), checkups))
     return open_page(without_charts(html))
 
 

@@ -1,0 +1,309 @@
+"""Checkups of a machine as a report: what can be detected here, its evidence, and what to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from pytest_modelperf.profiler.doctor.page_data import checkups_data
+from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.pages import REMEDY
+from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
+from pytest_modelperf.profiler.shown.conditions import (
+    describe_engine,
+    describe_machine_line,
+    find_noise,
+)
+from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.report.model import (
+    CaseTiles,
+    Choice,
+    Drawn,
+    Line,
+    On,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tile,
+    Tone,
+)
+from pytest_modelperf.report.tables import Column, Table, table_of
+from pytest_modelperf.stats.records import Growth, Ratio
+from pytest_modelperf.text.units import format_ms, percent
+from pytest_modelperf.text.words import count_of
+
+_DRAWINGS = Drawings(
+    parts=(
+        Drawing("detectable", "What could be detected"),
+        Drawing("duet", "The second session against the first"),
+        Drawing("rounds", "Samples by round"),
+        Drawing("disturbances", "What disturbed the rounds"),
+        Drawing("time", "Inference time"),
+    ),
+    styles=CASE_DRAWINGS.styles,
+    scripts=(*CASE_DRAWINGS.scripts, Path(__file__).with_name("html") / "doctor.js"),
+)
+_FIT = "fit to measure"
+# The default tolerance of a comparison.
+_TOLERANCE = 0.03
+_BYTES_PER_KB = 1000
+# A run that cannot exclude this growth an inference was too short.
+_TELLING_BYTES = 1000
+# If two sessions of one model differ by more than this, noise alone does not explain it.
+_MAX_BIAS = 0.005
+
+
+def checkup_report(
+    machine: MachineFacts, checkups: Sequence[Checkup], made: dt.datetime | None = None
+) -> Report:
+    """The answer for each core count, its evidence, and what to do for less noise."""
+    headline = _headline(checkups)
+    choices = tuple(Choice(0, place) for place in range(len(checkups)))
+    engine = describe_engine(checkups[0].engine)
+    growth = [Line(text=_describe_growth(c.cores, c.growth)) for c in checkups if c.growth]
+    advice = tuple(Line(text=text) for text in dict.fromkeys(_advice(machine, checkups)))
+    notes = dict.fromkeys(note for checkup in checkups for note in checkup.notes)
+    method = (
+        f"{checkups[0].model} ran against itself: two sessions in turn, so that any difference is "
+        "noise"
+    )
+    conditions = (describe_machine_line(machine), engine, method)
+    rule = [("engine", engine.removeprefix("engine ")), ("tolerance", format_share(_TOLERANCE))]
+    return Report(
+        title=f"This machine, measured by {checkups[0].model}",
+        headline=headline,
+        tone=Tone.GOOD if headline == _FIT else Tone.UNSURE,
+        opening=tuple(Line(text=describe_checkup(each), is_bold=True) for each in checkups),
+        tiles=tuple(
+            CaseTiles(choice, tuple(_tiles(each)))
+            for choice, each in zip(choices, checkups, strict=True)
+        ),
+        blocks=(
+            Paragraph(tuple(Line(text=text) for text in conditions), on=On.TEXT),
+            Rows(_noise_table(checkups), (), choices),
+            Rows(_outlook_table(checkups)),
+            *([Paragraph(tuple(growth))] if growth else []),
+            *([_advice_section(advice)] if advice else []),
+        ),
+        closing=tuple(Line(word="note", text=note) for note in notes),
+        facts=(run_table([machine], rule, made),),
+        drawn=Drawn(_DRAWINGS, partial(checkups_data, checkups, _TOLERANCE)),
+    )
+
+
+def _advice_section(lines: tuple[Line, ...]) -> Section:
+    sentence = "to measure with less noise"
+    return Section(title="What to do", sentence=sentence, blocks=(Paragraph(lines),))
+
+
+def _headline(checkups: Sequence[Checkup]) -> str:
+    if all(_first_detecting(each) is not None for each in checkups):
+        return _FIT
+    is_told = any(math.isfinite(look.change) for each in checkups for look in each.outlook)
+    return "noisy" if is_told else "too few rounds to tell"
+
+
+def describe_checkup(checkup: Checkup) -> str:
+    """One sentence: which change can be detected here, and how soon."""
+    cores = count_of(checkup.cores, "core")
+    enough = _first_detecting(checkup)
+    if enough is None:
+        best = min(checkup.outlook, key=lambda look: look.change)
+        if not math.isfinite(best.change):
+            return f"{cores}: too few rounds to tell; --max-seconds makes time for more"
+        return (
+            f"{cores}: noisy. A slowdown must be {percent(best.change)} to be seen in "
+            f"{_format_took(best.seconds)}; one of {percent(_TOLERANCE)} would mostly be missed"
+        )
+    return (
+        f"{cores}: fit to measure. A slowdown of {percent(enough.change)} or more is seen in "
+        f"{_format_took(enough.seconds)}"
+    )
+
+
+def _describe_growth(cores: int, growth: Growth) -> str:
+    """Whether the memory of the model grows with every inference."""
+    on = f"memory on {count_of(cores, 'core')}"
+    run = f"{growth.inferences:,} inferences"
+    interval = (
+        f"{100 * growth.confidence:g} % interval {_format_kilobytes(growth.low)} to "
+        f"{_format_kilobytes(growth.high)} KB"
+    )
+    if growth.is_shown:
+        size = _format_kilobytes(growth.bytes_per_inference)
+        return f"{on}: grows by {size} KB with every inference ({interval}, {run})"
+    if growth.high > _TELLING_BYTES:
+        return (
+            f"{on}: no growth shown, but {run} do not exclude one of "
+            f"{_format_kilobytes(growth.high)} KB an inference; --max-seconds makes time for more"
+        )
+    return f"{on}: no growth shown in {run} ({interval} an inference)"
+
+
+def _format_kilobytes(value: float) -> str:
+    return f"{value / _BYTES_PER_KB:.2f}".replace("-0.00", "0.00")
+
+
+def _first_detecting(checkup: Checkup) -> Outlook | None:
+    """The first number of rounds after which a change beyond the tolerance would be seen."""
+    return next((look for look in checkup.outlook if look.change <= _TOLERANCE), None)
+
+
+def _noise_table(checkups: Sequence[Checkup]) -> Table:
+    return table_of(
+        "noise",
+        checkups,
+        (Column("cores"), lambda each: str(each.cores)),
+        (Column("ms"), lambda each: format_ms(each.median_ns)),
+        (Column("rounds"), lambda each: str(each.rounds)),
+        (Column("took"), lambda each: _format_took(each.seconds)),
+        (Column("difference"), lambda each: _format_ratio(each.ratio.value)),
+        (Column("95 % interval"), lambda each: _format_interval(each.ratio)),
+        (Column("within ±"), lambda each: _format_spread(each.spread.inferences)),
+        (Column("between ±"), lambda each: _format_spread(each.spread.sessions)),
+        caption="difference: the second session against the first, paired by turns\n"
+        "±: standard deviation within a session, and between the medians of sessions",
+    )
+
+
+def _outlook_table(checkups: Sequence[Checkup]) -> Table:
+    """A row for each number of rounds, with a column for each number of cores."""
+    cores = (Column(count_of(checkup.cores, "core")) for checkup in checkups)
+    looks = zip(*(checkup.outlook for checkup in checkups), strict=True)
+    power, level = round(100 * checkups[0].power), 100 * checkups[0].level
+    return Table(
+        "the slowdown that a comparison would see",
+        (Column("rounds"), *cores),
+        tuple((str(each[0].rounds), *map(_format_look, each)) for each in looks),
+        caption=f"seen {power} times in 100, with {level:g} false alarm in 100 comparisons",
+    )
+
+
+def _format_look(look: Outlook) -> str:
+    """`2.0 % in 12.0 s`."""
+    if not math.isfinite(look.change):
+        return _format_seen(look.change)
+    return f"{_format_seen(look.change)} in {_format_took(look.seconds)}"
+
+
+def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]:
+    for checkup in checkups:
+        found = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
+        for what, remedy in found.items():
+            yield f"{checkup.cores}-core case: {what}: {remedy}"
+    yield from _advice_on_machine(machine)
+    if any(checkup.lacks_huge_pages for checkup in checkups):
+        yield (
+            "this system gives huge pages of memory to programs that ask for them. In small ones a "
+            "model that reads large weights for little work varies from session to session: "
+            f"{REMEDY} in the environment asks"
+        )
+    for checkup in checkups:
+        yield from _advice_on_checkup(machine, checkup)
+
+
+def _advice_on_machine(machine: MachineFacts) -> Iterator[str]:
+    if machine.governor not in (None, "performance"):
+        yield (
+            f"the governor {machine.governor} changes the clock with the load: "
+            "set it to performance (sudo cpupower frequency-set -g performance)"
+        )
+    if machine.turbo:
+        yield (
+            "turbo is on: the clock follows the heat, so times of different days differ. A duet "
+            "cancels it; for absolute budgets, switch it off"
+        )
+    if machine.virtualization is not None:
+        yield (
+            f"this is a shared or virtual machine ({machine.virtualization}): compare "
+            "versions in one run, never times of different days"
+        )
+
+
+def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]:
+    if machine.usable_cores is not None and 1 < checkup.cores >= machine.usable_cores:
+        yield (
+            f"a case of {checkup.cores} cores leaves none for the rest of the system: measure "
+            "one core less where you can"
+        )
+    ratio = checkup.ratio
+    if not _may_be_one(ratio):
+        yield (
+            f"two sessions of one model differed by {_format_ratio(ratio.value)} on "
+            f"{count_of(checkup.cores, 'core')}, more than their interval allows: measure again "
+            "with more rounds (--max-seconds)"
+        )
+    if _first_detecting(checkup) is None:
+        yield (
+            f"on {count_of(checkup.cores, 'core')} allow more than {percent(_TOLERANCE)}, or give "
+            "each case more time (--max-seconds)"
+        )
+
+
+def _tiles(checkup: Checkup) -> Iterator[Tile]:
+    enough = _first_detecting(checkup)
+    look = enough or min(checkup.outlook, key=lambda each: each.change)
+    yield Tile(
+        "a slowdown is seen from",
+        _format_seen(look.change),
+        f"in {_format_took(look.seconds)}, {look.rounds} rounds",
+        Tone.UNSURE if enough is None else Tone.GOOD,
+    )
+    yield _difference(checkup)
+    yield Tile(
+        "spread within a session",
+        f"± {_format_spread(checkup.spread.inferences)}",
+        f"between sessions ± {_format_spread(checkup.spread.sessions)}",
+    )
+    noise = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
+    tone = Tone.UNSURE if noise else Tone.GOOD
+    yield Tile("noise", "noisy" if noise else "quiet", "; ".join(noise), tone)
+    if checkup.growth is not None:
+        grows = checkup.growth.is_shown
+        size = f"{_format_kilobytes(checkup.growth.bytes_per_inference)} KB"
+        value, unit = (size, "an inference") if grows else ("none shown", "")
+        yield Tile("growth of memory", value, unit, Tone.BAD if grows else Tone.GOOD)
+
+
+def _difference(checkup: Checkup) -> Tile:
+    """How much the two sessions differ, which they would not without noise."""
+    ratio = checkup.ratio
+    name, value = "difference of the sessions", _format_ratio(ratio.value)
+    interval = _format_interval(ratio)
+    if not interval:
+        return Tile(name, value, "no interval: too few rounds", Tone.UNSURE)
+    tone = Tone.PLAIN if _may_be_one(ratio) else Tone.UNSURE
+    return Tile(name, value, f"95 % interval {interval}", tone)
+
+
+def _may_be_one(ratio: Ratio) -> bool:
+    """Whether two sessions took equally long, as far as their interval tells."""
+    low, high = ratio.interval or (1.0, 1.0)
+    return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
+
+
+def _format_interval(ratio: Ratio) -> str:
+    """`-1.2 % to +0.8 %`; empty without an interval."""
+    return " to ".join(map(_format_ratio, ratio.interval or ()))
+
+
+def _format_ratio(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def _format_spread(value: float | None) -> str:
+    return "?" if value is None else percent(value)
+
+
+def _format_seen(change: float) -> str:
+    return percent(change) if math.isfinite(change) else "none"
+
+
+def _format_took(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
