@@ -5,7 +5,7 @@ Texts and cells are plain: the renderers escape, fold, cut and colour them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, Flag, auto
 from typing import Any, ClassVar
 
@@ -153,10 +153,13 @@ class CaseTiles(Struct, frozen=True):
 
 
 class Sheet(Struct, frozen=True):
-    """What a CSV file has of a report: plain numbers under the names of its columns."""
+    """What a CSV file has of a report: plain numbers under the names of its columns.
+
+    Rows may be made as they are written.
+    """
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: Iterable[tuple[Cell, ...]]
 
 
 class Drawn(Struct, frozen=True):

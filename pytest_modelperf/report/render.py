@@ -21,6 +21,8 @@ from pytest_modelperf.report.tables import map_texts
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 COLORS = {Tone.GOOD: "green", Tone.BAD: "red", Tone.UNSURE: "yellow", Tone.PLAIN: ""}
+# Lines are not indented below a longer word, which may be the name of a case.
+_MOST_INDENT = 16
 
 
 def render_report(report: Report, style: PageStyle, *, has_details: bool = True) -> str:
@@ -77,9 +79,10 @@ def _write_lines(page: Page, lines: Iterable[Line]) -> None:
     for line in lines:
         if not line.is_in_text:
             continue
+        indent = len(line.word) + 2
         page.sentence(
             printable(_with_word(line)),
-            indent=len(line.word) + 2,
+            indent=indent if indent <= _MOST_INDENT else 2,
             style=_style(line.tone, is_bold=line.is_bold),
         )
 

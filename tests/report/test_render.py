@@ -184,6 +184,16 @@ def test_each_face_shows_its_own_blocks() -> None:
     assert "of a text" not in page
 
 
+def test_a_line_goes_on_below_its_text_unless_its_word_is_long() -> None:
+    lines = (Line(word="why", text="one " * 12), Line(word="models/net.onnx b1-c1", text="1 " * 20))
+    assert render_report(Report(title="", opening=lines), TextStyle(40)) == snapshot("""\
+why: one one one one one one one one one
+     one one one
+models/net.onnx b1-c1: 1 1 1 1 1 1 1 1 1
+  1 1 1 1 1 1 1 1 1 1 1
+""")
+
+
 def test_a_command_is_folded_and_a_failure_keeps_its_lines() -> None:
     blocks = (Failure("no kernel\nof this type"), Code("accept", "pytest " * 8, is_command=True))
     assert render_report(Report(title="", blocks=blocks), TextStyle(40)) == snapshot("""\
