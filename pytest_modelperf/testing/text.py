@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.baselines.plan_table import plan_table
+from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.comparing.case_text import (
     verdict_style,
     write_doubts,
@@ -18,7 +18,9 @@ from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics
 from pytest_modelperf.profiler.generation import NamedFigures
 from pytest_modelperf.profiler.shown.tables.generation import tables_of_generations
 from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.model import Rows
 from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.render import write_blocks
 from pytest_modelperf.testing.commands import profile_alone
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
@@ -130,8 +132,7 @@ def _write_plans(page: Page, report: RunReport, verbosity: int) -> None:
     changing = [plan for plan in report.plans if not plan.is_empty]
     if verbosity > _QUIET:
         shown = changing if verbosity >= _VERBOSE else changing[:MAX_PLANS]
-        for plan in shown:
-            page.table(plan_table(plan))
+        write_blocks(page, [Rows(plan_table(plan)) for plan in shown])
         more = len(changing) - len(shown)
         page.line("")
         if more:
