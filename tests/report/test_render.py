@@ -159,6 +159,12 @@ def test_a_page_has_every_block_without_a_script() -> None:
     assert 'class="sentence tone-unsure"' in body
 
 
+def test_a_page_has_the_tone_of_an_opening_line() -> None:
+    line = Line(word="drift", text="+5 %", tone=Tone.BAD)
+    page = render_page(Report(title="net", opening=(line,)))
+    assert '<p class="line sentence tone-bad">drift: +5 %</p>' in page
+
+
 def test_a_sheet_is_the_csv_of_a_report() -> None:
     sheet = Sheet(("layer", "ms"), (("=net", 1.25), ("other", None)))
     report = Report(title="net", blocks=make_report().blocks, sheet=sheet)
