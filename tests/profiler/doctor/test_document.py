@@ -90,6 +90,7 @@ def test_a_report_begins_with_the_answer_and_ends_with_what_to_do() -> None:
 1 core: fit to measure. A slowdown of 3.0 % or more is seen in 1.0 s
 2 cores: noisy. A slowdown must be 8.0 % to be seen in 1.0 s; one of 3.0 % would
   mostly be missed
+
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
   avx512_vnni, governor powersave; docker on kvm
 engine onnxruntime 1.31.1: CPUExecutionProvider,
