@@ -43,8 +43,12 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
     modelperf baselines --diff main
     modelperf baselines --diff HEAD^1 --json changes.json
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.baselines.overview import list_baselines, review_baselines
-    from pytest_modelperf.baselines.overview_document import dump_overview, dump_review
+    from pytest_modelperf.baselines.overview import (
+        BASELINE_DIFF,
+        BASELINE_LIST,
+        list_baselines,
+        review_baselines,
+    )
     from pytest_modelperf.baselines.overview_text import render_overview, render_review
 
     is_shown = outputs.check()
@@ -52,11 +56,11 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
     if ref is None:
         overview = list_baselines(place)
         broken = overview.broken
-        text, document = render_overview(overview, terminal_style()), dump_overview(overview)
+        text, document = render_overview(overview, terminal_style()), BASELINE_LIST.dump(overview)
     else:
         review = review_baselines(place, ref)
         broken = review.broken
-        text, document = render_review(review, terminal_style()), dump_review(review)
+        text, document = render_review(review, terminal_style()), BASELINE_DIFF.dump(review)
     if outputs.json_file is not None:
         write(outputs.json_file, document)
     if is_shown:

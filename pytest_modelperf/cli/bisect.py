@@ -288,9 +288,9 @@ def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
 
         show(render_bisect(result, terminal_style(), COMMAND_WORDING))
     if outputs.json_file is not None:
-        from pytest_modelperf.bisect.document import dump_bisect
+        from pytest_modelperf.bisect.records import BISECT
 
-        write(outputs.json_file, dump_bisect(result))
+        write(outputs.json_file, BISECT.dump(result))
     if outputs.html_file is not None:
         from pytest_modelperf.bisect.page import render_bisect_page
 

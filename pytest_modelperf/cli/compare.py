@@ -215,9 +215,9 @@ def _write_comparison(
     result: Comparison, outputs: OutputOptions, wording: CommandWording, *, is_here: bool
 ) -> None:
     if outputs.json_file is not None:
-        from pytest_modelperf.comparing.document import dump_comparison
+        from pytest_modelperf.comparing.records import COMPARISON
 
-        write(outputs.json_file, dump_comparison(result))
+        write(outputs.json_file, COMPARISON.dump(result))
     if outputs.csv_file is not None:
         from pytest_modelperf.comparing.csv import render_comparison_csv
 

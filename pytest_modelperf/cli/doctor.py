@@ -81,9 +81,9 @@ def doctor(
         )
     machine = describe_machine()
     if outputs.json_file is not None:
-        from pytest_modelperf.profiler.doctor.document import dump_checkups
+        from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkups
 
-        write(outputs.json_file, dump_checkups(machine, checkups))
+        write(outputs.json_file, CHECKUPS.dump(Checkups(machine, tuple(checkups))))
     if outputs.html_file is not None:
         from pytest_modelperf.profiler.doctor.page import render_doctor_page
 

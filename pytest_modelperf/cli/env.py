@@ -36,7 +36,7 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
     modelperf env --prune 30d
     modelperf env --prune all
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.environments.document import dump_environments
+    from pytest_modelperf.environments.records import CACHE_CONTENT, CacheContent
     from pytest_modelperf.environments.store import (
         environments_folder,
         list_environments,
@@ -51,7 +51,8 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
     removed = None if prune is None else prune_environments(folder, _parse_age(prune, now))
     kept = with_sizes(list_environments(folder))
     if outputs.json_file is not None:
-        write(outputs.json_file, dump_environments(kept, removed))
+        content = CacheContent(kept, () if removed is None else removed.environments)
+        write(outputs.json_file, CACHE_CONTENT.dump(content))
     if is_shown:
         if removed is not None:
             show(render_removed(removed, terminal_style()))

@@ -175,9 +175,9 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
 
         show(render_history(found, terminal_style()))
     if outputs.json_file is not None:
-        from pytest_modelperf.history.document import dump_history
+        from pytest_modelperf.history.records import HISTORY
 
-        write(outputs.json_file, dump_history(found))
+        write(outputs.json_file, HISTORY.dump(found))
     if outputs.csv_file is not None:
         from pytest_modelperf.history.csv import render_history_csv
 

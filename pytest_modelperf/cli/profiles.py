@@ -231,9 +231,8 @@ def _show(store: ProfileStore, name: str, shown: _Shown) -> None:
 
 
 def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None:
-    from pytest_modelperf.profiles.document import dump_side_by_side, dump_work_and_time
     from pytest_modelperf.profiles.page import render_named_page, render_pairs_page
-    from pytest_modelperf.profiles.records import FLOPS
+    from pytest_modelperf.profiles.records import FLOPS, SIDE_BY_SIDE, WORK_AND_TIME
     from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
     from pytest_modelperf.profiles.text import render_side_by_side, render_work_and_time
 
@@ -244,12 +243,12 @@ def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None
     if before is not None and after is not None:
         pair = put_side_by_side(before, after)
         text = render_side_by_side(pair, shown.top or None, terminal_style())
-        shown.put(text, dump_side_by_side(pair), lambda: render_pairs_page([pair]))
+        shown.put(text, SIDE_BY_SIDE.dump(pair), lambda: render_pairs_page([pair]))
     elif kept is not None:
         beside = put_beside_work(kept)
         text = render_work_and_time(beside, terminal_style())
         # The page of a profile has its MACs beside its times.
-        shown.put(text, dump_work_and_time(beside), lambda: render_named_page(kept))
+        shown.put(text, WORK_AND_TIME.dump(beside), lambda: render_named_page(kept))
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:

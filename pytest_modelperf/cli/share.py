@@ -82,9 +82,8 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     request = request_of_one_size(cases, "a model is shared")
     setup = model_setup(measuring, extensions, "a shared folder")
 
-    from pytest_modelperf.sharing.document import dump_share
     from pytest_modelperf.sharing.making import share_model
-    from pytest_modelperf.sharing.records import Likeness
+    from pytest_modelperf.sharing.records import SHARE, Likeness
     from pytest_modelperf.sharing.text import render_share
     from pytest_modelperf.sharing.wording import describe_likeness
 
@@ -99,7 +98,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
         )
     write_share(found, target)
     if outputs.json_file is not None:
-        write(outputs.json_file, dump_share(found))
+        write(outputs.json_file, SHARE.dump(found))
     if is_shown:
         show(render_share(found, target, terminal_style()))
     likeness = found.likening.likeness

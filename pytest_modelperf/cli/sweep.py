@@ -287,9 +287,9 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
 
     show_report(partial(render_sweep, result), outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
-        from pytest_modelperf.sweep.document import dump_sweep
+        from pytest_modelperf.sweep.records import SWEEP
 
-        write(outputs.json_file, dump_sweep(result))
+        write(outputs.json_file, SWEEP.dump(result))
     if outputs.csv_file is not None:
         from pytest_modelperf.sweep.csv import render_sweep_csv
 

@@ -89,9 +89,11 @@ def sum_up(file: str, options: TotalsOptions) -> None:
         for note in notes:
             click.echo(f"note: {printable(note)}", err=True)
     if options.json_file is not None:
-        from pytest_modelperf.tracing.document import dump_trace_summary
+        from pytest_modelperf.tracing.document import dump_trace_totals
+        from pytest_modelperf.tracing.totals import TraceTotals
 
-        write(options.json_file, dump_trace_summary(summaries, notes, grouping))
+        totals = TraceTotals(by=grouping, notes=tuple(notes), traces=tuple(summaries))
+        write(options.json_file, dump_trace_totals(totals))
     if options.csv_file is not None:
         from pytest_modelperf.tracing.csv import render_trace_csv
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from pytest_modelperf.profiler.shown.case_page import PageAddition
 from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.roofline.document import roofline_to_json
-from pytest_modelperf.roofline.records import Roofline
+from pytest_modelperf.roofline.records import ROOFLINE, Roofline
 from pytest_modelperf.roofline.tables import peak_lines, roofline_table
 
 _FOLDER = Path(__file__).with_name("html")
@@ -31,6 +29,6 @@ def roofline_addition(rooflines: Mapping[str, Roofline]) -> PageAddition:
 
 def _entry(roofline: Roofline) -> Entry:
     """The keys are those of the JSON document, and what the terminal says beside its table."""
-    document: Entry = to_builtins(roofline_to_json(roofline))
+    document: Entry = to_json(ROOFLINE.of(roofline))
     lines = peak_lines(roofline.peaks)
     return {**document, "lines": lines, "notes": roofline_table(roofline, None).caption.split("\n")}

@@ -11,9 +11,9 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.document import BisectJson, dump_bisect
 from pytest_modelperf.bisect.page import bisect_overview, render_bisect_page
 from pytest_modelperf.bisect.records import (
+    BISECT,
     Bisect,
     BisectFigure,
     Judged,
@@ -169,7 +169,7 @@ def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
         search=find_regressions(versions, evil, SearchRule()),
     )
     page = render_bisect_page(found, COMMAND_WORDING)
-    for text in (shown(found), dump_bisect(found), page):
+    for text in (shown(found), BISECT.dump(found), page):
         assert "\x1b" not in text
         assert "\u202e" not in text
 
@@ -228,8 +228,8 @@ def test_markdown_has_the_same_table() -> None:
     ],
 )
 def test_the_document_has_the_type_of_its_schema(found: Bisect) -> None:
-    text = dump_bisect(found)
-    document = msgspec.json.decode(text, type=BisectJson)
+    text = BISECT.dump(found)
+    document = msgspec.json.decode(text, type=BISECT.json_type)
     assert json.loads(msgspec.json.encode(document)) == json.loads(text)
     assert len(document.steps) == len(found.search.steps)
     assert [each.first_bad.name for each in document.regressions] == [
@@ -293,7 +293,7 @@ def test_ends_with_the_same_outputs_are_the_answer(share: float, headline: str) 
 
 
 def test_the_document_of_a_bisect_by_outputs_has_their_difference_and_no_times() -> None:
-    document = json.loads(dump_bisect(bisected_by_outputs([0.0, 0.031])))
+    document = json.loads(BISECT.dump(bisected_by_outputs([0.0, 0.031])))
     (step,) = document["steps"]
     assert (document["judges"], step["outputs"]) == ("outputs", 0.031)
     assert (step["before_ms"], step["after_ms"], step["ratio"]) == (None, None, None)

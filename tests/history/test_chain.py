@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
 from pytest_modelperf.history.csv import render_history_csv
-from pytest_modelperf.history.document import dump_history
 from pytest_modelperf.history.records import (
+    HISTORY,
     History,
     HistoryLine,
     HistoryMetric,
@@ -206,7 +206,7 @@ def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
     assert case.count == len(lines)
     history = History(metric=HistoryMetric.P50, cases=(case,))
     assert "39" in render_history(history, TextStyle())
-    ratios = [point["ratio"] for point in json.loads(dump_history(history))["cases"][0]["points"]]
+    ratios = [point["ratio"] for point in json.loads(HISTORY.dump(history))["cases"][0]["points"]]
     assert ratios == sorted(ratios)
     assert math.isfinite(ratios[-1])
     assert len(render_history_csv(history).splitlines()) == 1 + len(lines)
