@@ -54,7 +54,6 @@ class BrokenBaseline(Struct, frozen=True):
 BROKEN = JsonObject(
     BrokenBaseline,
     "name commit=commit.sha problem",
-    about="A baseline that cannot be read; `commit` is null if it lies in the work tree.",
 )
 
 
@@ -69,7 +68,6 @@ class BaselineOverview(Struct, frozen=True):
 BASELINE_LIST = JsonDocument(
     BaselineOverview,
     "folder baselines broken",
-    about="All baselines of a folder.",
     baselines=JsonObject(
         Baseline,
         "name model=model.model.name sha256=model.model.sha256 twin_sha256=model.twin.sha256"
@@ -172,7 +170,6 @@ class Review(Struct, frozen=True):
 BASELINE_DIFF = JsonDocument(
     Review,
     "folder ref=commit.text commit=commit.sha unchanged baselines broken",
-    about="The changes of the baselines of a folder since a commit.",
     baselines=JsonObject(
         ReviewedBaseline,
         "name status is_same_model contradictions changes",

@@ -251,7 +251,7 @@ BISECT = JsonDocument(
     "verdict model engine case by=range.kind good=range.good bad=range.bad versions=range.versions"
     " left_out=range.left_out judges tolerance level seconds all=search.is_whole"
     " regressions=search.regressions steps=search.steps notes=range.notes",
-    about="A whole bisect.",
+    about="A whole bisect of one case of a model.",
     good=VERSION,
     bad=VERSION,
     versions=VERSION,

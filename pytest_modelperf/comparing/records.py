@@ -137,7 +137,6 @@ METRIC = JsonObject(
     Metric,
     "name before after ratio interval confidence detectable allowed limit after_interval least"
     " reason gated awaited verdict",
-    about="One figure on both sides, with its verdict.",
     **dict.fromkeys(("before", "after", "detectable", "allowed", "limit", "least"), _FIGURE),
     interval=Interval,
     after_interval=Interval,
@@ -218,7 +217,6 @@ class LayerTypeChange(Struct, frozen=True):
 LAYER_TYPE_CHANGE = JsonObject(
     LayerTypeChange,
     f"op_type=known.op_type domain=known.counts.domain {_CHANGE_KEYS} before after",
-    about="All layers of one operator on both sides; null on a side that has none.",
     change_ms=Figure | None,
     change_interval_ms=Interval,
     before=LAYER_TYPE,
@@ -240,7 +238,6 @@ class LayerChange(Struct, frozen=True):
 LAYER_CHANGE = JsonObject(
     LayerChange,
     f"{_CHANGE_KEYS} before after",
-    about="One layer on both sides; null on a side that does not have it.",
     change_ms=Figure | None,
     change_interval_ms=Interval,
     before=LAYER,
@@ -278,7 +275,6 @@ class OutputChange(Struct, frozen=True, kw_only=True):
 OUTPUT = JsonObject(
     OutputChange,
     "name max_absolute max_relative cosine difference",
-    about="How far one output is from the same output of the other model.",
 )
 
 
@@ -358,7 +354,6 @@ PART = JsonObject(
     PartChange,
     "kernels before_ms=before_ns after_ms=after_ns change_ms=time.ns interval_ms=time.interval_ms"
     " reasons",
-    about="Kernels that differ between both sides, with their times in turn.",
     before_ms=Figure | None,
     after_ms=Figure | None,
     change_ms=Figure | None,

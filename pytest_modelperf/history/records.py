@@ -306,7 +306,6 @@ class History(Struct, frozen=True, kw_only=True):
 HISTORY = JsonDocument(
     History,
     "metric tag=tag.name cases notes",
-    about="The histories of all cases.",
     cases=CASE_HISTORY,
 )
 

@@ -201,7 +201,6 @@ ROUND = JsonObject(
     Round,
     "load_ms=load_ns first_ms=first_ns warmup_runs is_steady noise=block.noise"
     " first_step?=block.first_step begun_ns?=timeline times_ns=block.times_ns",
-    about="One round, with all of its samples.",
     begun_ns=STARTS,
     times_ns=Annotated[tuple[DurationNs, ...], Meta(min_length=1)],
 )

@@ -191,7 +191,6 @@ LAYER = JsonObject(
     " output_shape=static.output_shape repeats=static.repeats sparsity=static.sparsity kernel"
     " fused=fused.id runs_in",
     title="Layer",
-    about="A layer with its time; of a time that belongs to no layer, only the time.",
     ms=SignedMs | None,
     interval_ms=tuple[SignedMs, SignedMs] | None,
     **dict.fromkeys(("macs", "elementwise_ops", "backward_macs", "effective_macs"), _COUNT),
@@ -236,7 +235,6 @@ GENERATION = JsonObject(
     GenerationFigures,
     "ttft_ms?=ttft.value_ms token_ms?=step growth_ns_per_token?=growth tokens_per_second?"
     " cache_bytes_per_token=cache_bytes macs=counted",
-    about="The figures of a phase of a generation; those of the other phase are null.",
     cache_bytes_per_token=Count | None,
     token_ms=JsonObject(
         GenerationFigures,
@@ -482,7 +480,6 @@ CASE = JsonObject(
     " first_load_ms?=measured.first_load_ms first_inference_ms?=measured.first_inference_ms"
     " peak_rss_bytes=measured.peak_rss_bytes engine_peak_bytes=measured.engine_peak_bytes"
     " layer_types?=layer_types.* layers roofline?= raw=measured.rounds",
-    about="A case.",
     generation=GENERATION,
     engine=ENGINE.or_nulls,
     static=OrNulls(STATIC, notes=()),
@@ -506,9 +503,7 @@ class Profile(Shown, frozen=True):
     machine: MachineFacts | None = None
 
 
-PROFILE = JsonDocument(
-    Profile, "model machine cases", about="The document of a profile.", machine=MACHINE, cases=CASE
-)
+PROFILE = JsonDocument(Profile, "model machine cases", machine=MACHINE, cases=CASE)
 
 
 class StoredInputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -115,7 +115,6 @@ class ProfileList(Struct, frozen=True, kw_only=True):
 PROFILE_LIST = JsonDocument(
     ProfileList,
     "model profiles unusable",
-    about="All profiles of a model.",
     profiles=LISTED_PROFILE,
 )
 
@@ -171,7 +170,6 @@ LAYER_PAIR = JsonObject(
 CASE_PAIR = JsonObject(
     CasePair,
     "before after ratio layer_types layers",
-    about="One case in both profiles.",
     before=LISTED_CASE,
     after=LISTED_CASE,
     layer_types=LAYER_TYPE_PAIR,
@@ -206,7 +204,6 @@ class SideBySide(Struct, frozen=True, kw_only=True):
 SIDE_BY_SIDE = JsonDocument(
     SideBySide,
     "before after unlike cases=pairs single=singles",
-    about="Two profiles of one model.",
     before=COMPARED_PROFILE,
     after=COMPARED_PROFILE,
     cases=CASE_PAIR,
@@ -224,7 +221,6 @@ class WorkAndTime(Struct, frozen=True, kw_only=True):
 WORK_AND_TIME = JsonDocument(
     WorkAndTime,
     "profile=kept cases without_times=without_times.id",
-    about="The counts and the times of a profile.",
     profile=COMPARED_PROFILE,
     cases=JsonObject(
         CaseProfile,

@@ -49,7 +49,6 @@ class UnitKernels(Struct, frozen=True, kw_only=True):
 UNIT = JsonObject(
     UnitKernels,
     "before after changed=is_changed longer_ms=longer_ns kept=",
-    about="Kernels in the same place of both plans, by their operators.",
     kept=bool,
 )
 FIGURE = JsonObject(
@@ -117,7 +116,6 @@ class WrittenPair(Struct, frozen=True, kw_only=True):
 WRITTEN_PAIR = JsonObject(
     WrittenPair,
     "target= kernels= sizes figure=metric smallest= warnings",
-    about="The files that were written, with what their drawn weights show.",
     target=str,
     kernels=KernelCounts,
     figure=FIGURE,
@@ -194,7 +192,6 @@ REDUCTION = JsonDocument(
     Reduction,
     "verdict before after case=comparison.id engines=engine_labels tolerance level seconds whole"
     " units steps written",
-    about="A whole reduction; `written` is null where no file was.",
     whole=FIGURE,
     units=UNIT,
     steps=STEP,

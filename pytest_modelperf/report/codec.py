@@ -21,6 +21,7 @@ key in `_ms` with a path in `_ns` is converted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -480,5 +481,5 @@ def _empty(kind: Hint) -> Hint:
 
 
 def _summary(kind: type[Struct]) -> str:
-    """The first paragraph of a docstring."""
-    return (kind.__doc__ or "").partition("\n\n")[0]
+    """The first paragraph of a docstring, in the words of JSON."""
+    return re.sub(r"\bNone\b", "null", (kind.__doc__ or "").partition("\n\n")[0])

@@ -291,7 +291,6 @@ ROOFLINE = JsonObject(
     Roofline,
     "peaks least_ms?=least_ns gain_ms?=gain_ns gain_interval_ms?=gain_interval_ns layers"
     " unplaced=unplaced_by_reason",
-    about="A roofline.",
     peaks=PEAKS,
     layers=LAYER_ROOF,
 )

@@ -70,8 +70,6 @@ LIKENING = JsonObject(
     Likening,
     "likeness has_same_plan difference ratio=ratio.value interval=ratio.interval confidence"
     " tolerance rounds original shared",
-    about="The original model and the shared one, run in turn; `ratio` is the second over the"
-    " first.",
     interval=Interval,
     original=LATENCY,
     shared=LATENCY,
@@ -113,7 +111,6 @@ SHARE = JsonDocument(
     Share,
     "model producer opsets nodes original_bytes weight_bytes batch_size=case.batch_size"
     " cores=case.cores dims=case.sizes inputs likening doubts machine checkup files=file_sizes",
-    about="A model that was shared without its weights; `model` is null if it is anonymous.",
     likening=LIKENING,
     machine=MACHINE,
     checkup=CHECKUP,

@@ -95,7 +95,6 @@ ROUND_SPREAD = JsonObject(
     RoundSpread,
     "samples min_ms=min_ns p5_ms=p5_ns p25_ms=p25_ns p50_ms=p50_ns p75_ms=p75_ns p95_ms=p95_ns"
     " max_ms=max_ns",
-    about="The spread of the latencies of one round.",
 )
 CONFIGURATION = JsonObject(
     SweepPoint,
@@ -105,7 +104,6 @@ CONFIGURATION = JsonObject(
     " generate=configuration.case.phase.generate outcome=state reason latency"
     " items_per_second=throughput.value interval=throughput.interval rounds",
     title="Configuration",
-    about="One configuration of one model.",
     latency=LATENCY.or_nulls,
     interval=Interval,
     rounds=ROUND_SPREAD,
@@ -153,7 +151,6 @@ class Scaling(Struct, frozen=True, kw_only=True):
 SCALING = JsonObject(
     Scaling,
     "of base id factor gain=gain.value interval=gain.interval efficiency",
-    about="The gain from more of one thing, all else equal.",
     interval=Interval,
 )
 
@@ -174,7 +171,6 @@ class SweepSide(Struct, frozen=True, kw_only=True):
 SIDE = JsonObject(
     SweepSide,
     "model engine configurations=points sweet_spot=spot scaling",
-    about="All configurations of one model.",
     engine=ENGINE.or_nulls,
     configurations=CONFIGURATION,
     scaling=SCALING,
@@ -199,7 +195,6 @@ CHANGE_RATIO = JsonObject(
 CHANGE = JsonObject(
     PointChange,
     "id latency throughput",
-    about="One configuration that was measured for both models.",
     latency=CHANGE_RATIO,
     throughput=CHANGE_RATIO,
 )
@@ -234,7 +229,6 @@ SWEEP = JsonDocument(
     Sweep,
     "latency_threshold_ms=threshold_ms confidence passes seconds machine sides changes profile"
     " comparison notes",
-    about="One model or two at many configurations.",
     machine=MACHINE,
     sides=SIDE,
     changes=CHANGE,

@@ -268,7 +268,6 @@ RUN = JsonDocument(
     "verdict=known_verdict started=start seconds tolerance strict=is_strict machine counts"
     " cases=outcomes baselines=. notes errors?",
     title="Run",
-    about="A test run.",
     machine=MACHINE,
     cases=RUN_CASE,
     baselines=JsonObject(

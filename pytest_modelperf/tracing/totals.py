@@ -56,7 +56,6 @@ OPERATOR = JsonObject(
     OperatorTime,
     "name op_type provider precision calls total_ms=total_ns share= mean_ms=mean_ns min_ms=min_ns"
     " max_ms=max_ns layer fused",
-    about="All operators of one name, type or layer, added up.",
     share=float,
 )
 
@@ -72,7 +71,6 @@ class InferenceTimes(Struct, frozen=True, kw_only=True):
 INFERENCES = JsonObject(
     InferenceTimes,
     "name latency",
-    about="All inferences of one name.",
     latency=JsonObject(
         Latency,
         "p50_ms p90_ms p95_ms p97_ms p99_ms p99.9_ms=p999_ms min_ms max_ms mean_ms samples"
@@ -106,7 +104,6 @@ TRACE = JsonObject(
     TraceSummary,
     "name peak_bytes inferences_ms=inference_ns between_operators_ms=between_ns inferences"
     " operators",
-    about="The totals of one process of a trace, of one session, or of one case.",
     inferences=INFERENCES,
     operators=OPERATOR,
 )
@@ -120,6 +117,4 @@ class TraceTotals(Struct, frozen=True, kw_only=True):
     traces: tuple[TraceSummary, ...]
 
 
-TRACE_TOTALS = JsonDocument(
-    TraceTotals, "by notes traces", about="The totals of a file.", traces=TRACE
-)
+TRACE_TOTALS = JsonDocument(TraceTotals, "by notes traces", traces=TRACE)

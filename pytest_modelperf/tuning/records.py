@@ -77,7 +77,6 @@ TRIED = JsonObject(
     Tried,
     "options=option_set.options standing speedup=speedup.value interval=speedup.interval rounds"
     " outputs=output_changes outputs_verdict=outputs.verdict refusal failure",
-    about="A set of options in the race; `speedup` is the time of the baseline over its time.",
     interval=Interval,
     outputs=OUTPUT,
 )
@@ -199,7 +198,6 @@ TUNED_CASE = JsonObject(
     "id batch_size=case.batch_size cores=case.cores dims=case.varied phase=case.phase.phase"
     " prompt=case.phase.prompt generate=case.phase.generate given baseline tried winner=won"
     " confirmations most_gain detectable notes failure",
-    about="One case; `winner` is null if nothing is shown to help.",
     tried=TRIED,
     winner=WINNER,
     confirmations=CONFIRMATION,
@@ -238,7 +236,6 @@ class Tuning(Shown, frozen=True, kw_only=True):
 TUNING = JsonDocument(
     Tuning,
     "model machine engine limits least_gain confidence outputs_tolerance seconds cases",
-    about="A model, and the options that make it faster.",
     machine=MACHINE,
     engine=ENGINE.or_nulls,
     cases=TUNED_CASE,

@@ -279,7 +279,6 @@ LAYER = JsonObject(
 WHATIF_CASE = JsonObject(
     WhatIfCase,
     "id batch_size=case.batch_size cores=case.cores dims=case.varied summary layers levels notes",
-    about="One case, with every level.",
     layers=LAYER,
     levels=LEVEL,
 )
@@ -304,7 +303,6 @@ class WhatIf(Shown, frozen=True, kw_only=True):
 WHATIF = JsonDocument(
     WhatIf,
     "model machine engine confidence seconds outputs_tolerance cases",
-    about="A model and its variants.",
     machine=MACHINE,
     engine=ENGINE.or_nulls,
     cases=WHATIF_CASE,

@@ -162,7 +162,6 @@ LAYER_TYPE = JsonObject(
     "op_type domain?=counts.domain count?=counts.count ms? share? macs?=counts.macs"
     " elementwise_ops?=counts.elementwise_ops backward_macs?=counts.backward_macs"
     " params?=counts.params weight_bytes?=counts.weight_bytes output_bytes?=counts.output_bytes",
-    about="All layers of one operator; of a time that belongs to no layer, only the time.",
     macs=Sum | None,
     elementwise_ops=Sum | None,
     backward_macs=Sum | None,

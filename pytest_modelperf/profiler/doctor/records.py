@@ -69,7 +69,6 @@ CHECKUP = JsonObject(
     Checkup,
     "model engine cores processors seconds rounds p50_ms=median_ns ratio spread level power outlook"
     " growth noise notes",
-    about="A checkup at one core count.",
     engine=ENGINE,
     ratio=JsonObject(
         Ratio,

@@ -62,7 +62,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
         return "-".join([*(_slug(part) or "unknown" for part in parts), *cores])
 
 
-MACHINE = JsonObject(MachineFacts, "key? *?")
+MACHINE = JsonObject(MachineFacts, "key? *?", about="A machine; null is an unknown fact.")
 
 
 def _slug(text: str) -> str:
