@@ -20,10 +20,9 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.errors import ClusterError, UsageError
 from pytest_modelperf.history.chain import chain_cases
-from pytest_modelperf.history.document import dump_history
 from pytest_modelperf.history.exchange import FORMATS
 from pytest_modelperf.history.page_data import history_data
-from pytest_modelperf.history.records import HistoryMetric, P50Line
+from pytest_modelperf.history.records import HISTORY, HistoryMetric, P50Line
 from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
@@ -55,7 +54,7 @@ def check_history(data: bytes) -> bool:
     for metric in (HistoryMetric.P50, HistoryMetric.MACS):
         history = read_history(HistoryStore(path.parent.parent), HistoryQuery(metric=metric))
         hold(all(note.isprintable() for note in history.notes), "a note can be shown")
-        check_json(dump_history(history))
+        check_json(HISTORY.dump(history))
         check_json(dump_data(history_data(history)))
         for render in FORMATS.values():
             read_or_refuse(lambda: render(history), UsageError)  # noqa: B023  # called at once

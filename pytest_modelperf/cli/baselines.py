@@ -47,8 +47,12 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
     modelperf baselines --diff main
     modelperf baselines --diff HEAD^1 --json changes.json
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.baselines.overview import list_baselines, review_baselines
-    from pytest_modelperf.baselines.overview_document import dump_overview, dump_review
+    from pytest_modelperf.baselines.overview import (
+        BASELINE_DIFF,
+        BASELINE_LIST,
+        list_baselines,
+        review_baselines,
+    )
     from pytest_modelperf.baselines.report import overview_report, review_report
 
     is_shown = outputs.check()
@@ -56,11 +60,11 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
     if ref is None:
         overview = list_baselines(place)
         broken = overview.broken
-        report, document = overview_report(overview), partial(dump_overview, overview)
+        report, document = overview_report(overview), partial(BASELINE_LIST.dump, overview)
     else:
         review = review_baselines(place, ref)
         broken = review.broken
-        report, document = review_report(review), partial(dump_review, review)
+        report, document = review_report(review), partial(BASELINE_DIFF.dump, review)
     write_report(report, document, outputs, is_shown=is_shown)
     if broken:
         raise SystemExit(_INCOMPLETE)

@@ -37,7 +37,7 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
     modelperf env --prune 30d
     modelperf env --prune all
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.environments.document import dump_environments
+    from pytest_modelperf.environments.records import CACHE_CONTENT, CacheContent
     from pytest_modelperf.environments.report import environments_report, removal_report
     from pytest_modelperf.environments.store import (
         environments_folder,
@@ -54,7 +54,8 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
     kept = with_sizes(list_environments(folder))
     if removed is not None:
         show_report(partial(render_report, removal_report(removed)), None, is_shown=is_shown)
-    document = partial(dump_environments, kept, removed)
+    content = CacheContent(kept, () if removed is None else removed.environments)
+    document = partial(CACHE_CONTENT.dump, content)
     write_report(environments_report(kept), document, outputs, is_shown=is_shown)
 
 

@@ -127,8 +127,7 @@ def history(  # noqa: PLR0913  # one parameter per option
 
     push and pull keep the lines on a branch. A model of such a name is ./push.
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.history.document import dump_history
-    from pytest_modelperf.history.records import HistoryMetric
+    from pytest_modelperf.history.records import HISTORY, HistoryMetric
     from pytest_modelperf.history.report import drift_lines, history_report
     from pytest_modelperf.history.repository import find_commit_url, find_last_tag
     from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
@@ -171,7 +170,7 @@ def history(  # noqa: PLR0913  # one parameter per option
         allowed_drift=allowed,
         drifts=drifts,
     )
-    write_report(report, partial(dump_history, found), outputs, is_shown=is_shown)
+    write_report(report, partial(HISTORY.dump, found), outputs, is_shown=is_shown)
     if drifts:
         if not is_shown:
             for line in drift_lines(drifts, allowed or 0.0):

@@ -83,9 +83,8 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     request = request_of_one_size(cases, "a model is shared")
     setup = model_setup(measuring, extensions, "a shared folder")
 
-    from pytest_modelperf.sharing.document import dump_share
     from pytest_modelperf.sharing.making import share_model
-    from pytest_modelperf.sharing.records import Likeness
+    from pytest_modelperf.sharing.records import SHARE, Likeness
     from pytest_modelperf.sharing.report import share_report
     from pytest_modelperf.sharing.wording import describe_likeness
 
@@ -99,7 +98,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
             watch=progress,
         )
     write_share(found, target)
-    document = partial(dump_share, found)
+    document = partial(SHARE.dump, found)
     write_report(share_report(found, target), document, outputs, is_shown=is_shown)
     likeness = found.likening.likeness
     if likeness is Likeness.SAME:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
-from pytest_modelperf.history.document import dump_history
 from pytest_modelperf.history.records import (
+    HISTORY,
     History,
     HistoryLine,
     HistoryMetric,
@@ -208,7 +208,7 @@ def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
     history = History(metric=HistoryMetric.P50, cases=(case,))
     report = history_report(history)
     assert "39" in render_report(report, TextStyle())
-    ratios = [point["ratio"] for point in json.loads(dump_history(history))["cases"][0]["points"]]
+    ratios = [point["ratio"] for point in json.loads(HISTORY.dump(history))["cases"][0]["points"]]
     assert ratios == sorted(ratios)
     assert math.isfinite(ratios[-1])
     assert len(render_csv(report).splitlines()) == 1 + len(lines)

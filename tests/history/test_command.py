@@ -14,8 +14,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.history.document import HistoryJson
-from pytest_modelperf.history.records import HistoryLine, HistoryMetric, StoredFigures
+from pytest_modelperf.history.records import HISTORY, HistoryLine, HistoryMetric, StoredFigures
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.wording import sparkline
 from tests.history.lines import commit_of, make_line
@@ -151,7 +150,7 @@ def test_every_metric_can_be_listed(metric: HistoryMetric) -> None:
 
 def test_the_json_is_of_its_type() -> None:
     write_lines(stepping([1.0, 1.1]))
-    found = msgspec.json.decode(run("history", "--json", "-").out, type=HistoryJson)
+    found = msgspec.json.decode(run("history", "--json", "-").out, type=HISTORY.json_type)
     (case,) = found.cases
     assert len(case.points) == 16
     assert case.since_first.low < 0.1 < case.since_first.high
