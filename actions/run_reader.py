@@ -10,23 +10,22 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from workflow import StepError
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.document import Interval, MetricJson
-from pytest_modelperf.comparing.records import CaseComparison, Metric
+from pytest_modelperf.comparing.records import METRIC, CaseComparison, Interval, Metric
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.profiler.shown.document import StaticJson
-from pytest_modelperf.profiler.shown.facts_document import LatencyJson
-from pytest_modelperf.report.document import copy_fields
 from pytest_modelperf.report.picture.folded import SeenBox
 from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.stats.records import Latency, Percentile
-from pytest_modelperf.testing.document import RunCaseJson, RunJson
-from pytest_modelperf.testing.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, Source
+
+# A part of the report, of the type that its declaration makes.
+Part: TypeAlias = Any
 
 MAX_ZIP_BYTES = 16 << 20
 _MAX_RUN_BYTES = 64 << 20
@@ -74,7 +73,7 @@ class Artifact:
         """The cases in the report of the run."""
         name = "modelperf.json"
         try:
-            run = msgspec.json.decode(self._read(name, _MAX_RUN_BYTES), type=RunJson)
+            run = msgspec.json.decode(self._read(name, _MAX_RUN_BYTES), type=RUN.json_type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StepError(
                 f"{name} of the artifact is not the report of a run: {error}. Use the same version "
@@ -115,7 +114,7 @@ class Artifact:
         return content
 
 
-def _case(case: RunCaseJson) -> ReadCase:
+def _case(case: Part) -> ReadCase:
     test, case_id = _cut(case.test, _MAX_NAME), _cut(case.id, _MAX_NAME)
     path = None if case.model.path is None else _cut(case.model.path, _MAX_NAME)
     comparison = CaseComparison(
@@ -141,11 +140,10 @@ def _case(case: RunCaseJson) -> ReadCase:
         is_xfailed=case.xfailed,
     )
     name = test if case_id in test else f"{test} {case_id}"
-    boxes = case.picture[: MOST_BOXES + 1]
-    return ReadCase(name, case_id, outcome, tuple(copy_fields(SeenBox, box) for box in boxes))
+    return ReadCase(name, case_id, outcome, case.picture[: MOST_BOXES + 1])
 
 
-def _static(static: StaticJson | None) -> StoredStatic | None:
+def _static(static: Part) -> StoredStatic | None:
     """The counts that a table shows; None if any is unknown."""
     if static is None or static.macs is None or static.params is None:
         return None
@@ -166,7 +164,7 @@ def _static(static: StaticJson | None) -> StoredStatic | None:
     )
 
 
-def _latency(latency: LatencyJson | None, batch_size: int) -> Latency | None:
+def _latency(latency: Part, batch_size: int) -> Latency | None:
     """The percentiles that a table shows."""
     if latency is None:
         return None
@@ -186,17 +184,14 @@ def _latency(latency: LatencyJson | None, batch_size: int) -> Latency | None:
     )
 
 
-def _metric(metric: MetricJson) -> Metric:
-    return copy_fields(
-        Metric,
+def _metric(metric: Part) -> Metric:
+    return METRIC.read(
         metric,
         name=_cut(metric.name, _MAX_NAME),
         reason=None if metric.reason is None else _cut(metric.reason, _MAX_SENTENCE),
         interval=_bounds(metric.interval),
         measured_ratio=metric.ratio,
         after_interval=_bounds(metric.after_interval),
-        rounds_needed=None,
-        samples_needed=None,
     )
 
 

@@ -43,7 +43,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.shown.facts_document import machine_to_json
+from pytest_modelperf.profiler.machine.facts import MACHINE
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Mapping[str, Sequence[Row]]
@@ -153,7 +153,7 @@ class Start:
     def finish(self, rows: Rows, *, is_complete: bool = True, peers: Sequence[str] = ()) -> Result:
         """What was found. `peers` are packages beside ours whose versions matter."""
         seconds = time.monotonic() - self.started
-        facts = machine_to_json(describe_machine())
+        facts = MACHINE.of(describe_machine())
         machine: dict[str, Any] = json.loads(msgspec.json.encode(facts))
         # Who built it has nothing to do with how fast it is, and it may hold the name of a host.
         machine.pop("kernel")

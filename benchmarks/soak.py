@@ -65,8 +65,8 @@ from soak_runs import (
 from verdicts import chain
 
 from pytest_modelperf.comparing.by_duet import Details, compare_models
-from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.records import COMPARISON
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -277,7 +277,7 @@ class Soak:
             comparison = compare_models(
                 Side(before, setup), Side(after, setup), request, gate, details=Details.WHEN_WORSE
             )
-            cases = json.loads(dump_comparison(comparison))["cases"]
+            cases = json.loads(COMPARISON.dump(comparison))["cases"]
             found += [read_case(name, case, "one process") for case in cases]
         return tuple(found)
 

@@ -23,7 +23,8 @@ from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, read_named
+from pytest_modelperf.profiles.document import dump_named, read_named
+from pytest_modelperf.profiles.records import SIDE_BY_SIDE
 from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.report.page import TextStyle
@@ -33,14 +34,14 @@ from pytest_modelperf.roofline.records import theoretical_roofs
 from pytest_modelperf.roofline.report import roofline_additions
 from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
-from pytest_modelperf.tracing.document import dump_trace_summary
+from pytest_modelperf.tracing.document import dump_trace_totals
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.records import Event
 from pytest_modelperf.tracing.report import TraceView, trace_report
 from pytest_modelperf.tracing.summary import TraceSummarizer
-from pytest_modelperf.tracing.totals import Grouping, Order
+from pytest_modelperf.tracing.totals import Grouping, Order, TraceTotals
 from tests.support.ort_profiles import WIDE, check_nesting
 from tests.support.rendered import render_named, render_profile
 from tests.support.small_models import parse
@@ -84,7 +85,7 @@ def check_kept_profile(data: bytes) -> bool:
     check_shown(render_named(kept, _VIEW, TextStyle()))
     both = read_or_refuse(lambda: put_side_by_side(kept, again), UsageError)
     if both is not None:
-        check_json(dump_side_by_side(both))
+        check_json(SIDE_BY_SIDE.dump(both))
         check_shown(render_report(side_by_side_report(both, _ROWS), TextStyle()))
     return True
 
@@ -162,6 +163,7 @@ def _check_trace(events: Sequence[Event], notes: Sequence[str]) -> None:
         for event in events:
             summarizer.add(event)
         summaries = summarizer.finish(Order.TOTAL)
-        check_json(dump_trace_summary(summaries, tuple(notes), grouping))
+        totals = TraceTotals(by=grouping, notes=tuple(notes), traces=tuple(summaries))
+        check_json(dump_trace_totals(totals))
     text = render_report(trace_report(summaries, notes, TraceView(grouping, _ROWS)), TextStyle())
     check_shown(text)

@@ -20,17 +20,17 @@ from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.errors import ClusterError, UsageError
 from pytest_modelperf.history.chain import chain_cases
-from pytest_modelperf.history.csv import render_history_csv
-from pytest_modelperf.history.document import dump_history
 from pytest_modelperf.history.exchange import FORMATS
 from pytest_modelperf.history.page_data import history_data
-from pytest_modelperf.history.records import HistoryMetric, P50Line
+from pytest_modelperf.history.records import HISTORY, HistoryMetric, P50Line
+from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
-from pytest_modelperf.history.text import render_drifts, render_history
 from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import dump_data
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 
 # As GitHub starts the script of an action: its folder is where it imports from.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "actions"))
@@ -54,14 +54,14 @@ def check_history(data: bytes) -> bool:
     for metric in (HistoryMetric.P50, HistoryMetric.MACS):
         history = read_history(HistoryStore(path.parent.parent), HistoryQuery(metric=metric))
         hold(all(note.isprintable() for note in history.notes), "a note can be shown")
-        check_shown(render_history(history, TextStyle()))
-        check_json(dump_history(history))
+        check_json(HISTORY.dump(history))
         check_json(dump_data(history_data(history)))
-        render_history_csv(history).encode()
         for render in FORMATS.values():
             read_or_refuse(lambda: render(history), UsageError)  # noqa: B023  # called at once
         drifts = find_drifts(history, _ALLOWED_DRIFT)
-        check_shown(render_drifts(drifts, _ALLOWED_DRIFT, TextStyle()))
+        report = history_report(history, allowed_drift=_ALLOWED_DRIFT, drifts=drifts)
+        check_shown(render_report(report, TextStyle()))
+        render_csv(report).encode()
     curves = _curves(path)
     render_comment("title", (), curves, _RUN)
     return bool(curves)

@@ -22,29 +22,23 @@ import settings_page
 import typed_words
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
-from pytest_modelperf.baselines.overview_document import BaselineDiffJson, BaselineListJson
-from pytest_modelperf.bisect.document import BisectJson
-from pytest_modelperf.comparing.document import ComparisonJson
-from pytest_modelperf.environments.document import EnvironmentsJson
-from pytest_modelperf.history.document import HistoryJson
-from pytest_modelperf.history.records import HistoryLine
-from pytest_modelperf.profiler.doctor.document import CheckupsJson
-from pytest_modelperf.profiler.shown.document import ProfileJson
-from pytest_modelperf.profiles.document import (
-    NamedProfileJson,
-    ProfileListJson,
-    SideBySideJson,
-    WorkAndTimeJson,
-)
-from pytest_modelperf.reducing.document import ReductionJson
-from pytest_modelperf.roofline.document import RooflineJson
-from pytest_modelperf.sharing.document import ShareJson
+from pytest_modelperf.baselines.overview import BASELINE_DIFF, BASELINE_LIST
+from pytest_modelperf.bisect.records import BISECT
+from pytest_modelperf.comparing.records import COMPARISON
+from pytest_modelperf.environments.records import CACHE_CONTENT
+from pytest_modelperf.history.records import HISTORY, HistoryLine
+from pytest_modelperf.profiler.doctor.records import CHECKUPS
+from pytest_modelperf.profiler.records import PROFILE
+from pytest_modelperf.profiles.records import NAMED, PROFILE_LIST, SIDE_BY_SIDE, WORK_AND_TIME
+from pytest_modelperf.reducing.records import REDUCTION
+from pytest_modelperf.roofline.records import ROOFLINE
+from pytest_modelperf.sharing.records import SHARE
 from pytest_modelperf.spec.table_schema import tool_schema
-from pytest_modelperf.sweep.document import SweepJson
-from pytest_modelperf.testing.document import RunJson
-from pytest_modelperf.tracing.document import TraceTotalsJson
-from pytest_modelperf.tuning.document import TuningJson
-from pytest_modelperf.whatif.document import WhatIfJson
+from pytest_modelperf.sweep.records import SWEEP
+from pytest_modelperf.testing.outcomes import RUN
+from pytest_modelperf.tracing.totals import TRACE_TOTALS
+from pytest_modelperf.tuning.records import TUNING
+from pytest_modelperf.whatif.records import WHATIF
 
 HERE = Path(__file__).parent
 TABLE_SCHEMA = HERE / "tool-modelperf.json"
@@ -54,27 +48,27 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-machine": MachineBaselineFile,
     "baseline-model": ModelBaselineFile,
-    "baselines-diff": BaselineDiffJson,
-    "baselines-list": BaselineListJson,
-    "bisect": BisectJson,
-    "compare": ComparisonJson,
-    "doctor": CheckupsJson,
-    "env": EnvironmentsJson,
-    "history": HistoryJson,
+    "baselines-diff": BASELINE_DIFF.json_type,
+    "baselines-list": BASELINE_LIST.json_type,
+    "bisect": BISECT.json_type,
+    "compare": COMPARISON.json_type,
+    "doctor": CHECKUPS.json_type,
+    "env": CACHE_CONTENT.json_type,
+    "history": HISTORY.json_type,
     "history-line": HistoryLine,
-    "kept-profile": NamedProfileJson,
-    "profile": ProfileJson,
-    "profiles-compare": SideBySideJson,
-    "profiles-compare-flops": WorkAndTimeJson,
-    "profiles-list": ProfileListJson,
-    "reduce": ReductionJson,
-    "roofline": RooflineJson,
-    "run": RunJson,
-    "share": ShareJson,
-    "sweep": SweepJson,
-    "trace": TraceTotalsJson,
-    "tune": TuningJson,
-    "whatif": WhatIfJson,
+    "kept-profile": NAMED.json_type,
+    "profile": PROFILE.json_type,
+    "profiles-compare": SIDE_BY_SIDE.json_type,
+    "profiles-compare-flops": WORK_AND_TIME.json_type,
+    "profiles-list": PROFILE_LIST.json_type,
+    "reduce": REDUCTION.json_type,
+    "roofline": ROOFLINE.json_type,
+    "run": RUN.json_type,
+    "share": SHARE.json_type,
+    "sweep": SWEEP.json_type,
+    "trace": TRACE_TOTALS.json_type,
+    "tune": TUNING.json_type,
+    "whatif": WHATIF.json_type,
 }
 
 # The pages with blocks that are made of the code, and what writes these blocks.

@@ -20,6 +20,7 @@ from pytest_modelperf.baselines.records import (
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.profiler.records import ModelFacts
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.revisions.commits import (
     Commit,
     RefOption,
@@ -50,12 +51,42 @@ class BrokenBaseline(Struct, frozen=True):
     commit: Commit | None = None
 
 
+BROKEN = JsonObject(
+    BrokenBaseline,
+    "name commit=commit.sha problem",
+)
+
+
 class BaselineOverview(Struct, frozen=True):
     """The baselines of a folder."""
 
     folder: Path
     baselines: tuple[Baseline, ...]
     broken: tuple[BrokenBaseline, ...]
+
+
+BASELINE_LIST = JsonDocument(
+    BaselineOverview,
+    "folder baselines broken",
+    baselines=JsonObject(
+        Baseline,
+        "name model=model.model.name sha256=model.model.sha256 twin_sha256=model.twin.sha256"
+        " machines=machines.key cases=model.cases",
+        about="A baseline in the list of a folder; `machines` are the keys of those that measured"
+        " it.",
+        sha256=str | None,
+        twin_sha256=str | None,
+        cases=JsonObject(
+            StoredCase,
+            "id model_sha256 macs=static.macs params=static.params date=provenance.date",
+            about="A case of a baseline, without its layer types and samples.",
+            model_sha256=str | None,
+            macs=int,
+            params=int,
+        ),
+    ),
+    broken=BROKEN,
+)
 
 
 class Contradiction(Struct, frozen=True):
@@ -134,6 +165,23 @@ class Review(Struct, frozen=True):
     baselines: tuple[ReviewedBaseline, ...]
     unchanged: int
     broken: tuple[BrokenBaseline, ...]
+
+
+BASELINE_DIFF = JsonDocument(
+    Review,
+    "folder ref=commit.text commit=commit.sha unchanged baselines broken",
+    baselines=JsonObject(
+        ReviewedBaseline,
+        "name status is_same_model contradictions changes",
+        about="A baseline that is not as it was.",
+        changes=JsonObject(
+            BaselineChange,
+            "case machine name before after ratio",
+            about="A figure that changed; null on the side that lacks it.",
+        ),
+    ),
+    broken=BROKEN,
+)
 
 
 def list_baselines(folder: Path) -> BaselineOverview:

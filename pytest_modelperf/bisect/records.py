@@ -8,7 +8,15 @@ from enum import Enum
 from msgspec import Struct, field
 
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import (
+    COMPARED_CASE,
+    CaseComparison,
+    Interval,
+    Metric,
+    Verdict,
+)
+from pytest_modelperf.files.documents import Figure
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 
 class RangeKind(str, Enum):
@@ -35,6 +43,16 @@ class Version(Struct, frozen=True):
     name: str
     label: str
     title: str = ""
+
+    @property
+    def subject(self) -> str | None:
+        """The subject of a commit; None for a release."""
+        return self.title or None
+
+
+VERSION = JsonObject(
+    Version, "name title=subject", about="A release, or a commit with its subject."
+)
 
 
 class LeftOut(Struct, frozen=True):
@@ -116,7 +134,7 @@ class BisectStep(Struct, frozen=True, kw_only=True):
         return self.metric is not None and self.metric.name == OUTPUTS
 
     @property
-    def output_share(self) -> float | None:
+    def output_share(self) -> Figure | None:
         """How far outputs differ, as a share of their largest value; None if that is not known."""
         return self.metric.after if self.metric is not None and self.is_of_outputs else None
 
@@ -130,6 +148,22 @@ class BisectStep(Struct, frozen=True, kw_only=True):
     @property
     def is_same_model(self) -> bool:
         return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
+
+    @property
+    def timed(self) -> BisectStep | None:
+        """The step, unless outputs were compared."""
+        return None if self.is_of_outputs else self
+
+
+STEP = JsonObject(
+    BisectStep,
+    "version=version.name against=against.name answer allowed ratio=timed.judged.ratio"
+    " interval=metric.interval confidence=metric.confidence before_ms=timed.metric.before"
+    " after_ms=timed.metric.after same_model=is_same_model rounds=comparison.rounds attempts"
+    " outputs=output_share seconds failure=reason",
+    about="One version compared with a good one; the figures are null if it was not measured.",
+    interval=Interval,
+)
 
 
 class Regression(Struct, frozen=True, kw_only=True):
@@ -151,6 +185,22 @@ class Regression(Struct, frozen=True, kw_only=True):
     def is_gradual(self) -> bool:
         """Whether the step itself is not shown to be beyond the tolerance."""
         return self.pair is not None and self.pair.answer is not Answer.BAD
+
+
+REGRESSION = JsonObject(
+    Regression,
+    "last_good first_bad between=between.name gradual=is_gradual before after pair"
+    " comparison=pair.comparison",
+    about="A step of the latency between two versions.\n\n`before` and `after` compare these with"
+    " the good end of the search, and `pair` with one another; `comparison` has the layers and"
+    " reasons of the pair.",
+    last_good=VERSION,
+    first_bad=VERSION,
+    before=STEP,
+    after=STEP,
+    pair=STEP,
+    comparison=COMPARED_CASE,
+)
 
 
 class Search(Struct, frozen=True, kw_only=True):
@@ -194,3 +244,17 @@ class Bisect(Struct, frozen=True, kw_only=True):
         """Whether the range may have regressions that were not looked for."""
         has_more = len(self.range.versions) > 2
         return bool(self.search.regressions) and not self.search.is_whole and has_more
+
+
+BISECT = JsonDocument(
+    Bisect,
+    "verdict model engine case by=range.kind good=range.good bad=range.bad versions=range.versions"
+    " left_out=range.left_out judges tolerance level seconds all=search.is_whole"
+    " regressions=search.regressions steps=search.steps notes=range.notes",
+    about="A whole bisect of one case of a model.",
+    good=VERSION,
+    bad=VERSION,
+    versions=VERSION,
+    regressions=REGRESSION,
+    steps=STEP,
+)

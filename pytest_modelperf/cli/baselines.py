@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from pytest_modelperf.cli.options import (
     project_folder_option,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, terminal_style, write
+from pytest_modelperf.cli.output import write_report
 
 _INCOMPLETE = 2
 
@@ -31,7 +32,10 @@ _INCOMPLETE = 2
     metavar="REF",
     help="Show what changed since this git ref: a line for each new, changed or removed baseline.",
 )
-@output_options()
+@output_options(
+    csv="Write a row for each case, or each change, as CSV",
+    markdown="Write the list or the changes in Markdown",
+)
 @takes_records(outputs=OutputOptions)
 def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) -> None:
     """List the baselines that `pytest --modelperf --modelperf-update-baseline` recorded.
@@ -43,24 +47,25 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
     modelperf baselines --diff main
     modelperf baselines --diff HEAD^1 --json changes.json
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.baselines.overview import list_baselines, review_baselines
-    from pytest_modelperf.baselines.overview_document import dump_overview, dump_review
-    from pytest_modelperf.baselines.overview_text import render_overview, render_review
+    from pytest_modelperf.baselines.overview import (
+        BASELINE_DIFF,
+        BASELINE_LIST,
+        list_baselines,
+        review_baselines,
+    )
+    from pytest_modelperf.baselines.report import overview_report, review_report
 
     is_shown = outputs.check()
     place = _find_folder(folder)
     if ref is None:
         overview = list_baselines(place)
         broken = overview.broken
-        text, document = render_overview(overview, terminal_style()), dump_overview(overview)
+        report, document = overview_report(overview), partial(BASELINE_LIST.dump, overview)
     else:
         review = review_baselines(place, ref)
         broken = review.broken
-        text, document = render_review(review, terminal_style()), dump_review(review)
-    if outputs.json_file is not None:
-        write(outputs.json_file, document)
-    if is_shown:
-        show(text)
+        report, document = review_report(review), partial(BASELINE_DIFF.dump, review)
+    write_report(report, document, outputs, is_shown=is_shown)
     if broken:
         raise SystemExit(_INCOMPLETE)
 

@@ -288,8 +288,8 @@ def _bisect_on_cluster(
 
 
 def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
-    from pytest_modelperf.bisect.document import dump_bisect
+    from pytest_modelperf.bisect.records import BISECT
     from pytest_modelperf.bisect.report import bisect_report
 
     report = bisect_report(result, COMMAND_WORDING, dt.datetime.now(dt.timezone.utc))
-    write_report(report, partial(dump_bisect, result), outputs, is_shown=is_shown)
+    write_report(report, partial(BISECT.dump, result), outputs, is_shown=is_shown)

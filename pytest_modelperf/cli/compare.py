@@ -217,14 +217,14 @@ def _write_comparison(
     is_shown: bool,
 ) -> None:
     """Show and write the report; a page names this machine if both models ran on it."""
-    from pytest_modelperf.comparing.document import dump_comparison
+    from pytest_modelperf.comparing.records import COMPARISON
     from pytest_modelperf.comparing.report import comparison_report
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
     machine = describe_machine() if is_here and outputs.html_file is not None else None
     made = dt.datetime.now(dt.timezone.utc)
     report = comparison_report(result, wording, machine=machine, made=made)
-    write_report(report, partial(dump_comparison, result), outputs, is_shown=is_shown)
+    write_report(report, partial(COMPARISON.dump, result), outputs, is_shown=is_shown)
     if outputs.svg_file is not None:
         from pytest_modelperf.comparing.page_graph import render_comparison_svg
 

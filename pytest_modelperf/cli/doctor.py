@@ -65,7 +65,7 @@ def doctor(
     setup = model_setup(measuring, extensions, "a checkup")
 
     from pytest_modelperf.profiler.doctor.checkup import check_machine
-    from pytest_modelperf.profiler.doctor.document import dump_checkups
+    from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkups
     from pytest_modelperf.profiler.doctor.report import checkup_report
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
@@ -87,4 +87,5 @@ def doctor(
         click.echo(f"note: {hint}.", err=True)
     machine = describe_machine()
     report = checkup_report(machine, checkups, dt.datetime.now(dt.timezone.utc))
-    write_report(report, partial(dump_checkups, machine, checkups), outputs, is_shown=is_shown)
+    document = partial(CHECKUPS.dump, Checkups(machine, tuple(checkups)))
+    write_report(report, document, outputs, is_shown=is_shown)

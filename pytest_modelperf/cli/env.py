@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import partial
 
 import click
 
 from pytest_modelperf.cli.options import OutputOptions, output_options, takes_records
-from pytest_modelperf.cli.output import show, terminal_style, write
+from pytest_modelperf.cli.output import show_report, write_report
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -36,26 +37,26 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
     modelperf env --prune 30d
     modelperf env --prune all
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.environments.document import dump_environments
+    from pytest_modelperf.environments.records import CACHE_CONTENT, CacheContent
+    from pytest_modelperf.environments.report import environments_report, removal_report
     from pytest_modelperf.environments.store import (
         environments_folder,
         list_environments,
         prune_environments,
         with_sizes,
     )
-    from pytest_modelperf.environments.text import render_environments, render_removed
+    from pytest_modelperf.report.render import render_report
 
     is_shown = outputs.check()
     now = dt.datetime.now(dt.timezone.utc)
     folder = environments_folder()
     removed = None if prune is None else prune_environments(folder, _parse_age(prune, now))
     kept = with_sizes(list_environments(folder))
-    if outputs.json_file is not None:
-        write(outputs.json_file, dump_environments(kept, removed))
-    if is_shown:
-        if removed is not None:
-            show(render_removed(removed, terminal_style()))
-        show(render_environments(kept, terminal_style()))
+    if removed is not None:
+        show_report(partial(render_report, removal_report(removed)), None, is_shown=is_shown)
+    content = CacheContent(kept, () if removed is None else removed.environments)
+    document = partial(CACHE_CONTENT.dump, content)
+    write_report(environments_report(kept), document, outputs, is_shown=is_shown)
 
 
 def _parse_age(text: str, now: dt.datetime) -> dt.datetime | None:

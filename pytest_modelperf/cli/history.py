@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,12 @@ from pytest_modelperf.cli.options import (
     output_options,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, terminal_style, write
+from pytest_modelperf.cli.output import show, write_report
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.history.index import HistoryIndex
-    from pytest_modelperf.history.records import History
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes", "size_bytes")
 # Equal to the defaults of `history.exchange`, which a help text does not import.
@@ -86,7 +86,11 @@ class _HistoryCommand(click.Command):
     type=click.Choice(_FORMATS),
     help="Print what another tool reads: one series as CSV for otava, or the last point of each.",
 )
-@output_options(csv="Write a row for each point as CSV", html="Write a page with the curves")
+@output_options(
+    csv="Write a row for each point as CSV",
+    html="Write a page with the curves",
+    markdown="Write the listing in Markdown",
+)
 @click.option(
     "--commit-url",
     metavar="TEMPLATE",
@@ -123,10 +127,10 @@ def history(  # noqa: PLR0913  # one parameter per option
 
     push and pull keep the lines on a branch. A model of such a name is ./push.
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.history.records import HistoryMetric
-    from pytest_modelperf.history.repository import find_last_tag
+    from pytest_modelperf.history.records import HISTORY, HistoryMetric
+    from pytest_modelperf.history.report import drift_lines, history_report
+    from pytest_modelperf.history.repository import find_commit_url, find_last_tag
     from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
-    from pytest_modelperf.history.text import render_drifts
 
     allowed = None if allowed_drift is None else _parse_drift(allowed_drift)
     first_day = None if since is None else _parse_day(since)
@@ -156,32 +160,22 @@ def history(  # noqa: PLR0913  # one parameter per option
 
         show(FORMATS[other_format](found))
         is_shown = False
-    _put(found, outputs, is_shown=is_shown)
-    if outputs.html_file is not None:
-        from pytest_modelperf.history.repository import find_commit_url
-
-        _put_page(found, outputs.html_file, commit_url or find_commit_url(root), allowed)
     drifts = [] if allowed is None else find_drifts(found, allowed)
-    if allowed is not None and drifts:
-        text = render_drifts(drifts, allowed, terminal_style())
-        show(text, err=not is_shown)
+    if outputs.html_file is not None and commit_url is None:
+        commit_url = find_commit_url(root)
+    report = history_report(
+        found,
+        dt.datetime.now(dt.timezone.utc),
+        commit_url=commit_url,
+        allowed_drift=allowed,
+        drifts=drifts,
+    )
+    write_report(report, partial(HISTORY.dump, found), outputs, is_shown=is_shown)
+    if drifts:
+        if not is_shown:
+            for line in drift_lines(drifts, allowed or 0.0):
+                show(f"{line.word}: {printable(line.text)}\n", err=True)
         raise SystemExit(_DRIFTED)
-
-
-def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
-    """Shows the text, unless a file goes to standard output, and writes the files."""
-    if is_shown:
-        from pytest_modelperf.history.text import render_history
-
-        show(render_history(found, terminal_style()))
-    if outputs.json_file is not None:
-        from pytest_modelperf.history.document import dump_history
-
-        write(outputs.json_file, dump_history(found))
-    if outputs.csv_file is not None:
-        from pytest_modelperf.history.csv import render_history_csv
-
-        write(outputs.csv_file, render_history_csv(found))
 
 
 def _index() -> HistoryIndex:
@@ -189,13 +183,6 @@ def _index() -> HistoryIndex:
     from pytest_modelperf.history.index import HistoryIndex
 
     return HistoryIndex(user_cache_folder() / "history")
-
-
-def _put_page(found: History, target: str, commit_url: str | None, allowed: float | None) -> None:
-    from pytest_modelperf.history.page import render_history_page
-
-    made = dt.datetime.now(dt.timezone.utc)
-    write(target, render_history_page(found, commit_url, made=made, allowed_drift=allowed))
 
 
 def _check_commit_url(template: str, outputs: OutputOptions) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.output import ProgressLine, show, shown_progress, terminal_style
+from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.init.planning import Wishes
     from pytest_modelperf.init.records import FileChange, Project
     from pytest_modelperf.init.surveying import Survey
+    from pytest_modelperf.report.model import Report
 
 _SERVICES = ("github", "gitlab", "none")
 _NO_SERVICE = "none"
@@ -80,22 +81,22 @@ def init(  # noqa: PLR0913  # each is an answer
     from pytest_modelperf.init.planning import plan_setup
     from pytest_modelperf.init.project import find_project, untracked_files
     from pytest_modelperf.init.records import SetupPart, inner_path
-    from pytest_modelperf.init.settling import settle_changes, write_changes
-    from pytest_modelperf.init.text import (
+    from pytest_modelperf.init.report import (
+        change_report,
+        next_report,
+        notes_report,
         nothing_found,
-        render_change,
-        render_next,
-        render_notes,
-        render_survey,
+        survey_report,
     )
+    from pytest_modelperf.init.settling import settle_changes, write_changes
 
-    style, here = terminal_style(), Path.cwd()
+    here = Path.cwd()
     project = find_project(here)
     with shown_progress() as progress:
         survey = _survey(project, [here / each for each in places], progress)
     if not survey.search.models:
         raise UsageError(nothing_found(survey))
-    show(render_survey(survey, style))
+    _show(survey_report(survey))
     wishes = _wishes(project, tables=tables, ci=ci, gitattributes=gitattributes)
     plan = plan_setup(project, survey.tables, survey.baselines, wishes)
     answers = {
@@ -106,10 +107,11 @@ def init(  # noqa: PLR0913  # each is an answer
     settled = settle_changes(
         plan.changes,
         {part: answer for part, answer in answers.items() if answer},
-        lambda change: show(render_change(change, style)),
+        lambda change: _show(change_report(change)),
         _ask if sys.stdin.isatty() else None,
     )
-    show(render_notes(plan.notes, style))
+    if plan.notes:
+        _show(notes_report(plan.notes))
     if settled.unanswered:
         _refuse_to_write(settled.unanswered)
     write_changes(settled.accepted)
@@ -120,7 +122,16 @@ def init(  # noqa: PLR0913  # each is an answer
     if len(survey.sizes) <= _MOST_COMMITTED:
         written += untracked_files(project, tuple(survey.sizes))
     baselines = inner_path(survey.baselines, project.root)
-    show(render_next(project, written, baselines, here, style))
+    _show(next_report(project, written, baselines, here))
+
+
+def _show(report: Report) -> None:
+    """Show a part of the setup, apart from the one before."""
+    from pytest_modelperf.report.render import render_report
+
+    if not report.subject:
+        show("\n")
+    show_report(partial(render_report, report), None, is_shown=True)
 
 
 def _survey(project: Project, places: Sequence[Path], progress: ProgressLine) -> Survey:
@@ -189,7 +200,7 @@ def _tell_written(changes: Sequence[FileChange], accepted: Sequence[FileChange])
 
 def _measure_noise() -> None:
     from pytest_modelperf.init.noise import measure_noise
-    from pytest_modelperf.init.text import render_noise
+    from pytest_modelperf.init.report import noise_report
 
     try:
         with shown_progress() as progress:
@@ -198,4 +209,4 @@ def _measure_noise() -> None:
         # The files are written; modelperf doctor can be run at any time.
         show(f"noise of this machine: not measured: {error.worded(COMMAND_WORDING)}\n")
         return
-    show(render_noise(answers, terminal_style()))
+    _show(noise_report(answers))

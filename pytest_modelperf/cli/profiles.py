@@ -229,8 +229,7 @@ def _show(store: ProfileStore, name: str, shown: _Shown) -> None:
 
 
 def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None:
-    from pytest_modelperf.profiles.document import dump_side_by_side, dump_work_and_time
-    from pytest_modelperf.profiles.records import FLOPS
+    from pytest_modelperf.profiles.records import FLOPS, SIDE_BY_SIDE, WORK_AND_TIME
     from pytest_modelperf.profiles.report import work_and_time_report
     from pytest_modelperf.profiles.report_pairs import side_by_side_report
     from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
@@ -241,10 +240,10 @@ def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None
     kept = before or after
     if before is not None and after is not None:
         pair = put_side_by_side(before, after)
-        shown.put(side_by_side_report(pair, shown.top or None), dump_side_by_side(pair))
+        shown.put(side_by_side_report(pair, shown.top or None), SIDE_BY_SIDE.dump(pair))
     elif kept is not None:
         both = put_beside_work(kept)
-        shown.put(work_and_time_report(both), dump_work_and_time(both))
+        shown.put(work_and_time_report(both), WORK_AND_TIME.dump(both))
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:

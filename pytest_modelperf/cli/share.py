@@ -6,6 +6,7 @@ A test may give click's context a function that shares in place of `share_model`
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from pytest_modelperf.cli.options import (
     request_of_one_size,
     takes_records,
 )
-from pytest_modelperf.cli.output import show, shown_progress, terminal_style, write
+from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -82,10 +83,9 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     request = request_of_one_size(cases, "a model is shared")
     setup = model_setup(measuring, extensions, "a shared folder")
 
-    from pytest_modelperf.sharing.document import dump_share
     from pytest_modelperf.sharing.making import share_model
-    from pytest_modelperf.sharing.records import Likeness
-    from pytest_modelperf.sharing.text import render_share
+    from pytest_modelperf.sharing.records import SHARE, Likeness
+    from pytest_modelperf.sharing.report import share_report
     from pytest_modelperf.sharing.wording import describe_likeness
 
     with shown_progress() as progress:
@@ -98,10 +98,8 @@ def share(  # noqa: PLR0913  # one parameter per group of options
             watch=progress,
         )
     write_share(found, target)
-    if outputs.json_file is not None:
-        write(outputs.json_file, dump_share(found))
-    if is_shown:
-        show(render_share(found, target, terminal_style()))
+    document = partial(SHARE.dump, found)
+    write_report(share_report(found, target), document, outputs, is_shown=is_shown)
     likeness = found.likening.likeness
     if likeness is Likeness.SAME:
         return

@@ -35,7 +35,7 @@ def worded_with(error: ModelPerfError, found: FoundSizes, typed: Sequence[str]) 
     """The error with the whole command that avoids it, or with what was tried."""
     if not found.is_found:
         return f"{error.worded(COMMAND_WORDING)}\n{found.error}"
-    from pytest_modelperf.sizing.text import render_advice, render_command
+    from pytest_modelperf.sizing.pasted import render_advice, render_command
 
     return f"{error.message} {render_advice(found, render_command(found, typed))}"
 
@@ -44,6 +44,6 @@ def guessed(found: FoundSizes | None, typed: Sequence[str]) -> tuple[str, ...] |
     """The words of a command with guessed sizes, if it asks for these and there are any."""
     if found is None or not found.is_found or GUESS.command_flag not in typed:
         return None
-    from pytest_modelperf.sizing.text import with_sizes
+    from pytest_modelperf.sizing.pasted import with_sizes
 
     return with_sizes(found, typed)

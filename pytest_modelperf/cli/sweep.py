@@ -283,11 +283,11 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 
 def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> None:
     """Shows the report and writes the files."""
-    from pytest_modelperf.sweep.document import dump_sweep
+    from pytest_modelperf.sweep.records import SWEEP
     from pytest_modelperf.sweep.report import sweep_report
 
     report = sweep_report(result, COMMAND_WORDING, dt.datetime.now(dt.timezone.utc))
-    write_report(report, partial(dump_sweep, result), outputs, is_shown=is_shown)
+    write_report(report, partial(SWEEP.dump, result), outputs, is_shown=is_shown)
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:

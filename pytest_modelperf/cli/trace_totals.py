@@ -97,11 +97,13 @@ def sum_up(file: str, options: TotalsOptions) -> None:
         for note in notes:
             click.echo(f"note: {printable(note)}", err=True)
 
-    from pytest_modelperf.tracing.document import dump_trace_summary
+    from pytest_modelperf.tracing.document import dump_trace_totals
     from pytest_modelperf.tracing.report import TraceView, trace_report
+    from pytest_modelperf.tracing.totals import TraceTotals
 
     report = trace_report(summaries, notes, TraceView(grouping, options.top or None))
-    document = partial(dump_trace_summary, summaries, notes, grouping)
+    totals = TraceTotals(by=grouping, notes=tuple(notes), traces=tuple(summaries))
+    document = partial(dump_trace_totals, totals)
     write_report(report, document, options.outputs(), is_shown=is_shown)
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.files.documents import Count
-from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.files.documents import Confidence, Count, Figure, Number
+from pytest_modelperf.profiler.counting.records import LAYER_TYPE, LayerType
 from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
-from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts
+from pytest_modelperf.profiler.records import LAYER, Case, LayerRow, ModelFacts
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import signed_percent
+
+# The bounds of a figure in a document: null if unknown, and a bound that is infinite is null.
+Interval: TypeAlias = tuple[Figure | None, Figure | None] | None
+# A record may have a figure that is infinite, which its document has not.
+_FIGURE: Any = Figure | None
 
 
 class Verdict(str, Enum):
@@ -118,13 +124,24 @@ class Metric(Struct, frozen=True):
         return self.verdict is Verdict.INCONCLUSIVE
 
     @property
-    def ratio(self) -> float | None:
+    def ratio(self) -> Figure | None:
         """After over before; for times measured in turn, the ratio of the pairs."""
         if self.measured_ratio is not None:
             return self.measured_ratio
         if self.before is None or self.after is None or self.before == 0:
             return None
         return self.after / self.before
+
+
+METRIC = JsonObject(
+    Metric,
+    "name before after ratio interval confidence detectable allowed limit after_interval least"
+    " reason gated awaited verdict",
+    **dict.fromkeys(("before", "after", "detectable", "allowed", "limit", "least"), _FIGURE),
+    interval=Interval,
+    after_interval=Interval,
+    confidence=Confidence | None,
+)
 
 
 class TimeChange(Struct, frozen=True, kw_only=True):
@@ -152,13 +169,23 @@ class TimeChange(Struct, frozen=True, kw_only=True):
         return found is not None and found[0] <= 0.0 <= found[1]
 
     @property
-    def explained(self) -> float | None:
+    def explained(self) -> Figure | None:
         """The share of the difference that it explains; a change within the noise explains none."""
         return None if self.share and self.is_within_noise else self.share
 
     def explains(self, least: float) -> bool:
         """Whether it is at least this share of the difference and more than noise."""
         return self.explained is not None and self.explained >= least
+
+
+_CHANGE_KEYS = "change_ms=time.ns change_interval_ms=time.interval_ms explains=time.explained"
+ELSEWHERE = JsonObject(
+    TimeChange,
+    "change_ms=ns interval_ms",
+    about="How much longer the whole model takes than the parts that changed.",
+    change_ms=Figure | None,
+    interval_ms=Interval,
+)
 
 
 class LayerTypeChange(Struct, frozen=True):
@@ -168,6 +195,11 @@ class LayerTypeChange(Struct, frozen=True):
     before: LayerType | None
     after: LayerType | None
     time: TimeChange | None = None
+
+    @property
+    def known(self) -> LayerType | None:
+        """The layers of one side, now if there are any."""
+        return self.after or self.before
 
     @property
     def added_macs(self) -> int:
@@ -182,6 +214,16 @@ class LayerTypeChange(Struct, frozen=True):
         return self.before == self.after
 
 
+LAYER_TYPE_CHANGE = JsonObject(
+    LayerTypeChange,
+    f"op_type=known.op_type domain=known.counts.domain {_CHANGE_KEYS} before after",
+    change_ms=Figure | None,
+    change_interval_ms=Interval,
+    before=LAYER_TYPE,
+    after=LAYER_TYPE,
+)
+
+
 class LayerChange(Struct, frozen=True):
     """One layer on both sides; None for a side without it.
 
@@ -191,6 +233,16 @@ class LayerChange(Struct, frozen=True):
     before: LayerRow | None
     after: LayerRow | None
     time: TimeChange | None = None
+
+
+LAYER_CHANGE = JsonObject(
+    LayerChange,
+    f"{_CHANGE_KEYS} before after",
+    change_ms=Figure | None,
+    change_interval_ms=Interval,
+    before=LAYER,
+    after=LAYER,
+)
 
 
 class OutputChange(Struct, frozen=True, kw_only=True):
@@ -211,13 +263,19 @@ class OutputChange(Struct, frozen=True, kw_only=True):
     is_least: bool = False
 
     @property
-    def share(self) -> float | None:
+    def share(self) -> Figure | None:
         """The largest difference as a share of the largest value before."""
         if self.max_absolute is None or self.largest is None:
             return None
         if self.max_absolute == 0:
             return 0.0
         return self.max_absolute / self.largest if self.largest else math.inf
+
+
+OUTPUT = JsonObject(
+    OutputChange,
+    "name max_absolute max_relative cosine difference",
+)
 
 
 class TensorDifference(Struct, frozen=True, kw_only=True):
@@ -233,6 +291,14 @@ class TensorDifference(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.values.name
+
+
+TENSOR = JsonObject(
+    TensorDifference,
+    "name layer op_type share=values.share max_absolute=values.max_absolute"
+    " largest=values.largest difference=values.difference",
+    about="A tensor inside both models; `share` is its difference by its largest value before.",
+)
 
 
 class FirstDifference(Struct, frozen=True, kw_only=True):
@@ -252,7 +318,15 @@ class FirstDifference(Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()
     is_fused: bool = False
     readers: tuple[str, ...] = ()
-    runs: int
+    runs: Count
+
+
+FIRST_DIFFERENCE = JsonObject(
+    FirstDifference,
+    "allowed output tensor inputs others fused=is_fused readers runs",
+    tensor=TENSOR,
+    inputs=TENSOR,
+)
 
 
 class KernelCounts(Struct, frozen=True, kw_only=True):
@@ -274,6 +348,17 @@ class PartChange(Struct, frozen=True, kw_only=True):
     after_ns: float
     time: TimeChange
     reasons: tuple[str, ...]
+
+
+PART = JsonObject(
+    PartChange,
+    "kernels before_ms=before_ns after_ms=after_ns change_ms=time.ns interval_ms=time.interval_ms"
+    " reasons",
+    before_ms=Figure | None,
+    after_ms=Figure | None,
+    change_ms=Figure | None,
+    interval_ms=Interval,
+)
 
 
 class KernelChange(Struct, frozen=True, kw_only=True):
@@ -318,9 +403,9 @@ class CaseComparison(Struct, frozen=True):
     outputs: tuple[OutputChange, ...] = ()
     first_difference: FirstDifference | None = None
     notes: tuple[str, ...] = ()
-    rounds: int | None = None
+    rounds: Count | None = None
     how: How | None = None
-    seconds: float | None = None
+    seconds: Number | None = None
     outcome: Verdict | None = None
     failure: str | None = None
     failed_side: Literal["before", "after"] | None = None
@@ -406,6 +491,27 @@ class CaseComparison(Struct, frozen=True):
         """Whether it could not be measured and no known figure is worse."""
         return self.failure is not None and self.verdict not in _WORSE
 
+    @property
+    def known_verdict(self) -> Verdict | None:
+        """The verdict; None if it could not be measured and no known figure is worse."""
+        return None if self.has_failed else self.verdict
+
+
+COMPARED_CASE = JsonObject(
+    CaseComparison,
+    "id phase=case.phase.phase prompt=case.phase.prompt generate=case.phase.generate"
+    " verdict=known_verdict failure failed_side? how seconds rounds metrics parts elsewhere"
+    " layer_types layers reasons outputs first_difference notes",
+    about="One case of a comparison; a plain case has no phase of a generation.",
+    metrics=METRIC,
+    parts=PART,
+    elsewhere=ELSEWHERE,
+    layer_types=LAYER_TYPE_CHANGE,
+    layers=LAYER_CHANGE,
+    outputs=OUTPUT,
+    first_difference=FIRST_DIFFERENCE,
+)
+
 
 class Comparison(Shown, frozen=True):
     """Two models compared at the same cases.
@@ -417,8 +523,8 @@ class Comparison(Shown, frozen=True):
     before: ModelFacts
     after: ModelFacts
     cases: tuple[CaseComparison, ...]
-    tolerance: float | None = None
-    confidence: float | None = None
+    tolerance: Figure | None = None
+    confidence: Confidence | None = None
     engines: tuple[str, ...] = field(default=())
 
     @property
@@ -427,15 +533,27 @@ class Comparison(Shown, frozen=True):
         return worst(case.verdict for case in self.cases)
 
     @property
-    def rounds(self) -> int | None:
+    def known_verdict(self) -> Verdict | None:
+        """The verdict; None if no case has one."""
+        return None if all(case.has_failed for case in self.cases) else self.verdict
+
+    @property
+    def rounds(self) -> Count | None:
         """The rounds of all cases together; None where nothing ran."""
         known = [case.rounds for case in self.cases if case.rounds is not None]
         return sum(known) if known else None
 
     @property
-    def seconds(self) -> float | None:
+    def seconds(self) -> Number | None:
         known = [case.seconds for case in self.cases if case.seconds is not None]
         return sum(known) if known else None
+
+
+COMPARISON = JsonDocument(
+    Comparison,
+    "verdict=known_verdict seconds rounds confidence tolerance engines before after cases",
+    cases=COMPARED_CASE,
+)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

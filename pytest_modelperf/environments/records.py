@@ -8,6 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
+
 
 class Environment(Struct, frozen=True):
     """A Python with some packages, which a worker can run in.
@@ -37,6 +39,21 @@ class KeptEnvironment(Struct, frozen=True, kw_only=True):
     nbytes: int | None = None
 
 
+STORED_ENVIRONMENT = JsonDocument(
+    KeptEnvironment,
+    "requirements requests python_version installer made packages=environment.packages",
+    about="`environment.json` in the folder of an environment.",
+    forbids_unknown=True,
+)
+KEPT_ENVIRONMENT = JsonObject(
+    KeptEnvironment,
+    "folder=environment.folder python=environment.python python_version requirements requests"
+    " packages=environment.packages installer made used bytes=nbytes",
+    about="An environment with its exact requirements; its Python and packages are keys of their"
+    " own.",
+)
+
+
 class Unreadable(Struct, frozen=True):
     """A folder in the cache whose environment cannot be read, and why."""
 
@@ -50,3 +67,19 @@ class Kept(Struct, frozen=True):
     folder: Path
     environments: tuple[KeptEnvironment, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+
+
+class CacheContent(Struct, frozen=True):
+    """The kept environments, and those that were removed just now."""
+
+    kept: Kept
+    removed: tuple[KeptEnvironment, ...] = ()
+
+
+CACHE_CONTENT = JsonDocument(
+    CacheContent,
+    "folder=kept.folder environments=kept.environments unreadable=kept.unreadable removed",
+    environments=KEPT_ENVIRONMENT,
+    unreadable=JsonObject(Unreadable, "*"),
+    removed=KEPT_ENVIRONMENT,
+)

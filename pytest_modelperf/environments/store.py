@@ -22,15 +22,20 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
-from pytest_modelperf.environments.document import StoredEnvironment
 from pytest_modelperf.environments.installing import python_in
-from pytest_modelperf.environments.records import Environment, Kept, KeptEnvironment, Unreadable
+from pytest_modelperf.environments.records import (
+    STORED_ENVIRONMENT,
+    Environment,
+    Kept,
+    KeptEnvironment,
+    Unreadable,
+)
 from pytest_modelperf.environments.requirements import WantedPackages, read_requirements
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.writing import read_file, write_file
-from pytest_modelperf.report.document import SCHEMA, copy_fields, dump_document
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
@@ -260,15 +265,13 @@ def _read_kept(place: Path) -> KeptEnvironment | Unreadable:
         data = read_file(path, _MOST_BYTES, _ADVICE.broken)
         if data is None:
             return Unreadable(place, f"it has no {NOTE}")
-        stored = DocumentFile(path, _ADVICE).read(data, StoredEnvironment, SCHEMA)
+        stored = DocumentFile(path, _ADVICE).read(data, STORED_ENVIRONMENT.json_type, SCHEMA)
         used = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
     except (BaselineError, OSError) as error:
         return Unreadable(place, str(error))
     environment = Environment(python_in(place), stored.packages, place)
-    return copy_fields(KeptEnvironment, stored, environment=environment, used=used, nbytes=None)
+    return STORED_ENVIRONMENT.read(stored, environment=environment, used=used)
 
 
 def _write_note(place: Path, kept: KeptEnvironment) -> None:
-    packages = kept.environment.packages
-    document = copy_fields(StoredEnvironment, kept, schema=SCHEMA, packages=packages)
-    write_file(place / NOTE, dump_document(document).encode())
+    write_file(place / NOTE, STORED_ENVIRONMENT.dump(kept).encode())

@@ -28,6 +28,8 @@ MAX_INTEGER = 2**63 - 1
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Number: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_INTEGER)]
+# The sum of many counts can need more than 64 bits.
+Sum: TypeAlias = Annotated[int, Meta(ge=0)]
 
 # No measured duration is longer than a day, and so the sums of many fit into 64 bits.
 _DAY_MS = 86_400_000
@@ -36,6 +38,8 @@ DurationNs: TypeAlias = Annotated[int, Meta(ge=0, le=_DAY_MS * 1_000_000)]
 # The rest of a latency beside its kernels, or of a clock that ticks, can be just below 0.
 SignedMs: TypeAlias = Annotated[float, Meta(ge=-_DAY_MS, le=_DAY_MS)]
 SignedNs: TypeAlias = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+# A time of a clock in ns, with room for a day before the end of 64 bits.
+Moment: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
 
 # A figure of any unit, also converted to a smaller one: more has no form as text either.
 MOST_FIGURE = 1e30

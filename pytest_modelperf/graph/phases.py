@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from pytest_modelperf.files.documents import Count
+
 
 class Phase(enum.Enum):
     """A part of a generation, measured as a case of its own."""
@@ -23,8 +25,8 @@ class GenerationPhase(Struct, frozen=True):
     """
 
     phase: Phase
-    prompt: int
-    generate: int
+    prompt: Count
+    generate: Count
 
     @property
     def id(self) -> str:

@@ -19,7 +19,7 @@ from pytest_modelperf.history.records import (
     HistoryPoint,
     shift_since,
 )
-from pytest_modelperf.history.text import name_case
+from pytest_modelperf.history.wording import name_case
 from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
 from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.document import dump_document
@@ -122,8 +122,12 @@ def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> Ben
 def _names(history: History) -> list[str]:
     """A name for each series, with its machine if there are several."""
     has_one_machine = len({case.machine for case in history.cases}) == 1
-    return [*map(name_case if has_one_machine else _describe_series, history.cases)]
+    return [*map(_name if has_one_machine else _describe_series, history.cases)]
 
 
 def _describe_series(case: CaseHistory) -> str:
-    return f"{name_case(case)} {printable(case.machine)}"
+    return f"{_name(case)} {printable(case.machine)}"
+
+
+def _name(case: CaseHistory) -> str:
+    return printable(name_case(case))

@@ -24,7 +24,7 @@ from pytest_modelperf.history.records import (
     shift_since,
 )
 from pytest_modelperf.history.run_page import is_web_address
-from pytest_modelperf.history.text import metric_title
+from pytest_modelperf.history.wording import metric_title
 from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
 

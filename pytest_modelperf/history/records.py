@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from pytest_modelperf.files.documents import MAX_INTEGER, Confidence, Count, Number
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 # The schema of a line.
 LINE_SCHEMA = 1
@@ -176,10 +177,27 @@ class Shift(Struct, frozen=True):
         """The relative change: 0.03 is 3 % more."""
         return _change(self.log_ratio)
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of the change at 99 %."""
+        return self.bounds(INTERVAL_QUANTILE)
+
+    @property
+    def ratio_interval(self) -> tuple[float, float]:
+        low, high = self.interval
+        return 1.0 + low, 1.0 + high
+
     def bounds(self, quantile: float) -> tuple[float, float]:
         """The interval of the change at so many standard errors."""
         width = quantile * self.error
         return _change(self.log_ratio - width), _change(self.log_ratio + width)
+
+
+SHIFT = JsonObject(
+    Shift,
+    "change low=interval.0 high=interval.1",
+    about="A relative change with its interval at 99 %.",
+)
 
 
 def _change(log_ratio: float) -> float:
@@ -198,12 +216,29 @@ class Step(Struct, frozen=True):
     shift: Shift
 
 
+STEP = JsonObject(
+    Step,
+    "last_date=before.date last_commit=before.commit first_date=after.date"
+    " first_commit=after.commit run_url=after.run_url shift reasons=after.reasons",
+    about="A change point: the last point with the old level, and the first with the new one.\n\n"
+    "`run_url` is the page of the run of the first point; null if it is not known.",
+    shift=SHIFT,
+)
+
+
 class Tag(Struct, frozen=True):
     """A tag of the repository, with its commit and its date."""
 
     name: str
     commit: str
     date: dt.datetime
+
+
+class ChainedPoint(Struct, frozen=True):
+    """One point, and its cost relative to the first point of its chain."""
+
+    point: HistoryPoint
+    shift: Shift
 
 
 class CaseHistory(Struct, frozen=True, kw_only=True):
@@ -232,6 +267,28 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     def since_first(self) -> Shift:
         return shift_since(self.first, self.points[-1])
 
+    @property
+    def chained(self) -> tuple[ChainedPoint, ...]:
+        """The points, each with its cost relative to the first."""
+        return tuple(ChainedPoint(each, shift_since(self.first, each)) for each in self.points)
+
+
+CASE_HISTORY = JsonObject(
+    CaseHistory,
+    "model machine case engine since_first since_tag earlier_points unlinked steps points=chained",
+    about="The history of one case on one kind of machine.\n\n`unlinked` says why nothing links the"
+    " chain to the earlier points; null if that is not known.",
+    since_first=SHIFT,
+    since_tag=SHIFT,
+    steps=STEP,
+    points=JsonObject(
+        ChainedPoint,
+        "date=point.date commit=point.commit verdict=point.verdict baseline=point.baseline"
+        " run_url=point.run_url ratio=shift.ratio interval=shift.ratio_interval",
+        about="One point: its cost relative to the first point, with the interval.",
+    ),
+)
+
 
 class History(Struct, frozen=True, kw_only=True):
     """The histories of all cases; `notes` say what could not be read.
@@ -244,6 +301,13 @@ class History(Struct, frozen=True, kw_only=True):
     since: dt.datetime | None = None
     tag: Tag | None = None
     notes: tuple[str, ...] = ()
+
+
+HISTORY = JsonDocument(
+    History,
+    "metric tag=tag.name cases notes",
+    cases=CASE_HISTORY,
+)
 
 
 def shift_since(first: HistoryPoint, point: HistoryPoint) -> Shift:

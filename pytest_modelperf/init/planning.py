@@ -61,7 +61,7 @@ def plan_setup(
                 changes += _changed(project, SetupPart.CI, path, None, made.text)
                 notes += [made.note] if made.note is not None else []
         if there is not None:
-            notes.append(f"{printable(there)} is there already: it is left as it is")
+            notes.append(f"{there} is there already: it is left as it is")
     if wishes.gitattributes and baselines.is_relative_to(project.root):
         path = project.root / _ATTRIBUTES
         before = read_text(path)

@@ -11,8 +11,8 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.init.records import ModelSearch, Project, Remark
 from pytest_modelperf.init.searching import Tell, find_models
+from pytest_modelperf.sizing.pasted import GUESSED, reason_lines, table_lines
 from pytest_modelperf.sizing.records import FoundSizes
-from pytest_modelperf.sizing.text import GUESSED, reason_lines, table_lines
 from pytest_modelperf.spec.model_tables import MODELS, ModelTables, read_models
 from pytest_modelperf.spec.run_definitions import BASELINE_DIR
 from pytest_modelperf.spec.setting import PREFIX

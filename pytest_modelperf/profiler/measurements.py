@@ -5,11 +5,20 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from pytest_modelperf.files.documents import Count, SignedNs
+from pytest_modelperf.files.documents import (
+    Count,
+    DurationMs,
+    DurationNs,
+    Moment,
+    Number,
+    SignedNs,
+)
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.stats.records import (
     Latency,
     PartTurns,
@@ -23,6 +32,35 @@ _NS_PER_MS = 1e6
 _PROVIDER = "ExecutionProvider"
 # The providers that start kernels on a device and do not wait for them, by `provider_name`.
 _DEVICES = frozenset({"CUDA", "Dml", "MIGraphX", "NvTensorRTRTX", "ROCM", "Tensorrt", "WebGpu"})
+
+_PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms")
+
+
+def _by_percentile(value: str, about: str, title: str) -> JsonObject[Latency]:
+    """An object with a value of each percentile."""
+    keys = " ".join(f"{key}=percentiles.{i}.{value}" for i, key in enumerate(_PERCENTILES))
+    return JsonObject(Latency, keys, about=about, title=title)
+
+
+NEEDED = _by_percentile(
+    "needed", "The number of samples that each percentile needs.", "NeededSamples"
+)
+INTERVALS = _by_percentile(
+    "interval_ms",
+    "The interval of each percentile; null where one round says nothing of it.",
+    "PercentileIntervals",
+)
+LATENCY = JsonObject(
+    Latency,
+    "p50_ms p90_ms p95_ms p97_ms p99_ms p99.9_ms=p999_ms min_ms=min_ns max_ms=max_ns"
+    " mean_ms=mean_ns samples rounds items_per_second? confidence intervals_ms=. needed=.",
+    about="A latency; all null where nothing ran.",
+    min_ms=DurationMs,
+    max_ms=DurationMs,
+    mean_ms=DurationMs,
+    intervals_ms=INTERVALS,
+    needed=NEEDED,
+)
 
 
 def provider_name(provider: str) -> str:
@@ -43,6 +81,9 @@ class EngineFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def label(self) -> str:
         """`onnxruntime 1.31.1`."""
         return " ".join(part for part in (self.name, self.version) if part)
+
+
+ENGINE = JsonObject(EngineFacts, "*")
 
 
 class Noise(Struct, frozen=True, kw_only=True):
@@ -74,7 +115,7 @@ class Block(Turns, frozen=True, kw_only=True):
     noise: Noise
     measured_per_second: float | None = None
     starts_ns: tuple[int, ...] | None = None
-    first_step: int | None = None
+    first_step: Count | None = None
     parts: tuple[PartTurns, ...] = ()
 
     @property
@@ -112,10 +153,10 @@ class RoundStarts(Struct, frozen=True, kw_only=True):
     two machines do.
     """
 
-    load_ns: int
-    first_ns: int
-    warmup_ns: int | None = None
-    warmup_end_ns: int | None = None
+    load_ns: Moment
+    first_ns: Moment
+    warmup_ns: Moment | None = None
+    warmup_end_ns: Moment | None = None
 
 
 class Round(Struct, frozen=True, kw_only=True):
@@ -124,9 +165,9 @@ class Round(Struct, frozen=True, kw_only=True):
     `starts` is None if the starts were not recorded.
     """
 
-    load_ns: int
-    first_ns: int
-    warmup_runs: int
+    load_ns: DurationNs
+    first_ns: DurationNs
+    warmup_runs: Count
     is_steady: bool
     block: Block
     starts: RoundStarts | None = None
@@ -139,6 +180,30 @@ class Round(Struct, frozen=True, kw_only=True):
     def begun_ns(self) -> int | None:
         """When the block began; None if that was not recorded."""
         return None if self.starts is None else self.starts.load_ns
+
+    @property
+    def timeline(self) -> Round | None:
+        """The round, if the starts of all its parts were recorded."""
+        return None if self.starts is None or self.block.start_ns is None else self
+
+
+STARTS = JsonObject(
+    Round,
+    "load=starts.load_ns first=starts.first_ns warmup?=starts.warmup_ns"
+    " warmup_end?=starts.warmup_end_ns block=block.start_ns",
+    title="RoundStarts",
+    about="The start times of the parts of a round, by the clock of the worker.",
+    load=Moment,
+    first=Moment,
+    block=Moment,
+)
+ROUND = JsonObject(
+    Round,
+    "load_ms=load_ns first_ms=first_ns warmup_runs is_steady noise=block.noise"
+    " first_step?=block.first_step begun_ns?=timeline times_ns=block.times_ns",
+    begun_ns=STARTS,
+    times_ns=Annotated[tuple[DurationNs, ...], Meta(min_length=1)],
+)
 
 
 class DuetRound(Struct, frozen=True, kw_only=True):
@@ -270,13 +335,13 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """
 
     engine: EngineFacts
-    rounds: tuple[Round, ...]
+    rounds: Annotated[tuple[Round, ...], Meta(min_length=1)]
     latency: Latency
-    seconds: float
-    processors: tuple[int, ...] | None = None
+    seconds: Number
+    processors: tuple[Count, ...] | None = None
     machine: MachineFacts | None = None
-    peak_rss_bytes: int | None = None
-    engine_peak_bytes: int | None = None
+    peak_rss_bytes: Count | None = None
+    engine_peak_bytes: Count | None = None
     layer_times: tuple[LayerTime, ...] | None = None
     kernels: tuple[GraphKernel, ...] | None = None
     notes: tuple[str, ...] = ()
@@ -298,17 +363,17 @@ class Measurement(Struct, frozen=True, kw_only=True):
         return taken_ns / wall_ns if wall_ns else 0.0
 
     @property
-    def load_ms(self) -> float:
+    def load_ms(self) -> DurationMs:
         """The median over rounds of how long a session took to create."""
         return _median([r.load_ns for r in self.rounds]) / _NS_PER_MS
 
     @property
-    def first_load_ms(self) -> float:
+    def first_load_ms(self) -> DurationMs:
         """How long the first session of the process took to create."""
         return self.rounds[0].load_ns / _NS_PER_MS
 
     @property
-    def first_inference_ms(self) -> float:
+    def first_inference_ms(self) -> DurationMs:
         """The median over rounds of the first inference of a session."""
         return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
 

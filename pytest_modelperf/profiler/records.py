@@ -8,25 +8,48 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
-from pytest_modelperf.files.documents import Count, Digest
+from pytest_modelperf.files.documents import (
+    Count,
+    Digest,
+    Number,
+    Positive,
+    SignedMs,
+    Sum,
+)
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import (
+    LAYER_TYPE,
+    SPARSITY,
+    STATIC,
     LayerType,
     StaticLayer,
     StaticProfile,
     _layer_type,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import LayerTime, Measurement
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import (
+    ENGINE,
+    LATENCY,
+    ROUND,
+    LayerTime,
+    Measurement,
+    RowKind,
+)
+from pytest_modelperf.report.codec import JsonDocument, JsonObject, OrNulls
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Latency, Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
+
+_Sizes: TypeAlias = tuple[Count | None, ...]
+# A model can be written whose counts need more than 64 bits.
+_COUNT: Any = Count | None
 
 
 class ModelIdentity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,6 +158,48 @@ class LayerRow(Struct, frozen=True):
         macs = sum(layer.macs or 0 for layer in self.layers)
         return macs / self.ns if macs and self.ns else None
 
+    @property
+    def kind(self) -> RowKind:
+        return RowKind.LAYER if self.static is not None or self.time is None else self.time.kind
+
+    @property
+    def op_type(self) -> str:
+        """The operator without its domain; without a layer, the kind of time."""
+        return self.qualified_op if self.static is None else self.static.op_type
+
+    @property
+    def kernel(self) -> str | None:
+        """The engine's name for the kernel; None if nothing ran, or the engine does not tell it."""
+        return None if self.time is None else self.time.kernel or None
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """The interval of its time; None if that is unknown."""
+        if self.time is None or self.time.half_width_ns is None:
+            return None
+        half_width_ns = self.time.half_width_ns
+        return self.time.ns - half_width_ns, self.time.ns + half_width_ns
+
+
+LAYER = JsonObject(
+    LayerRow,
+    "kind id=static.id name=static.name op_type domain=static.domain weight=static.weight"
+    " provider=time.provider precision ms=ns interval_ms=interval_ns macs=static.macs"
+    " elementwise_ops=static.elementwise_ops backward_macs=static.backward_macs"
+    " effective_macs=static.effective_macs params=static.params weight_bytes=static.weight_bytes"
+    " output_bytes=static.output_bytes input_shape=static.input_shape"
+    " output_shape=static.output_shape repeats=static.repeats sparsity=static.sparsity kernel"
+    " fused=fused.id runs_in",
+    title="Layer",
+    ms=SignedMs | None,
+    interval_ms=tuple[SignedMs, SignedMs] | None,
+    **dict.fromkeys(("macs", "elementwise_ops", "backward_macs", "effective_macs"), _COUNT),
+    **dict.fromkeys(("params", "weight_bytes", "output_bytes", "repeats"), _COUNT),
+    input_shape=_Sizes | None,
+    output_shape=_Sizes | None,
+    sparsity=SPARSITY,
+)
+
 
 class GenerationFigures(Struct, frozen=True, kw_only=True):
     """The figures of a phase of a generation; None is unknown, or a figure of the other phase.
@@ -149,10 +214,44 @@ class GenerationFigures(Struct, frozen=True, kw_only=True):
     token_p50: Percentile | None = None
     token_p95: Percentile | None = None
     growth: Slope | None = None
-    tokens_per_second: float | None = None
+    tokens_per_second: Number | None = None
     cache_bytes: int | None = None
-    first_macs: int | None = None
-    last_macs: int | None = None
+    first_macs: Sum | None = None
+    last_macs: Sum | None = None
+
+    @property
+    def step(self) -> GenerationFigures | None:
+        """The figures, if they have the times of a step."""
+        return None if self.token_p50 is None or self.token_p95 is None else self
+
+    @property
+    def counted(self) -> GenerationFigures | None:
+        """The figures, if anything was counted."""
+        counts = (self.cache_bytes, self.first_macs, self.last_macs)
+        return None if counts == (None, None, None) else self
+
+
+GENERATION = JsonObject(
+    GenerationFigures,
+    "ttft_ms?=ttft.value_ms token_ms?=step growth_ns_per_token?=growth tokens_per_second?"
+    " cache_bytes_per_token=cache_bytes macs=counted",
+    cache_bytes_per_token=Count | None,
+    token_ms=JsonObject(
+        GenerationFigures,
+        "p50=token_p50.value_ms p95=token_p95.value_ms",
+        title="StepTimes",
+        about="The time of a step.",
+    ),
+    growth_ns_per_token=JsonObject(
+        Slope, "value=ns_per_step interval", about="A figure with its interval."
+    ),
+    macs=JsonObject(
+        GenerationFigures,
+        "first=first_macs last=last_macs",
+        title="StepMacs",
+        about="The MACs of the first step and of the last.",
+    ),
+)
 
 
 class Case(Struct, frozen=True):
@@ -163,8 +262,8 @@ class Case(Struct, frozen=True):
     `phase` is that of a generation, if the case is one.
     """
 
-    batch_size: int
-    cores: int
+    batch_size: Positive
+    cores: Positive
     dims: tuple[tuple[str, int], ...] = ()
     engine: str | None = None
     given_dims: tuple[tuple[str, int], ...] | None = ()
@@ -183,6 +282,16 @@ class Case(Struct, frozen=True):
         return self.phase is not None and self.phase.phase is Phase.STEP
 
     @property
+    def varied(self) -> Mapping[str, Count]:
+        """The sizes of `dims`, by their names."""
+        return dict(self.dims)
+
+    @property
+    def given(self) -> Mapping[str, Count] | None:
+        """The sizes of `given_dims`, by their names."""
+        return None if self.given_dims is None else dict(self.given_dims)
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """The known sizes that were given to dimensions; those of `dims` come first."""
         return dict([*self.dims, *(self.given_dims or ())])
@@ -199,6 +308,15 @@ class Outcome(enum.Enum):
     def of(cls, error: ModelPerfError) -> Outcome:
         """The outcome of a case that met this error."""
         return cls.SKIPPED if isinstance(error, TooFewCoresError) else cls.FAILED
+
+
+class CaseState(enum.Enum):
+    """The outcome of a case."""
+
+    MEASURED = "measured"
+    STATIC = Outcome.STATIC.value
+    SKIPPED = Outcome.SKIPPED.value
+    FAILED = Outcome.FAILED.value
 
 
 class CaseProfile(Struct, frozen=True):
@@ -273,6 +391,19 @@ class CaseProfile(Struct, frozen=True):
         )
 
     @property
+    def state(self) -> CaseState:
+        """Whether it was measured; if not, why."""
+        return CaseState.MEASURED if self.measured is not None else CaseState(self.outcome.value)
+
+    @property
+    def unmeasured_reason(self) -> str | None:
+        return self.reason if self.measured is None else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self.measured is None else self.measured.notes
+
+    @property
     def has_layer_times(self) -> bool:
         return self.measured is not None and self.measured.layer_times is not None
 
@@ -338,6 +469,28 @@ def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
     return slope_of(rounds, phase.steps, run.latency.confidence)
 
 
+# The roofline is an object of a room that this one cannot see.
+CASE = JsonObject(
+    CaseProfile,
+    "id=case.id batch_size=case.batch_size cores=case.cores dims=case.varied"
+    " given_dims?=case.given phase?=case.phase.phase prompt?=case.phase.prompt"
+    " generate?=case.phase.generate generation? outcome=state reason=unmeasured_reason"
+    " engine=measured.engine processors=measured.processors seconds=measured.seconds notes"
+    " static=counted latency=measured.latency load_ms?=measured.load_ms"
+    " first_load_ms?=measured.first_load_ms first_inference_ms?=measured.first_inference_ms"
+    " peak_rss_bytes=measured.peak_rss_bytes engine_peak_bytes=measured.engine_peak_bytes"
+    " layer_types?=layer_types.* layers roofline?= raw=measured.rounds",
+    generation=GENERATION,
+    engine=ENGINE.or_nulls,
+    static=OrNulls(STATIC, notes=()),
+    latency=LATENCY.or_nulls,
+    layer_types=LAYER_TYPE,
+    layers=LAYER,
+    roofline=Any,
+    raw=ROUND,
+)
+
+
 class Profile(Shown, frozen=True):
     """The profile of a model: its cases, in the order asked for.
 
@@ -348,6 +501,9 @@ class Profile(Shown, frozen=True):
     model: ModelFacts
     cases: tuple[CaseProfile, ...]
     machine: MachineFacts | None = None
+
+
+PROFILE = JsonDocument(Profile, "model machine cases", machine=MACHINE, cases=CASE)
 
 
 class StoredInputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
-from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
+from pytest_modelperf.profiler import measurements
+from pytest_modelperf.profiler.counting.records import LAYER_TYPE, TOTALS
+from pytest_modelperf.profiler.machine.facts import MACHINE
+from pytest_modelperf.profiler.records import LAYER, PROFILE, Case, CaseProfile, Profile
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.roofline.records import Roofline
 
+_KeptTime: TypeAlias = Annotated[dt.datetime, Meta(tz=True)]
 # The reserved name of the counts, which are always there and never kept.
 FLOPS = "flops"
 # The conditions whose difference decides which command is advised.
@@ -31,6 +37,47 @@ class NamedProfile(Struct, frozen=True, kw_only=True):
     @property
     def is_flops(self) -> bool:
         return self.date is None
+
+    @property
+    def second(self) -> _KeptTime | None:
+        """The second that it was kept in."""
+        return None if self.date is None else self.date.replace(microsecond=0)
+
+
+NAMED = JsonDocument(
+    NamedProfile,
+    "name date=second profile",
+    about="A kept profile: the content of its file. Only the profile may have keys that are"
+    " unknown.",
+    forbids_unknown=True,
+    profile=PROFILE,
+)
+LISTED_CASE = JsonObject(
+    CaseProfile,
+    "id=case.id batch_size=case.batch_size cores=case.cores dims=case.varied outcome=state"
+    " engine=measured.engine p50_ms=measured.latency.p50_ms"
+    " items_per_second=measured.latency.items_per_second static=counted",
+    title="ListedCase",
+    about="A case of a kept profile, without its layers and samples.",
+    engine=measurements.ENGINE.or_nulls,
+    static=TOTALS.or_nulls,
+)
+LISTED_PROFILE = JsonObject(
+    NamedProfile,
+    "name date=second is_older_model= machine=profile.machine cases=profile.cases",
+    title="ListedProfile",
+    about="A profile in the list of a model.",
+    is_older_model=bool | None,
+    machine=MACHINE,
+    cases=LISTED_CASE,
+)
+COMPARED_PROFILE = JsonObject(
+    NamedProfile,
+    "name date=second model=profile.model machine=profile.machine",
+    title="ComparedProfile",
+    about="The name of a profile, and what was measured where.",
+    machine=MACHINE,
+)
 
 
 class UnusableProfile(Struct, frozen=True):
@@ -54,6 +101,22 @@ class ProfileList(Struct, frozen=True, kw_only=True):
     unusable: tuple[UnusableProfile, ...] = ()
     older: frozenset[str] | None = None
     folder: str | None = None
+
+    @property
+    def profiles(self) -> tuple[NamedProfile, ...]:
+        """The counts, if there are any, and the profiles that were kept."""
+        return self.kept if self.flops is None else (self.flops, *self.kept)
+
+    def is_of_older_model(self, named: NamedProfile) -> bool | None:
+        """Whether a profile is of another model file; None if that is unknown."""
+        return None if self.older is None or named.is_flops else named.name in self.older
+
+
+PROFILE_LIST = JsonDocument(
+    ProfileList,
+    "model profiles unusable",
+    profiles=LISTED_PROFILE,
+)
 
 
 class DifferentCondition(Struct, frozen=True, kw_only=True):
@@ -88,6 +151,39 @@ class CasePair(Struct, frozen=True, kw_only=True):
         return after / before if before and after is not None else None
 
 
+LAYER_TYPE_PAIR = JsonObject(
+    LayerTypeChange,
+    "before after change_ms=time.ns",
+    title="LayerTypePair",
+    about="One operator in both profiles; null where a profile does not have it.",
+    before=LAYER_TYPE,
+    after=LAYER_TYPE,
+)
+LAYER_PAIR = JsonObject(
+    LayerChange,
+    "before after change_ms=time.ns",
+    title="LayerPair",
+    about="One layer in both profiles; null where a profile does not have it.",
+    before=LAYER,
+    after=LAYER,
+)
+CASE_PAIR = JsonObject(
+    CasePair,
+    "before after ratio layer_types layers",
+    before=LISTED_CASE,
+    after=LISTED_CASE,
+    layer_types=LAYER_TYPE_PAIR,
+    layers=LAYER_PAIR,
+)
+
+
+class SingleCase(Struct, frozen=True, kw_only=True):
+    """A case that only one profile has, or that failed in the other."""
+
+    profile: str
+    id: str
+
+
 class SideBySide(Struct, frozen=True, kw_only=True):
     """Two profiles of one model that were measured at different times.
 
@@ -100,6 +196,19 @@ class SideBySide(Struct, frozen=True, kw_only=True):
     single: tuple[tuple[str, Case], ...]
     unlike: tuple[DifferentCondition, ...]
 
+    @property
+    def singles(self) -> tuple[SingleCase, ...]:
+        return tuple(SingleCase(profile=name, id=case.id) for name, case in self.single)
+
+
+SIDE_BY_SIDE = JsonDocument(
+    SideBySide,
+    "before after unlike cases=pairs single=singles",
+    before=COMPARED_PROFILE,
+    after=COMPARED_PROFILE,
+    cases=CASE_PAIR,
+)
+
 
 class WorkAndTime(Struct, frozen=True, kw_only=True):
     """The counts and the times of a profile, for each case that has times of layers."""
@@ -107,3 +216,18 @@ class WorkAndTime(Struct, frozen=True, kw_only=True):
     kept: NamedProfile
     cases: tuple[CaseProfile, ...]
     without_times: tuple[Case, ...]
+
+
+WORK_AND_TIME = JsonDocument(
+    WorkAndTime,
+    "profile=kept cases without_times=without_times.id",
+    profile=COMPARED_PROFILE,
+    cases=JsonObject(
+        CaseProfile,
+        "id=case.id static=counted p50_ms=measured.latency.p50_ms layer_types=layer_types.*",
+        title="WorkAndTimeCase",
+        about="The counts and the times of a case.",
+        static=TOTALS.or_nulls,
+        layer_types=LAYER_TYPE,
+    ),
+)

@@ -7,9 +7,16 @@ from enum import Enum
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.records import CaseComparison, KernelCounts, Metric, Verdict
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    Interval,
+    KernelCounts,
+    Metric,
+    Verdict,
+)
 from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 
 class StepAnswer(str, Enum):
@@ -39,6 +46,20 @@ class UnitKernels(Struct, frozen=True, kw_only=True):
         return describe_change(Counter(self.before), Counter(self.after))
 
 
+UNIT = JsonObject(
+    UnitKernels,
+    "before after changed=is_changed longer_ms=longer_ns kept=",
+    kept=bool,
+)
+FIGURE = JsonObject(
+    Metric,
+    "verdict before_ms=before after_ms=after ratio interval confidence detectable allowed",
+    title="ReducedFigure",
+    about="The median latency of both sides of something that ran in turn.",
+    interval=Interval,
+)
+
+
 class ReduceStep(Struct, frozen=True, kw_only=True):
     """A duet of some units; `metric` is its median latency, None where it could not be run."""
 
@@ -48,6 +69,14 @@ class ReduceStep(Struct, frozen=True, kw_only=True):
     metric: Metric | None = None
     reason: str | None = None
     seconds: float = 0.0
+
+
+STEP = JsonObject(
+    ReduceStep,
+    "units shown figure=metric failure=reason seconds",
+    about="A duet of some units, by their indexes; the figure is null if they did not run.",
+    figure=FIGURE,
+)
 
 
 class UnitSearch(Struct, frozen=True, kw_only=True):
@@ -84,6 +113,16 @@ class WrittenPair(Struct, frozen=True, kw_only=True):
         return self.metric.verdict is Verdict.REGRESSED
 
 
+WRITTEN_PAIR = JsonObject(
+    WrittenPair,
+    "target= kernels= sizes figure=metric smallest= warnings",
+    target=str,
+    kernels=KernelCounts,
+    figure=FIGURE,
+    smallest=bool,
+)
+
+
 class Reduction(Struct, frozen=True, kw_only=True):
     """A whole reduction: both models compared, the search, and the pair that was written.
 
@@ -117,6 +156,14 @@ class Reduction(Struct, frozen=True, kw_only=True):
         return None if before is None or after is None else (before.engine, after.engine)
 
     @property
+    def engine_labels(self) -> tuple[str, ...]:
+        return tuple(engine.label for engine in self.engines or ())
+
+    @property
+    def steps(self) -> tuple[ReduceStep, ...]:
+        return () if self.search is None else self.search.steps
+
+    @property
     def is_upgrade(self) -> bool:
         """Whether both models ran in other Pythons, or on other versions of the engine."""
         return self.engines is not None and self.engines[0] != self.engines[1]
@@ -139,3 +186,14 @@ class Reduction(Struct, frozen=True, kw_only=True):
             before=sum(len(unit.before) for unit in self.kept),
             after=sum(len(unit.after) for unit in self.kept),
         )
+
+
+REDUCTION = JsonDocument(
+    Reduction,
+    "verdict before after case=comparison.id engines=engine_labels tolerance level seconds whole"
+    " units steps written",
+    whole=FIGURE,
+    units=UNIT,
+    steps=STEP,
+    written=WRITTEN_PAIR,
+)

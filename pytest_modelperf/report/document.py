@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -39,7 +40,13 @@ def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> s
 
 def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401  # JSON
     """The plain values of a document: keys as its types name them, NaN and infinity as null."""
-    return _finite(msgspec.to_builtins(document))
+    return _finite(msgspec.to_builtins(document, enc_hook=_path_text))
+
+
+def _path_text(value: object) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not a value of JSON")
 
 
 def copy_fields(kind: type[S], source: object, /, **others: Any) -> S:  # noqa: ANN401  # any field

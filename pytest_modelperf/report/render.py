@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
-
 from pytest_modelperf.report.model import (
     Block,
     Code,
@@ -19,10 +17,12 @@ from pytest_modelperf.report.model import (
     Tone,
 )
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.report.tables import Table, map_texts, transpose_table
-from pytest_modelperf.text.escaping import indented_lines, printable, printable_lines
+from pytest_modelperf.report.tables import map_texts, transpose_table
+from pytest_modelperf.text.escaping import indented_lines, printable
 
 _DETAILS = "Details"
+# Lines are not indented below a longer word, which may be the name of a case.
+_MOST_INDENT = 16
 COLORS = {
     Tone.GOOD: "green",
     Tone.BAD: "red",
@@ -105,9 +105,10 @@ class _Writer:
     def write_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
             if self._face in line.on and (self._has_details or not line.is_detail):
+                indent = len(line.word) + 2
                 self._page.sentence(
                     printable(_with_word(line)),
-                    indent=len(line.word) + 2,
+                    indent=indent if indent <= _MOST_INDENT else 2,
                     style=_style(line.tone, is_bold=line.is_bold),
                 )
 
@@ -118,7 +119,7 @@ class _Writer:
         match block:
             case Rows():
                 styles = [COLORS[tone] for tone in block.tones]
-                table = _printable_table(block.table)
+                table = map_texts(block.table, printable)
                 tables = [table, transpose_table(table), table] if block.may_turn else [table]
                 page.table(*tables, row_styles=styles)
             case Paragraph():
@@ -135,11 +136,6 @@ class _Writer:
 def _has_gap(before: Block | None, block: Block) -> bool:
     """Whether a blank line is before a block of lines; failures are one list."""
     return before is not None and not (isinstance(before, Failure) and isinstance(block, Failure))
-
-
-def _printable_table(table: Table) -> Table:
-    """The table without a character that steers a terminal; only a caption has lines."""
-    return replace(map_texts(table, printable), caption=printable_lines(table.caption))
 
 
 def _title_of(section: Section) -> str:

@@ -19,10 +19,11 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.files.documents import MAX_INTEGER, Positive
+from pytest_modelperf.files.documents import MAX_INTEGER, Count, Number, Positive
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
 from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.report.codec import JsonObject
 
 _NS_PER_S = 1e9
 _SAME = {"uint8": "int8"}
@@ -133,6 +134,13 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return None if known is None else self.runs_as.get(known, known)
 
 
+PEAKS = JsonObject(
+    Peaks,
+    "* bytes_per_second? balance?",
+    about="The peaks of an engine on a machine, with what follows from them.",
+)
+
+
 def same_precision(name: str | None) -> str | None:
     """The precision whose peak applies: products of `uint8` and `int8` are the same work."""
     return None if name is None else _SAME.get(name, name)
@@ -220,6 +228,28 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
         return self.ns is not None and self.ns < self.least_ns
 
 
+LAYER_ROOF = JsonObject(
+    LayerRoof,
+    "id op_type ms=ns least_ms=least_ns gain_ms?=gain_ns gain_interval_ms?=gain_interval_ns"
+    " half_width_ms=half_width_ns share? bound precision macs=work.macs"
+    " elementwise_ops=work.elementwise_ops bytes_moved=work.nbytes intensity?"
+    " achieved_per_second? attainable_per_second? achieved_bytes_per_second?",
+    about="A layer beneath its roof: its times in ms, and its work as keys of their own.",
+    ms=Number | None,
+    least_ms=Number,
+    macs=Count,
+    elementwise_ops=Count,
+    bytes_moved=Count,
+)
+
+
+class Unplaced(Struct, frozen=True, kw_only=True):
+    """The number of layers that have no roof for one reason."""
+
+    reason: str
+    count: Count
+
+
 class Roofline(Struct, frozen=True, kw_only=True):
     """The layers of a case under the peaks of its machine, and how many have no roof, by reason.
 
@@ -250,6 +280,20 @@ class Roofline(Struct, frozen=True, kw_only=True):
             return None
         low_ns, high_ns = map(math.fsum, zip(*intervals, strict=True))
         return low_ns, high_ns
+
+    @property
+    def unplaced_by_reason(self) -> tuple[Unplaced, ...]:
+        found = self.unplaced.items()
+        return tuple(Unplaced(reason=reason, count=count) for reason, count in found)
+
+
+ROOFLINE = JsonObject(
+    Roofline,
+    "peaks least_ms?=least_ns gain_ms?=gain_ns gain_interval_ms?=gain_interval_ns layers"
+    " unplaced=unplaced_by_reason",
+    peaks=PEAKS,
+    layers=LAYER_ROOF,
+)
 
 
 class Rooflines(Struct, frozen=True):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from pytest_modelperf.profiler.shown.case_page import CaseAdditions
 from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import Block, Line, On, Paragraph, Rows
 from pytest_modelperf.report.tables import (
@@ -18,8 +17,7 @@ from pytest_modelperf.report.tables import (
     drop_blank_columns,
     table_of,
 )
-from pytest_modelperf.roofline.document import roofline_to_json
-from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
+from pytest_modelperf.roofline.records import ROOFLINE, Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
@@ -66,7 +64,7 @@ def _blocks(roofline: Roofline, top: int | None) -> Iterator[Block]:
 
 def _entry(roofline: Roofline) -> Entry:
     """The keys are those of the JSON document, and the lines next to the table of a text."""
-    document: Entry = to_builtins(roofline_to_json(roofline))
+    document: Entry = to_json(ROOFLINE.of(roofline))
     lines = _peak_lines(roofline.peaks)
     return {
         **document,

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.run_plan import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
-from pytest_modelperf.sharing.document import DOCUMENT_FILE, dump_share
 from pytest_modelperf.sharing.readme import render_readme
-from pytest_modelperf.sharing.records import Share
+from pytest_modelperf.sharing.records import DOCUMENT_FILE, SHARE, Share
 
 README_FILE = "README.md"
 # The files that are written into a folder, or removed from it.
@@ -22,7 +21,7 @@ def files_of(share: Share) -> Mapping[str, bytes]:
     return {
         README_FILE: render_readme(share).encode(),
         **share.files,
-        DOCUMENT_FILE: dump_share(share).encode(),
+        DOCUMENT_FILE: SHARE.dump(share).encode(),
     }
 
 

@@ -10,8 +10,7 @@ from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.markdown import code, escape_markdown, markdown_table
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.sharing.document import DOCUMENT_FILE
-from pytest_modelperf.sharing.records import Share
+from pytest_modelperf.sharing.records import DOCUMENT_FILE, Share
 from pytest_modelperf.sharing.wording import (
     describe_likeness,
     describe_method,

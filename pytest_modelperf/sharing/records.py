@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from pytest_modelperf.baselines.fidelity import is_far, is_near
-from pytest_modelperf.profiler.doctor.records import Checkup
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
+from pytest_modelperf.comparing.records import Interval
+from pytest_modelperf.profiler.doctor.records import CHECKUP, Checkup
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import LATENCY
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.stats.records import Latency, Ratio
 
 
@@ -53,6 +57,24 @@ class Likening(Struct, frozen=True, kw_only=True):
             return Likeness.OTHER_TIME
         return Likeness.SAME if is_near(self.ratio) else Likeness.UNDECIDED
 
+    @property
+    def confidence(self) -> float:
+        return FIDELITY_CONFIDENCE
+
+    @property
+    def tolerance(self) -> float:
+        return FIDELITY
+
+
+LIKENING = JsonObject(
+    Likening,
+    "likeness has_same_plan difference ratio=ratio.value interval=ratio.interval confidence"
+    " tolerance rounds original shared",
+    interval=Interval,
+    original=LATENCY,
+    shared=LATENCY,
+)
+
 
 class Share(Struct, frozen=True, kw_only=True):
     """A model without its weights, with everything that somebody needs who runs it.
@@ -79,3 +101,19 @@ class Share(Struct, frozen=True, kw_only=True):
     @property
     def is_anonymous(self) -> bool:
         return self.model is None
+
+    @property
+    def file_sizes(self) -> Mapping[str, int]:
+        return {name: len(data) for name, data in self.files.items()}
+
+
+SHARE = JsonDocument(
+    Share,
+    "model producer opsets nodes original_bytes weight_bytes batch_size=case.batch_size"
+    " cores=case.cores dims=case.sizes inputs likening doubts machine checkup files=file_sizes",
+    likening=LIKENING,
+    machine=MACHINE,
+    checkup=CHECKUP,
+)
+# The document in the folder of a shared model.
+DOCUMENT_FILE = "share.json"

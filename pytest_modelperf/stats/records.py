@@ -5,6 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.files.documents import Confidence, Count, DurationMs, Figure
+
 _NS_PER_MS = 1e6
 
 # The percentiles that every profile reports if its samples support them.
@@ -54,7 +56,7 @@ class Percentile(Struct, frozen=True, kw_only=True):
     """
 
     percent: float
-    needed: int
+    needed: Count
     value_ns: float | None = None
     low_ns: float | None = None
     high_ns: float | None = None
@@ -65,7 +67,11 @@ class Percentile(Struct, frozen=True, kw_only=True):
         return f"p{self.percent:g}"
 
     @property
-    def interval_ms(self) -> tuple[float, float] | None:
+    def value_ms(self) -> DurationMs | None:
+        return None if self.value_ns is None else self.value_ns / _NS_PER_MS
+
+    @property
+    def interval_ms(self) -> tuple[DurationMs, DurationMs] | None:
         if self.low_ns is None or self.high_ns is None:
             return None
         return self.low_ns / _NS_PER_MS, self.high_ns / _NS_PER_MS
@@ -93,10 +99,10 @@ class Latency(Struct, frozen=True, kw_only=True):
     """The time of an inference in steady state: `latency.p99_ms`, None if unsupported."""
 
     batch_size: int
-    confidence: float
+    confidence: Confidence
     percentiles: tuple[Percentile, ...]
-    samples: int
-    rounds: int
+    samples: Count
+    rounds: Count
     min_ns: int
     max_ns: int
     mean_ns: float
@@ -120,50 +126,49 @@ class Latency(Struct, frozen=True, kw_only=True):
         return self.mean_ns if value is None else value
 
     @property
-    def p50_ms(self) -> float | None:
+    def p50_ms(self) -> DurationMs | None:
         return self._ms(50.0)
 
     @property
-    def p90_ms(self) -> float | None:
+    def p90_ms(self) -> DurationMs | None:
         return self._ms(90.0)
 
     @property
-    def p95_ms(self) -> float | None:
+    def p95_ms(self) -> DurationMs | None:
         return self._ms(95.0)
 
     @property
-    def p97_ms(self) -> float | None:
+    def p97_ms(self) -> DurationMs | None:
         return self._ms(97.0)
 
     @property
-    def p99_ms(self) -> float | None:
+    def p99_ms(self) -> DurationMs | None:
         return self._ms(99.0)
 
     @property
-    def p999_ms(self) -> float | None:
+    def p999_ms(self) -> DurationMs | None:
         return self._ms(99.9)
 
     @property
-    def min_ms(self) -> float:
+    def min_ms(self) -> DurationMs:
         return self.min_ns / _NS_PER_MS
 
     @property
-    def max_ms(self) -> float:
+    def max_ms(self) -> DurationMs:
         return self.max_ns / _NS_PER_MS
 
     @property
-    def mean_ms(self) -> float:
+    def mean_ms(self) -> DurationMs:
         return self.mean_ns / _NS_PER_MS
 
     @property
-    def items_per_second(self) -> float | None:
+    def items_per_second(self) -> Figure | None:
         """The items of a batch divided by the median latency."""
         median_ns = self.percentile(50.0).value_ns
         return None if not median_ns else self.batch_size * 1e9 / median_ns
 
     def _ms(self, percent: float) -> float | None:
-        value = self.percentile(percent).value_ns
-        return None if value is None else value / _NS_PER_MS
+        return self.percentile(percent).value_ms
 
 
 class RoundSpread(Struct, frozen=True):
@@ -215,6 +220,10 @@ class Growth(Struct, frozen=True, kw_only=True):
     confidence: float
 
     @property
+    def interval(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
     def is_shown(self) -> bool:
         return self.low > 0.0
 
@@ -222,7 +231,11 @@ class Growth(Struct, frozen=True, kw_only=True):
 class Slope(Struct, frozen=True, kw_only=True):
     """The nanoseconds by which a step takes longer than the one before it, and their interval."""
 
-    ns_per_step: float
+    ns_per_step: Figure
     low: float
     high: float
     confidence: float
+
+    @property
+    def interval(self) -> tuple[Figure, Figure]:
+        return self.low, self.high

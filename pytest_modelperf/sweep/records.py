@@ -11,10 +11,18 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.records import Comparison
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
+from pytest_modelperf.comparing.records import COMPARISON, Comparison, Interval
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, EngineFacts
+from pytest_modelperf.profiler.records import (
+    PROFILE,
+    Case,
+    CaseState,
+    ModelFacts,
+    Outcome,
+    Profile,
+)
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
@@ -62,6 +70,13 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
         return self.configuration.id
 
     @property
+    def state(self) -> CaseState:
+        """Whether it was measured; if not, why."""
+        if self.latency is not None:
+            return CaseState.MEASURED
+        return CaseState((self.outcome or Outcome.FAILED).value)
+
+    @property
     def p50_ms(self) -> float | None:
         return None if self.latency is None else self.latency.p50_ms
 
@@ -74,6 +89,25 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     def latency_interval_ms(self) -> tuple[float, float] | None:
         """The interval of the median latency; None if there are too few rounds."""
         return None if self.latency is None else self.latency.percentile(50.0).interval_ms
+
+
+ROUND_SPREAD = JsonObject(
+    RoundSpread,
+    "samples min_ms=min_ns p5_ms=p5_ns p25_ms=p25_ns p50_ms=p50_ns p75_ms=p75_ns p95_ms=p95_ns"
+    " max_ms=max_ns",
+)
+CONFIGURATION = JsonObject(
+    SweepPoint,
+    "id batch_size=configuration.case.batch_size cores=configuration.case.cores"
+    " streams=configuration.streams dims=configuration.case.varied"
+    " phase=configuration.case.phase.phase prompt=configuration.case.phase.prompt"
+    " generate=configuration.case.phase.generate outcome=state reason latency"
+    " items_per_second=throughput.value interval=throughput.interval rounds",
+    title="Configuration",
+    latency=LATENCY.or_nulls,
+    interval=Interval,
+    rounds=ROUND_SPREAD,
+)
 
 
 class SweetSpot(Struct, frozen=True, kw_only=True):
@@ -114,6 +148,13 @@ class Scaling(Struct, frozen=True, kw_only=True):
         return self.gain.value / self.factor if self.of == CORES else None
 
 
+SCALING = JsonObject(
+    Scaling,
+    "of base id factor gain=gain.value interval=gain.interval efficiency",
+    interval=Interval,
+)
+
+
 class SweepSide(Struct, frozen=True, kw_only=True):
     """All configurations of one model, and the best of them."""
 
@@ -127,12 +168,36 @@ class SweepSide(Struct, frozen=True, kw_only=True):
         return next(point for point in self.points if point.id == config_id)
 
 
+SIDE = JsonObject(
+    SweepSide,
+    "model engine configurations=points sweet_spot=spot scaling",
+    engine=ENGINE.or_nulls,
+    configurations=CONFIGURATION,
+    scaling=SCALING,
+)
+
+
 class PointChange(Struct, frozen=True, kw_only=True):
     """One configuration of the second model compared with the first, in the same passes."""
 
     id: str
     latency: Ratio
     throughput: Ratio
+
+
+CHANGE_RATIO = JsonObject(
+    Ratio,
+    "ratio=value interval",
+    title="ChangeRatio",
+    about="A figure of the second model over the same figure of the first.",
+    interval=Interval,
+)
+CHANGE = JsonObject(
+    PointChange,
+    "id latency throughput",
+    latency=CHANGE_RATIO,
+    throughput=CHANGE_RATIO,
+)
 
 
 class Sweep(Shown, frozen=True, kw_only=True):
@@ -158,6 +223,18 @@ class Sweep(Shown, frozen=True, kw_only=True):
     def has_failed(self) -> bool:
         """Whether nothing at all could be measured."""
         return all(point.latency is None for side in self.sides for point in side.points)
+
+
+SWEEP = JsonDocument(
+    Sweep,
+    "latency_threshold_ms=threshold_ms confidence passes seconds machine sides changes profile"
+    " comparison notes",
+    machine=MACHINE,
+    sides=SIDE,
+    changes=CHANGE,
+    profile=PROFILE,
+    comparison=COMPARISON,
+)
 
 
 def find_competing(points: Sequence[SweepPoint]) -> list[SweepPoint]:

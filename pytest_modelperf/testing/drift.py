@@ -25,7 +25,7 @@ from pytest_modelperf.history.summary import (
     list_drifts,
     summarize_case,
 )
-from pytest_modelperf.history.text import (
+from pytest_modelperf.history.wording import (
     describe_beginning,
     describe_step,
     format_shift,

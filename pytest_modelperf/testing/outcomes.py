@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
+from pytest_modelperf.baselines.records import (
+    BaselineChange,
+    BaselineRecording,
+    StoredStatic,
+    UpdatePlan,
+)
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import (
+    COMPARED_CASE,
     RECORDED,
     XFAILED,
     CaseComparison,
     Verdict,
     worst,
 )
-from pytest_modelperf.files.documents import Count
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.records import GenerationFigures, ModelFacts
+from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
+from pytest_modelperf.profiler.counting.records import TOTALS_KEYS
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import LATENCY
+from pytest_modelperf.profiler.records import GENERATION, GenerationFigures, ModelFacts
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
+from pytest_modelperf.report.picture.folded import SeenBox
 from pytest_modelperf.stats.records import Latency
 
 NO_OLDER_VERSION = (
@@ -71,8 +83,8 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     test: str
     source: Source
     model: ModelFacts
-    cores: int
-    batch_size: int
+    cores: Positive
+    batch_size: Positive
     comparison: CaseComparison
     baseline: str | None = None
     engine: str = ""
@@ -81,11 +93,11 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     static: StoredStatic | None = None
     generation: GenerationFigures | None = None
     latency: Latency | None = None
-    load_ms: float | None = None
-    first_inference_ms: float | None = None
-    peak_rss_bytes: int | None = None
-    confidence: float | None = None
-    seconds: float = 0.0
+    load_ms: Number | None = None
+    first_inference_ms: Number | None = None
+    peak_rss_bytes: Count | None = None
+    confidence: Confidence | None = None
+    seconds: Number = 0.0
     times_ns: tuple[tuple[int, ...], ...] = ()
     machine: MachineFacts | None = None
     recording: BaselineRecording | None = None
@@ -103,6 +115,10 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     def case_id(self) -> str:
         """The id in reports: `b1-c1`, or `b1-c1-upgrade`."""
         return f"{self.comparison.id}-upgrade" if self.is_upgrade else self.comparison.id
+
+    @property
+    def known_engine(self) -> str | None:
+        return self.engine or None
 
     @property
     def verdict(self) -> Verdict:
@@ -139,6 +155,52 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
         return replace(self, comparison=replace(self.comparison, failure=problem))
 
 
+RUN_CASE = JsonObject(
+    CaseOutcome,
+    # Each case begins with its test.
+    "test source model batch_size cores engine=known_engine machine=machine.key"
+    f" {COMPARED_CASE.keys_at('comparison')} id=case_id seconds confidence generation static"
+    " latency load_ms first_inference_ms peak_rss_bytes recorded=is_recorded accept engine_change"
+    " upgrade=is_upgrade xfailed?=is_xfailed picture?=",
+    title="RunCase",
+    about="One case of a run: the keys of a case of a comparison, and those of its test.\n\n"
+    "`seconds` is the time of the whole check, not only of the comparison. `picture` has the"
+    " kernels that changed, between those that did not; it is empty if nothing is to be said of"
+    " the case.",
+    generation=GENERATION,
+    static=JsonObject(
+        StoredStatic,
+        f"{TOTALS_KEYS} uncounted_ops coverage? notes",
+        about="The counts of a case.",
+    ),
+    latency=LATENCY,
+    picture=tuple[SeenBox, ...],
+    **COMPARED_CASE.inner,
+)
+
+
+class OutcomeCounts(Struct, frozen=True, kw_only=True):
+    """The number of cases with each verdict, of recorded, of failed and of xfailed ones."""
+
+    passed: Count
+    improved: Count
+    regressed: Count
+    over_budget: Count = field(name="over budget")
+    inconclusive: Count
+    new: Count
+    unchanged: Count
+    recorded: Count
+    failed: Count
+    xfailed: Count = 0
+
+
+class PlannedChange(Struct, frozen=True):
+    """A change of the baseline in a folder."""
+
+    baseline: str
+    change: BaselineChange
+
+
 class RunReport(Struct, frozen=True, kw_only=True):
     """A whole run: its cases in the order that they ended, and what it did to the baselines.
 
@@ -150,9 +212,9 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     outcomes: tuple[CaseOutcome, ...]
     machine: MachineFacts | None = None
-    seconds: float = 0.0
+    seconds: Number = 0.0
     is_strict: bool = False
-    tolerance: float | None = None
+    tolerance: Figure | None = None
     plans: tuple[UpdatePlan, ...] = ()
     is_written: bool = False
     unused: tuple[tuple[str, str], ...] | None = None
@@ -168,3 +230,56 @@ class RunReport(Struct, frozen=True, kw_only=True):
     def verdict(self) -> Verdict:
         """The worst of all cases, but for expected failures; a case that failed is inconclusive."""
         return worst(o.verdict for o in self.outcomes if not o.is_xfailed)
+
+    @property
+    def known_verdict(self) -> Verdict | None:
+        """The verdict; None if no case has one."""
+        return None if all(outcome.has_failed for outcome in self.outcomes) else self.verdict
+
+    @property
+    def start(self) -> str | None:
+        """When it started, with the zone of its clock."""
+        return None if self.started is None else self.started.isoformat()
+
+    @property
+    def counts(self) -> OutcomeCounts:
+        none = dict.fromkeys(OutcomeCounts.__struct_encode_fields__, 0)
+        found = Counter(outcome.word for outcome in self.outcomes)
+        return msgspec.convert({**none, **found}, OutcomeCounts)
+
+    @property
+    def planned(self) -> tuple[PlannedChange, ...]:
+        """Every change of a baseline."""
+        return tuple(PlannedChange(p.name, change) for p in self.plans for change in p.changes)
+
+    @property
+    def plan_notes(self) -> tuple[str, ...]:
+        return tuple(note for plan in self.plans for note in plan.notes)
+
+    @property
+    def unused_cases(self) -> tuple[str, ...] | None:
+        if self.unused is None:
+            return None
+        return tuple(f"{folder}: {case}" for folder, case in self.unused)
+
+
+RUN = JsonDocument(
+    RunReport,
+    "verdict=known_verdict started=start seconds tolerance strict=is_strict machine counts"
+    " cases=outcomes baselines=. notes errors?",
+    title="Run",
+    machine=MACHINE,
+    cases=RUN_CASE,
+    baselines=JsonObject(
+        RunReport,
+        "changes=planned notes=plan_notes written=is_written unused=unused_cases",
+        title="RunBaselines",
+        about="The effect of a run on the baselines.",
+        changes=JsonObject(
+            PlannedChange,
+            "baseline case=change.case machine=change.machine name=change.name"
+            " before=change.before after=change.after",
+            about="One figure that an update of the baselines changes.",
+        ),
+    ),
+)

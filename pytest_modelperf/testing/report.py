@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.plan_table import plan_table
+from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.comparing.figures import describe_sides
 from pytest_modelperf.comparing.records import RECORDED, Verdict
 from pytest_modelperf.comparing.report import case_blocks, case_section, main_blocks

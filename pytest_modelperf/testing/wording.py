@@ -96,18 +96,18 @@ def _with_sizes(error: ModelPerfError, wording: Wording, paste: Callable[[FoundS
         return error.worded(wording)
     if not found.is_found:
         return f"{error.worded(wording)}\n{found.error}"
-    from pytest_modelperf.sizing.text import render_advice
+    from pytest_modelperf.sizing.pasted import render_advice
 
     return f"{error.message} {render_advice(found, paste(found))}"
 
 
 def _as_arguments(found: FoundSizes) -> str:
-    from pytest_modelperf.sizing.text import render_arguments
+    from pytest_modelperf.sizing.pasted import render_arguments
 
     return render_arguments(found)
 
 
 def _as_table(path: str, found: FoundSizes, *, has_table: bool) -> str:
-    from pytest_modelperf.sizing.text import render_table, table_lines
+    from pytest_modelperf.sizing.pasted import render_table, table_lines
 
     return "\n".join(table_lines(found)) if has_table else render_table(found, path)

@@ -6,6 +6,8 @@ import enum
 
 from msgspec import Struct
 
+from pytest_modelperf.profiler.measurements import NEEDED
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.stats.records import Latency
 
 
@@ -50,12 +52,33 @@ class OperatorTime(Struct, frozen=True, kw_only=True):
         return self.total_ns / self.calls
 
 
+OPERATOR = JsonObject(
+    OperatorTime,
+    "name op_type provider precision calls total_ms=total_ns share= mean_ms=mean_ns min_ms=min_ns"
+    " max_ms=max_ns layer fused",
+    share=float,
+)
+
+
 class InferenceTimes(Struct, frozen=True, kw_only=True):
     """The times of all inferences of one name; the median is known for any number of them."""
 
     name: str
     latency: Latency
     median_ns: float
+
+
+INFERENCES = JsonObject(
+    InferenceTimes,
+    "name latency",
+    latency=JsonObject(
+        Latency,
+        "p50_ms p90_ms p95_ms p97_ms p99_ms p99.9_ms=p999_ms min_ms max_ms mean_ms samples"
+        " needed=.",
+        about="A latency without the keys that only a measurement in rounds has.",
+        needed=NEEDED,
+    ),
+)
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
@@ -75,3 +98,23 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     @property
     def operator_ns(self) -> int:
         return sum(operator.total_ns for operator in self.operators)
+
+
+TRACE = JsonObject(
+    TraceSummary,
+    "name peak_bytes inferences_ms=inference_ns between_operators_ms=between_ns inferences"
+    " operators",
+    inferences=INFERENCES,
+    operators=OPERATOR,
+)
+
+
+class TraceTotals(Struct, frozen=True, kw_only=True):
+    """The totals of a file, with its operators in the order of the summary."""
+
+    by: Grouping
+    notes: tuple[str, ...]
+    traces: tuple[TraceSummary, ...]
+
+
+TRACE_TOTALS = JsonDocument(TraceTotals, "by notes traces", traces=TRACE)

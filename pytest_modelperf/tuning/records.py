@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.comparing.records import OUTPUT, Interval, Metric, OutputChange, Verdict
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
@@ -72,6 +73,15 @@ class Tried(Struct, frozen=True, kw_only=True):
         return self.outputs is not None and self.outputs.verdict is Verdict.REGRESSED
 
 
+TRIED = JsonObject(
+    Tried,
+    "options=option_set.options standing speedup=speedup.value interval=speedup.interval rounds"
+    " outputs=output_changes outputs_verdict=outputs.verdict refusal failure",
+    interval=Interval,
+    outputs=OUTPUT,
+)
+
+
 class SideCosts(Struct, frozen=True, kw_only=True):
     """The costs of the model with some options: all that a user may have to weigh.
 
@@ -96,6 +106,15 @@ class Confirmation(Struct, frozen=True, kw_only=True):
     rounds: int
     detectable: float | None = None
     refusal: str | None = None
+
+
+CONFIRMATION = JsonObject(
+    Confirmation,
+    "name is_shown speedup=speedup.value interval=speedup.interval rounds detectable refusal",
+    about="Fresh rounds of one set of options; `detectable` is the gain that they could have"
+    " shown.",
+    interval=Interval,
+)
 
 
 class TuningLimits(Struct, frozen=True):
@@ -139,6 +158,11 @@ class TunedCase(Struct, frozen=True, kw_only=True):
         return next((each for each in self.confirmations if each.name == winner), None)
 
     @property
+    def won(self) -> TunedCase | None:
+        """The case, if it has a winner."""
+        return None if self.winner is None or self.winner_engine is None else self
+
+    @property
     def fastest_first(self) -> Sequence[Tried]:
         """All that was tried; what did not run is last."""
         return sorted(self.tried, key=lambda each: each.speedup.value if each.speedup else -1.0)[
@@ -158,6 +182,26 @@ class TunedCase(Struct, frozen=True, kw_only=True):
     @property
     def rounds(self) -> int:
         return sum(t.rounds for t in self.tried) + sum(c.rounds for c in self.confirmations)
+
+
+WINNER = JsonObject(
+    TunedCase,
+    "options=winner.options costs=winner_costs equals python= table=",
+    title="Winner",
+    about="The set of options that is shown to be better: its costs, and the code to paste.",
+    options=Mapping[str, str],
+    python=str | None,
+    table=str,
+)
+TUNED_CASE = JsonObject(
+    TunedCase,
+    "id batch_size=case.batch_size cores=case.cores dims=case.varied phase=case.phase.phase"
+    " prompt=case.phase.prompt generate=case.phase.generate given baseline tried winner=won"
+    " confirmations most_gain detectable notes failure",
+    tried=TRIED,
+    winner=WINNER,
+    confirmations=CONFIRMATION,
+)
 
 
 class Tuning(Shown, frozen=True, kw_only=True):
@@ -187,3 +231,12 @@ class Tuning(Shown, frozen=True, kw_only=True):
             or (self.is_named and any(t.failure is not None for t in case.tried))
             for case in self.cases
         )
+
+
+TUNING = JsonDocument(
+    Tuning,
+    "model machine engine limits least_gain confidence outputs_tolerance seconds cases",
+    machine=MACHINE,
+    engine=ENGINE.or_nulls,
+    cases=TUNED_CASE,
+)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
-from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.comparing.records import OUTPUT, Interval, Metric, OutputChange, Verdict
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, RowKind
+from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow, ModelFacts
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 
 BASELINE = "Baseline"
+_BASELINE_ID = "baseline"
 # The row of layer types with the time that a disturbed model waited.
 WAITING = RowKind.WAITING.value
 # One nanosecond, in ms. A shorter time is a remainder of a subtraction, not a measurement.
@@ -111,6 +114,18 @@ class Level(Struct, frozen=True, kw_only=True):
         ms = "no time" if self.ms is None else f"{self.ms:g} ms"
         return f"<level {printable(self.title)}: {ms}>"
 
+    @property
+    def id(self) -> str:
+        """`baseline`, `pruned-0.9`, `int8-static`; for an estimate, `pruned-0.7-estimate`."""
+        if self.variant is None:
+            return _BASELINE_ID
+        return f"{self.variant.id}-estimate" if self.is_estimate else self.variant.id
+
+    @property
+    def form(self) -> str | None:
+        """The form of its variant; None if that has none."""
+        return None if self.variant is None else self.variant.form or None
+
     def relative_half_width(self, layer_id: str) -> float | None:
         """How sure the time of a layer is, relative to it; None where that is unknown."""
         ms, half_width = self.layers.get(layer_id), self.half_widths.get(layer_id)
@@ -140,6 +155,23 @@ class Level(Struct, frozen=True, kw_only=True):
         return ratio is not None and ratio.high is not None and ratio.high < 1.0
 
 
+_Times: TypeAlias = Mapping[str, float | None]
+LEVEL = JsonObject(
+    Level,
+    "id title kind=variant.kind level=variant.level form estimate=is_estimate ms items_per_second="
+    " speedup=speedup.value interval=speedup.interval rounds macs params size_bytes zeros"
+    " layer_types layers half_widths_ms=half_widths outside outputs"
+    " outputs_verdict=judged_outputs.verdict notes failure",
+    about="The original model, a variant of it, or an estimate.",
+    items_per_second=float | None,
+    interval=Interval,
+    layer_types=_Times,
+    layers=_Times,
+    half_widths_ms=_Times,
+    outputs=OUTPUT,
+)
+
+
 def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | None:
     """How many times as fast a layer became; None if either time is missing or too short."""
     if before_ms is None or before_ms < SHORTEST_MS or not after_ms:
@@ -149,6 +181,21 @@ def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | No
 
 def _speedup(level: Level) -> float:
     return 0.0 if level.speedup is None else level.speedup.value
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """How fast the model is, and how fast the best of its levels lets it be.
+
+    `level` is the id of the fastest level that was shown to be faster. It and the estimated values
+    are null if none was.
+    """
+
+    measured_ms: float | None
+    measured_items_per_second: float | None
+    estimated_ms: float | None
+    estimated_items_per_second: float | None
+    speedup: float | None
+    level: str | None
 
 
 class WhatIfCase(Struct, frozen=True, kw_only=True):
@@ -201,6 +248,41 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
     def items_per_second(self, level: Level) -> float | None:
         return None if not level.ms else self.case.batch_size * 1e3 / level.ms
 
+    @property
+    def layers(self) -> tuple[LayerRow, ...]:
+        """The layers of the unchanged model."""
+        return tuple(row for row in self.baseline.layers if row.static is not None)
+
+    @property
+    def summary(self) -> Summary:
+        unchanged, best = self.unchanged, self.best
+        return Summary(
+            measured_ms=unchanged.ms,
+            measured_items_per_second=self.items_per_second(unchanged),
+            estimated_ms=None if best is None else best.ms,
+            estimated_items_per_second=None if best is None else self.items_per_second(best),
+            speedup=None if best is None or best.speedup is None else best.speedup.value,
+            level=None if best is None else best.id,
+        )
+
+
+LAYER = JsonObject(
+    LayerRow,
+    "id=static.id name=static.name op_type=qualified_op weight=static.weight macs=static.macs"
+    " params=static.params kernel=time.kernel fused=fused.id runs_in",
+    title="WhatIfLayer",
+    about="One layer of the original model.",
+    id=str,
+    name=str,
+    params=int,
+)
+WHATIF_CASE = JsonObject(
+    WhatIfCase,
+    "id batch_size=case.batch_size cores=case.cores dims=case.varied summary layers levels notes",
+    layers=LAYER,
+    levels=LEVEL,
+)
+
 
 class WhatIf(Shown, frozen=True, kw_only=True):
     """A model and its variants, at every case.
@@ -216,3 +298,12 @@ class WhatIf(Shown, frozen=True, kw_only=True):
     confidence: float
     seconds: float
     outputs_tolerance: float | None = None
+
+
+WHATIF = JsonDocument(
+    WhatIf,
+    "model machine engine confidence seconds outputs_tolerance cases",
+    machine=MACHINE,
+    engine=ENGINE.or_nulls,
+    cases=WHATIF_CASE,
+)

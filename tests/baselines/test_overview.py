@@ -15,7 +15,6 @@ from pytest_modelperf.baselines.overview import (
     list_baselines,
     review_baselines,
 )
-from pytest_modelperf.baselines.overview_text import render_review
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
@@ -23,9 +22,11 @@ from pytest_modelperf.baselines.records import (
     MachineBaseline,
     StoredPlan,
 )
+from pytest_modelperf.baselines.report import review_report
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from tests.support.baseline_writer import MACHINE, NAME, make_recording
 from tests.support.repository import git, needs_git
 
@@ -69,7 +70,7 @@ def lines(folder: Path, ref: str = "main") -> list[str]:
 def shown(review: Review) -> list[str]:
     # A heading of one line, wherever the folder is.
     fits = replace(review, folder=Path("baselines"))
-    return render_review(fits, STYLE).splitlines()[1:]
+    return render_report(review_report(fits), STYLE).splitlines()[1:]
 
 
 def line_of(folder: Path, change: Callable[[Baseline], Baseline]) -> list[str]:

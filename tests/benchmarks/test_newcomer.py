@@ -29,8 +29,9 @@ from onnx.reference import ReferenceEvaluator
 from results import Result
 
 from pytest_modelperf.init.records import Project
-from pytest_modelperf.init.text import render_next
+from pytest_modelperf.init.report import next_report
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from tests.docs.test_evidence import outcomes, result_of
 from tests.support.small_models import ones, parse
 
@@ -75,7 +76,8 @@ def result(*ways: Way) -> Result:
 def test_the_told_commands_are_read_as_a_shell_reads_them(tmp_path: Path, width: int) -> None:
     project = Project(root=tmp_path, reason="", repository=tmp_path)
     files = ["pyproject.toml", "a model with a name of some length.onnx", ".gitattributes"]
-    told = told_commands(render_next(project, files, "baselines", tmp_path, TextStyle(width)))
+    report = next_report(project, files, "baselines", tmp_path)
+    told = told_commands(render_report(report, TextStyle(width)))
     assert told == {
         "record": "pytest --modelperf --modelperf-update-baseline",
         "commit": "git add pyproject.toml 'a model with a name of some length.onnx' "

@@ -11,8 +11,8 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.document import BisectJson, dump_bisect
 from pytest_modelperf.bisect.records import (
+    BISECT,
     Bisect,
     BisectFigure,
     Judged,
@@ -177,7 +177,7 @@ def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
         search=find_regressions(versions, evil, SearchRule()),
     )
     page = render_page(bisect_report(found, COMMAND_WORDING))
-    for text in (shown(found), dump_bisect(found), page):
+    for text in (shown(found), BISECT.dump(found), page):
         assert "\x1b" not in text
         assert "\u202e" not in text
 
@@ -248,8 +248,8 @@ step,version,title,answer,against,before_ms,after_ms,ratio,low,high,outputs,allo
     ],
 )
 def test_the_document_has_the_type_of_its_schema(found: Bisect) -> None:
-    text = dump_bisect(found)
-    document = msgspec.json.decode(text, type=BisectJson)
+    text = BISECT.dump(found)
+    document = msgspec.json.decode(text, type=BISECT.json_type)
     assert json.loads(msgspec.json.encode(document)) == json.loads(text)
     assert len(document.steps) == len(found.search.steps)
     assert [each.first_bad.name for each in document.regressions] == [
@@ -317,7 +317,7 @@ def test_ends_with_the_same_outputs_are_the_answer(share: float, headline: str) 
 
 
 def test_the_document_of_a_bisect_by_outputs_has_their_difference_and_no_times() -> None:
-    document = json.loads(dump_bisect(bisected_by_outputs([0.0, 0.031])))
+    document = json.loads(BISECT.dump(bisected_by_outputs([0.0, 0.031])))
     (step,) = document["steps"]
     assert (document["judges"], step["outputs"]) == ("outputs", 0.031)
     assert (step["before_ms"], step["after_ms"], step["ratio"]) == (None, None, None)

@@ -89,6 +89,22 @@ def test_a_folder_of_the_project_that_is_no_text_is_refused_as_a_run_refuses_it(
     )
 
 
+def test_the_list_as_csv_has_a_row_for_each_case() -> None:
+    header, row, _ = run("baselines", "--csv", "-").out.splitlines()
+    assert header == "folder,model,sha256,case,macs,params,date"
+    assert row.startswith("decoder,encoder.onnx,6b86b273")
+    assert row.endswith(",b1-c1,900,70,2026-01-31")
+
+
+@needs_git
+@pytest.mark.usefixtures("repository")
+def test_a_diff_as_csv_has_a_row_for_each_figure() -> None:
+    put("decoder", version=2)
+    rows = run("baselines", "--diff", "main", "--csv", "-").out.splitlines()
+    assert rows[0] == "folder,status,case,machine,figure,before,after,ratio"
+    assert "decoder,changed,b1-c1,,macs,900,1800,2.0" in rows
+
+
 @needs_git
 @pytest.mark.usefixtures("repository")
 def test_a_diff_has_a_line_for_each_change_and_is_no_failure() -> None:

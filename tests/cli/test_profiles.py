@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from inline_snapshot import snapshot
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiles.document import ProfileListJson, SideBySideJson, WorkAndTimeJson
+from pytest_modelperf.profiles.records import PROFILE_LIST, SIDE_BY_SIDE, WORK_AND_TIME
+from pytest_modelperf.report.codec import JsonDocument
 from pytest_modelperf.roofline.records import Bandwidth
 from pytest_modelperf.roofline.store import cache_folder, keep_peaks
 from tests.support.command import Result, run
+from tests.support.documents import assert_read_back
 from tests.support.peaks import make_peaks
 from tests.support.small_models import parse
 
@@ -146,16 +146,13 @@ def test_what_is_counted_is_shown_at_the_shapes_that_are_given() -> None:
     assert "MatMul" in profiles("--show", "flops").out
 
 
-def assert_read_back(text: str, kind: type[Struct]) -> None:
-    found = msgspec.json.decode(text, type=kind)
-    assert json.loads(msgspec.json.encode(found)) == json.loads(text)
-
-
 @pytest.mark.parametrize(
-    ("arguments", "kind"), [((), ProfileListJson), (("--compare", "a", "b"), SideBySideJson)]
+    ("arguments", "declared"), [((), PROFILE_LIST), (("--compare", "a", "b"), SIDE_BY_SIDE)]
 )
-def test_the_json_is_read_back_by_its_type(arguments: tuple[str, ...], kind: type[Struct]) -> None:
-    assert_read_back(profiles(*arguments, "--json", "-").out, kind)
+def test_the_json_is_read_back_by_its_type(
+    arguments: tuple[str, ...], declared: JsonDocument[Any]
+) -> None:
+    assert_read_back(profiles(*arguments, "--json", "-").out, declared)
 
 
 def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
@@ -304,7 +301,7 @@ def test_flops_beside_a_profile_are_shares_of_macs_and_of_time() -> None:
     assert done.exit_code == 0
     assert done.out == profiles("--compare", "layers", "flops").out
     text = profiles("--compare", "flops", "layers", "--json", "-").out
-    assert_read_back(text, WorkAndTimeJson)
+    assert_read_back(text, WORK_AND_TIME)
     assert re.search(r"^MatMul +2 +12\.29 k +100\.0 % ", done.out, re.MULTILINE)
     assert profiles("--remove", "layers").exit_code == 0
 

@@ -13,7 +13,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.profiler.shown.document import dump_profile
-from pytest_modelperf.tracing.document import TraceTotalsJson
+from pytest_modelperf.tracing.totals import TRACE_TOTALS
 from tests.support.command import run
 from tests.support.ort_profiles import (
     NESTED,
@@ -131,7 +131,7 @@ def test_json_has_all_that_is_known(profile: Path, tmp_path: Path) -> None:
 
 def test_json_is_read_back_by_its_type(profile: Path) -> None:
     text = run("trace", str(profile), "--json", "-").out
-    found = msgspec.json.decode(text, type=TraceTotalsJson)
+    found = msgspec.json.decode(text, type=TRACE_TOTALS.json_type)
     assert json.loads(msgspec.json.encode(found)) == json.loads(text)
 
 

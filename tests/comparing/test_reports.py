@@ -7,7 +7,6 @@ import json
 import re
 from io import StringIO
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,9 +16,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.comparing.document import ComparisonJson, comparison_to_json, dump_comparison
 from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import (
+    COMPARISON,
     CaseComparison,
     How,
     KernelCounts,
@@ -53,6 +52,7 @@ from tests.support.comparisons import (
     latency,
     with_names,
 )
+from tests.support.documents import assert_read_back
 from tests.support.profiles import static_classifier
 from tests.support.rendered import (
     render_comparison,
@@ -202,7 +202,7 @@ def test_a_change_within_its_noise_explains_nothing_in_any_format() -> None:
 
     assert "28 %" not in text(case)
     assert "28 %" not in render_comparison_markdown(compared(case))
-    (document,) = json.loads(dump_comparison(compared(case)))["cases"]
+    (document,) = json.loads(COMPARISON.dump(compared(case)))["cases"]
     assert [each["explains"] for each in document["layer_types"]] == [0.74, None]
     assert document["layers"][0]["explains"] is None
     assert [each["explains"] for each in comparison_types(case, 2, None)] == [0.74, None]
@@ -460,7 +460,7 @@ def test_a_comparison_with_a_failed_case_is_at_best_inconclusive_in_every_report
 ) -> None:
     comparison = compared(other, BROKEN)
     assert comparison.verdict is expected
-    assert json.loads(dump_comparison(comparison))["verdict"] == expected.value
+    assert json.loads(COMPARISON.dump(comparison))["verdict"] == expected.value
     sentence = f"{expected.value}, 1 of 2 cases failed"
     assert text(other, BROKEN).splitlines()[0].endswith(f": {sentence}")
     assert sentence in render_comparison_markdown(comparison).splitlines()[0]
@@ -596,7 +596,7 @@ def shown_in_markdown(name: str) -> str:
 
 
 def test_a_measured_comparison_as_json() -> None:
-    document = json.loads(dump_comparison(compared(SLOWER, BROKEN)))
+    document = json.loads(COMPARISON.dump(compared(SLOWER, BROKEN)))
     assert (document["rounds"], document["seconds"]) == (9, 2.13)
     assert (document["tolerance"], document["confidence"]) == (0.03, 0.99)
     slower, broken = document["cases"]
@@ -637,14 +637,14 @@ PART = PartChange(
 def test_a_case_in_json_says_by_what_it_was_judged() -> None:
     ways = [*How, None]
     cases = [replace(SLOWER, how=how) for how in ways]
-    found = json.loads(dump_comparison(compared(*cases)))["cases"]
+    found = json.loads(COMPARISON.dump(compared(*cases)))["cases"]
     assert [case["how"] for case in found] == ["plan", "parts", "duet", "stored", None]
 
 
 def test_the_parts_of_a_case_are_in_its_json() -> None:
     unknown = replace(PART, time=TimeChange(ns=PART.time.ns), reasons=())
     cases = (replace(SLOWER, how=How.PARTS, parts=(PART, unknown)), SLOWER)
-    parts, whole = json.loads(dump_comparison(compared(*cases)))["cases"]
+    parts, whole = json.loads(COMPARISON.dump(compared(*cases)))["cases"]
     assert parts["parts"] == [
         {
             "kernels": {"before": 1, "after": 7},
@@ -737,7 +737,7 @@ def test_figures_that_are_not_judged_have_no_verdict_in_the_csv() -> None:
 
 
 def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
-    assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
+    assert json.loads(COMPARISON.dump(compared(BROKEN)))["verdict"] is None
     rows = csv.DictReader(StringIO(render_comparison_csv(compared(BROKEN))))
     assert {row["case_verdict"] for row in rows} == {""}
 
@@ -745,15 +745,14 @@ def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
 def test_no_number_in_json_is_infinite() -> None:
     metric = replace(SLOWER.metrics[0], detectable=float("inf"), interval=(0.0, float("inf")))
     case = replace(SLOWER, metrics=(metric,))
-    (found,) = json.loads(dump_comparison(compared(case)))["cases"]
+    (found,) = json.loads(COMPARISON.dump(compared(case)))["cases"]
     assert found["metrics"][0]["detectable"] is None
     assert found["metrics"][0]["interval"] == [0.0, None]
 
 
 def test_the_json_of_a_comparison_is_read_back_by_its_type() -> None:
     comparison = compared(*ALL, replace(SLOWER, how=How.PARTS, parts=(PART,)))
-    text = dump_comparison(comparison)
-    assert msgspec.json.decode(text, type=ComparisonJson) == comparison_to_json(comparison)
+    assert_read_back(COMPARISON.dump(comparison), COMPARISON)
 
 
 def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> None:

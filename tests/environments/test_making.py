@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.environments.document import dump_environments
 from pytest_modelperf.environments.installing import find_installer
 from pytest_modelperf.environments.making import make_environment
-from pytest_modelperf.environments.records import Environment
+from pytest_modelperf.environments.records import CACHE_CONTENT, CacheContent, Environment
 from pytest_modelperf.environments.store import (
     NOTE,
     UNFINISHED,
@@ -305,7 +304,7 @@ def test_the_lock_is_free_again_after_a_failure(folder: Path, installer: FakeIns
 def test_a_list_as_json_has_all_facts(folder: Path, installer: FakeInstaller) -> None:
     made = make_environment(["engine<2"], installer=installer, folder=folder)
     (folder / "broken").mkdir()
-    document = json.loads(dump_environments(with_sizes(list_environments(folder))))
+    document = json.loads(CACHE_CONTENT.dump(CacheContent(with_sizes(list_environments(folder)))))
     (entry,) = document["environments"]
     assert entry["requirements"] == ["engine==1.1"]
     assert entry["requests"] == [["engine<2"]]

@@ -13,19 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
-from pytest_modelperf.history.csv import render_history_csv
-from pytest_modelperf.history.document import dump_history
 from pytest_modelperf.history.records import (
+    HISTORY,
     History,
     HistoryLine,
     HistoryMetric,
     Tag,
     shift_since,
 )
+from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, summarize_case
-from pytest_modelperf.history.text import render_history
+from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.linked_levels import moderated
 from tests.history.lines import FIRST_DAY, make_line, make_ratio
 
@@ -205,11 +206,12 @@ def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
     assert case is not None
     assert case.count == len(lines)
     history = History(metric=HistoryMetric.P50, cases=(case,))
-    assert "39" in render_history(history, TextStyle())
-    ratios = [point["ratio"] for point in json.loads(dump_history(history))["cases"][0]["points"]]
+    report = history_report(history)
+    assert "39" in render_report(report, TextStyle())
+    ratios = [point["ratio"] for point in json.loads(HISTORY.dump(history))["cases"][0]["points"]]
     assert ratios == sorted(ratios)
     assert math.isfinite(ratios[-1])
-    assert len(render_history_csv(history).splitlines()) == 1 + len(lines)
+    assert len(render_csv(report).splitlines()) == 1 + len(lines)
 
 
 def test_each_case_has_a_chain_of_its_own() -> None:

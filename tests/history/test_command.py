@@ -14,10 +14,9 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.history.document import HistoryJson
-from pytest_modelperf.history.records import HistoryLine, HistoryMetric, StoredFigures
+from pytest_modelperf.history.records import HISTORY, HistoryLine, HistoryMetric, StoredFigures
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.text import sparkline
+from pytest_modelperf.history.wording import sparkline
 from tests.history.lines import commit_of, make_line
 from tests.support.command import Result, run
 from tests.support.repository import git, needs_git
@@ -55,16 +54,20 @@ def test_each_case_has_a_line_and_each_step_its_commits_and_reasons(
     monkeypatch.setenv("COLUMNS", "90")
     write_lines(stepping([1.0, 1.1]))
     assert run("history").out == snapshot("""\
-history of latency p50
+history of latency p50: 1 step in 1 of 1 case
+16 points of 1 case of 1 model, from 2026-01-01 to 2026-01-16
+
+Cases
 
 model         case   history           points  since                         change  steps
 ──────────────────────────────────────────────────────────────────────────────────────────
 model…r.onnx  b1-c1  ▁▁▁▁▁▁▁▁████████      16  2026-01-01  +10.0 % (+8.0 … +12.0 %)      1
 1 column left out: a wider terminal shows all
 
-models/encoder.onnx b1-c1: +10.0 % (+9.3 … +10.7 %) between 000000007 (2026-01-08) and
-  000000008 (2026-01-09), whose verdict was regressed
-  layer dense: MatMul takes longer
+Steps
+models/encoder.onnx b1-c1: on linux-x86_64-2c: +10.0 % (+9.3 … +10.7 %) between 000000007
+  (2026-01-08) and 000000008 (2026-01-09), whose verdict was regressed: layer dense:
+  MatMul takes longer
 """)
 
 
@@ -147,7 +150,7 @@ def test_every_metric_can_be_listed(metric: HistoryMetric) -> None:
 
 def test_the_json_is_of_its_type() -> None:
     write_lines(stepping([1.0, 1.1]))
-    found = msgspec.json.decode(run("history", "--json", "-").out, type=HistoryJson)
+    found = msgspec.json.decode(run("history", "--json", "-").out, type=HISTORY.json_type)
     (case,) = found.cases
     assert len(case.points) == 16
     assert case.since_first.low < 0.1 < case.since_first.high

@@ -17,10 +17,11 @@ from pytest_modelperf.history.records import (
     HistoryLine,
     HistoryMetric,
 )
+from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import Hasher, HistoryFile, HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, read_history
-from pytest_modelperf.history.text import render_history
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from tests.history.lines import make_line
 
 RUNS = 60
@@ -80,7 +81,7 @@ def test_the_first_listing_reads_a_file_for_its_lines_alone(
 
 
 def text_of(history: History) -> str:
-    return render_history(history, TextStyle(160))
+    return render_report(history_report(history), TextStyle(160))
 
 
 def plain(file: HistoryFile, query: HistoryQuery | None = None) -> str:

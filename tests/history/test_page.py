@@ -14,12 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.history.page_data import LOG_UNIT, history_data
 from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, Shift, Step, Tag
+from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.repository import find_commit_url
 from pytest_modelperf.history.run_page import find_run_url
-from pytest_modelperf.report.html.render import dump_data, pack
+from pytest_modelperf.report.html.render import dump_data, pack, render_page
 from tests.history.lines import make_line
 from tests.history.test_command import write_lines
 from tests.support.command import run
@@ -42,7 +42,7 @@ def numbers(text: str) -> list[int]:
 
 
 def text_of(history: History) -> str:
-    return Markup(render_history_page(history)).text
+    return Markup(render_page(history_report(history))).text
 
 
 # -- what the scripts are given
@@ -116,8 +116,8 @@ def test_a_step_leads_to_the_page_of_its_run_if_that_is_on_the_web(
     shared = shared_of(history)
     assert shared["runs"] == ([address] if is_link else [])
     assert shared["cases"][0].get("runs") == ("0,0,0,0" if is_link else None)
-    tags = [dict(attributes) for tag, attributes in Markup(render_history_page(history)).tags
-            if tag == "a"]  # fmt: skip
+    page = Markup(render_page(history_report(history)))
+    tags = [dict(attributes) for tag, attributes in page.tags if tag == "a"]
     links = [tag["href"] for tag in tags if "target" in tag]
     assert links == ([address] if is_link else [])
     assert {tag["rel"] for tag in tags if "target" in tag} <= {"noopener noreferrer"}
@@ -171,16 +171,15 @@ def test_the_page_says_in_words_what_the_terminal_does() -> None:
     same = make_case([0.0] * 3, steps=(), model="other+", engine="openvino")
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     history = replace(make_history(slower, same, tag=TAG), notes=("line 3 skipped",))
-    text = Markup(render_history_page(history, made=made)).text
+    text = Markup(render_page(history_report(history, made))).text
     for told in (
         "History of latency p50 1 step in 1 of 2 cases",
         "7 points of 2 cases of 2 models, from 2026-01-01 to 2026-01-04",
         "models/encoder.onnx b1-c1 on linux-x86_64-2c: +10.5 % (+9.9 … +11.1 %) between "
         "000000002 (2026-01-02) and 000000003 (2026-01-03), whose verdict was regressed: " + REASON,
-        "model case engine machine points since change since v1.0 steps",
-        "models/encoder.onnx b1-c1 onnxruntime linux-x86_64-2c 4 2026-01-01",
-        "2026-01-01 +10.5 % (+9.7 … +11.3 %) +10.5 % (+9.7 … +11.3 %) 1",
-        "other b1-c1 openvino linux-x86_64-2c 3 2026-01-01 +0.0 % (-0.7 … +0.7 %) 0",
+        "model case history points since change steps since v1.0 machine",
+        "models/encoder.onnx b1-c1 ▁▁██ 4 2026-01-01 +10.5 % (+9.7 … +11.3 %) 1 +10.5 % ",
+        "other b1-c1 openvino ▅▅▅ 3 2026-01-01 +0.0 % (-0.7 … +0.7 %) 0 - linux-x86_64-2c",
         "line 3 skipped",
         "earlier points are left out: 7",
         "last tag v1.0",
@@ -198,7 +197,7 @@ def test_a_history_without_points_has_a_page() -> None:
 
 
 def test_a_page_of_curves_carries_no_library_of_charts() -> None:
-    page = render_history_page(make_history(make_case()))
+    page = render_page(history_report(make_history(make_case())))
     assert 'id="plotly"' not in page.split("<script", 1)[0]
     assert not any(dict(attributes).get("id") == "plotly" for _, attributes in Markup(page).tags)
     assert len(page) < 200_000
@@ -225,13 +224,13 @@ def named(name: str) -> History:
 @example("{% raw %}{{ overview }}{# ")
 def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
     assert (
-        Markup(render_history_page(named(name))).tags
-        == Markup(render_history_page(named("a"))).tags
+        Markup(render_page(history_report(named(name)))).tags
+        == Markup(render_page(history_report(named("a")))).tags
     )
 
 
 def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:
-    page = render_history_page(named(EVIL))
+    page = render_page(history_report(named(EVIL)))
     assert EVIL not in page
     assert "\x1b" not in page
     assert "\u202e" not in page

@@ -14,9 +14,10 @@ from pytest_modelperf.errors import PLAIN, ModelError
 from pytest_modelperf.init.noise import measure_noise
 from pytest_modelperf.init.project import find_project
 from pytest_modelperf.init.records import FileChange, Project, Remark, SetupPart
+from pytest_modelperf.init.report import change_report, noise_report, survey_report
 from pytest_modelperf.init.surveying import Survey, survey_project
-from pytest_modelperf.init.text import render_change, render_noise, render_survey
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
 from tests.support.command import environment, run
 from tests.support.project import write_dense, write_linear
@@ -122,8 +123,8 @@ def test_a_long_line_of_a_diff_is_indented_where_it_goes_on() -> None:
     change = FileChange(
         part=SetupPart.TABLES, path=Path("a"), name="a", before=None, after=f"# {'word ' * 9}\n"
     )
-    text = render_change(change, TextStyle(40))
-    assert text == ("\nnew file: a\n+# word word word word word word word\n    word word\n")
+    text = render_report(change_report(change), TextStyle(40))
+    assert text == "new file: a\n+# word word word word word word word\n  word word\n"
 
 
 def test_a_user_who_leaves_writes_nothing(project: Path) -> None:
@@ -184,8 +185,8 @@ def test_a_folder_that_cannot_be_written_is_told(project: Path) -> None:
 def test_the_noise_is_told_in_one_sentence() -> None:
     (answer,) = measure_noise(PLAIN, seconds=0.1)
     assert answer.startswith("1 core: ")
-    text = render_noise([answer], TextStyle(80))
-    assert text.startswith("\nnoise of this machine: 1 core: ")
+    text = render_report(noise_report([answer]), TextStyle(80))
+    assert text.startswith("noise of this machine: 1 core: ")
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -228,7 +229,7 @@ def test_a_guessed_size_is_called_one_in_the_table_and_on_the_terminal(project: 
     assert found.tables["models/dense.onnx"] == (
         f"# seq=64 in x[1]: a guess: a usual size\n# {told}\ndims = {{seq = 64}}\n"
     )
-    lines = render_survey(found, TextStyle(80)).splitlines()
+    lines = render_report(survey_report(found), TextStyle(80)).splitlines()
     assert any(
         line.split() == ["models/dense.onnx", "new", "seq=64", "(a", "guess)"] for line in lines
     )
@@ -242,7 +243,7 @@ def test_a_model_without_sizes_is_told_and_gets_no_table(project: Path) -> None:
         Remark("models/dense.onnx", "dense.onnx cannot be bound."),
         Remark("models/linear.onnx", "no size fits x[1]."),
     )
-    text = render_survey(found, TextStyle(80))
+    text = render_report(survey_report(found), TextStyle(80))
     assert "models/linear.onnx: no size fits x[1].\n" in text
 
 
@@ -252,7 +253,7 @@ def test_the_survey_fits_the_terminal(project: Path, width: int) -> None:
         write_dense(project / "a folder with a long name" / ("deep" * 15) / f"{number}.onnx")
         (project / f"{number}.onnx").write_text("text")
     names = {path.name: FOUND for path in project.rglob("*.onnx")}
-    text = render_survey(survey(project, names), TextStyle(width))
+    text = render_report(survey_report(survey(project, names)), TextStyle(width))
     assert max(map(len, text.splitlines())) <= width
     assert "and 12 more models\n" in text
     assert "and 10 more\n" in text

@@ -20,7 +20,7 @@ from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
 from pytest_modelperf.profiler.hookspecs import Operators
-from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
     batch_sizes_of,
@@ -28,7 +28,7 @@ from pytest_modelperf.profiler.request import (
     profile_both,
     profile_model,
 )
-from pytest_modelperf.profiler.shown.document import ProfileJson, dump_profile
+from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.document_reader import read_profile
 from pytest_modelperf.profiler.shown.tables.generation import generation_table
 from pytest_modelperf.report.page import TextStyle
@@ -268,7 +268,7 @@ def test_the_growth_is_that_of_the_steps_that_were_timed() -> None:
 
 
 def test_a_document_has_the_figures_of_each_phase() -> None:
-    document = msgspec.json.decode(dump_profile(measured()), type=ProfileJson)
+    document = msgspec.json.decode(dump_profile(measured()), type=PROFILE.json_type)
     prefill, step = document.cases
     assert (prefill.phase, prefill.prompt, prefill.generate) == (Phase.PREFILL, 8, 4)
     assert prefill.generation is not None
@@ -285,7 +285,7 @@ def test_a_document_has_the_figures_of_each_phase() -> None:
 
 def test_a_document_is_read_back_with_its_phases() -> None:
     profile = measured()
-    document = msgspec.json.decode(dump_profile(profile), type=ProfileJson)
+    document = msgspec.json.decode(dump_profile(profile), type=PROFILE.json_type)
     back = read_profile(document)
     assert ids(back) == ids(profile)
     assert [case.case.phase for case in back.cases] == [case.case.phase for case in profile.cases]

@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, dump_work_and_time
+from pytest_modelperf.profiles.document import dump_named
 from pytest_modelperf.profiles.listing import find_older
 from pytest_modelperf.profiles.place import (
     MAX_NAME,
@@ -38,6 +38,8 @@ from pytest_modelperf.profiles.place import (
     relative_path,
 )
 from pytest_modelperf.profiles.records import (
+    SIDE_BY_SIDE,
+    WORK_AND_TIME,
     NamedProfile,
     ProfileList,
     SideBySide,
@@ -1134,12 +1136,12 @@ baseline,2026-01-31T12:05:09+00:00,1,1,,,not measured,4.99,200.40080160320642,44
 
 def test_two_profiles_as_json() -> None:
     found = put_side_by_side(named(timed(5)), named(timed(4), "b", LATER))
-    document = json.loads(dump_side_by_side(found))
+    document = json.loads(SIDE_BY_SIDE.dump(found))
     assert [document[side]["name"] for side in ("before", "after")] == ["baseline", "b"]
     (case,) = document["cases"]
     assert case["ratio"] == pytest.approx(case["after"]["p50_ms"] / case["before"]["p50_ms"])
     change = sum(kind["change_ms"] or 0.0 for kind in case["layer_types"])
     assert change == pytest.approx(case["after"]["p50_ms"] - case["before"]["p50_ms"])
-    beside = json.loads(dump_work_and_time(put_beside_work(named(timed(5)))))
+    beside = json.loads(WORK_AND_TIME.dump(put_beside_work(named(timed(5)))))
     counted = json.loads(dump_profile(timed(5)))["cases"]
     assert beside["cases"][0]["layer_types"] == counted[0]["layer_types"]

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.reducing.document import ReductionJson, dump_reduction
+from pytest_modelperf.reducing.document import dump_reduction
 from pytest_modelperf.reducing.readme import write_readme
-from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
+from pytest_modelperf.reducing.records import REDUCTION, ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.reducing.report import reduction_report
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
@@ -209,7 +209,7 @@ def test_the_readme_names_no_model() -> None:
 @pytest.mark.parametrize("found", [make_reduction(), nothing_slower()])
 def test_the_document_is_one_of_its_type(found: Reduction) -> None:
     text = dump_reduction(found, "reduced")
-    told = msgspec.json.decode(text, type=ReductionJson)
+    told = msgspec.json.decode(text, type=REDUCTION.json_type)
     assert told.verdict is found.verdict
     assert (told.written is None) is (found.written is None)
     assert [unit["kept"] for unit in json.loads(text)["units"]] == [

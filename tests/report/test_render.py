@@ -172,6 +172,12 @@ def test_a_page_has_every_block_without_a_script() -> None:
     assert 'class="sentence tone-unsure"' in body
 
 
+def test_a_page_has_the_tone_of_an_opening_line() -> None:
+    line = Line(word="drift", text="+5 %", tone=Tone.BAD)
+    page = render_page(Report(title="net", opening=(line,)))
+    assert '<p class="line sentence tone-bad">drift: +5 %</p>' in page
+
+
 def test_a_sheet_is_the_csv_of_a_report() -> None:
     sheet = Sheet(("layer", "ms"), (("=net", 1.25), ("other", None)))
     report = Report(title="net", blocks=make_report().blocks, sheet=sheet)
@@ -195,6 +201,16 @@ def test_each_face_shows_its_own_blocks() -> None:
     page = render_page(report)
     assert "drawn" in page
     assert "of a text" not in page
+
+
+def test_a_line_goes_on_below_its_text_unless_its_word_is_long() -> None:
+    lines = (Line(word="why", text="one " * 12), Line(word="models/net.onnx b1-c1", text="1 " * 20))
+    assert render_report(Report(title="", opening=lines), TextStyle(40)) == snapshot("""\
+why: one one one one one one one one one
+     one one one
+models/net.onnx b1-c1: 1 1 1 1 1 1 1 1 1
+  1 1 1 1 1 1 1 1 1 1 1
+""")
 
 
 def test_a_command_is_folded_and_a_failure_keeps_its_lines() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from pytest_modelperf.comparing import engine_change
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.sharing.document import ShareJson, dump_share
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.sharing.folder import files_of
 from pytest_modelperf.sharing.readme import render_readme
-from pytest_modelperf.sharing.records import Likeness, SharedInput
-from pytest_modelperf.sharing.text import render_share
+from pytest_modelperf.sharing.records import SHARE, Likeness, SharedInput
+from pytest_modelperf.sharing.report import share_report
 from pytest_modelperf.sharing.wording import describe_likeness
 from tests.support.shares import make_likening, make_share
 
@@ -62,7 +62,7 @@ def test_each_answer_is_one_sentence_in_every_place(
     share = make_share(likening=likening)
     assert sentence in describe_likeness(likening)
     assert describe_likeness(likening) in render_readme(share)
-    assert sentence in render_share(share, "folder", TextStyle())
+    assert sentence in render_report(share_report(share, "folder"), TextStyle())
 
 
 def test_the_readme_says_what_it_is_how_to_run_it_and_where_it_was_measured() -> None:
@@ -100,13 +100,13 @@ def test_an_anonymous_model_has_no_name_in_its_files() -> None:
 
 def test_the_document_is_read_back_by_its_type() -> None:
     share = make_share()
-    document = msgspec.json.decode(dump_share(share), type=ShareJson)
+    document = msgspec.json.decode(SHARE.dump(share), type=SHARE.json_type)
     assert document.likening.likeness is Likeness.SAME
     assert document.likening.interval == (0.995, 1.012)
     assert document.files == {"model.onnx": 5, "run.py": 7, "run.json": 2}
     assert document.dims == {"seq": 64}
     assert (
-        json.loads(dump_share(make_share(likening=make_likening(None, None))))["likening"][
+        json.loads(SHARE.dump(make_share(likening=make_likening(None, None))))["likening"][
             "interval"
         ]
         is None
@@ -115,5 +115,5 @@ def test_the_document_is_read_back_by_its_type() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_a_report_fits_its_width(width: int) -> None:
-    text = render_share(make_share(), "folder", TextStyle(width))
+    text = render_report(share_report(make_share(), "folder"), TextStyle(width))
     assert max(map(len, text.splitlines())) <= width

@@ -9,7 +9,6 @@ import re
 from io import StringIO
 from typing import Any
 
-import msgspec
 import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
@@ -29,11 +28,11 @@ from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.sweep.document import SweepJson, dump_sweep, sweep_to_json
-from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, SweetSpot
+from pytest_modelperf.sweep.records import SWEEP, Configuration, Sweep, SweepPoint, SweetSpot
 from pytest_modelperf.sweep.report import SWEEP_COLUMNS, sweep_report
 from pytest_modelperf.text.words import display_width
 from tests.support.checkout import ROOT
+from tests.support.documents import assert_read_back
 from tests.support.facts import make_kind
 from tests.support.profiles import ENGINE, measured_classifier
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
@@ -450,7 +449,7 @@ def test_no_name_can_steer_a_terminal() -> None:
     for sweep in (evil_sweep(), make_sweep(*evil_sweep().sides * 2)):
         for text in (render_sweep(sweep, TextStyle(80)), render_sweep_csv(sweep)):
             assert all(char.isprintable() for line in text.split("\n") for char in line)
-        assert dump_sweep(sweep).replace("\n", "").isprintable()
+        assert SWEEP.dump(sweep).replace("\n", "").isprintable()
 
 
 # -- the layers at the best
@@ -528,7 +527,7 @@ def test_a_profile_at_the_best_is_its_layer_types() -> None:
 
 
 def loaded(sweep: Sweep) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(dump_sweep(sweep))
+    document: dict[str, Any] = json.loads(SWEEP.dump(sweep))
     return document
 
 
@@ -649,7 +648,7 @@ def test_json_has_what_was_found_at_the_best() -> None:
 
 def test_the_json_of_a_sweep_is_read_back_by_its_type() -> None:
     sweep = replace(two_models(), comparison=compared(P50), profile=measured_classifier())
-    assert msgspec.json.decode(dump_sweep(sweep), type=SweepJson) == sweep_to_json(sweep)
+    assert_read_back(SWEEP.dump(sweep), SWEEP)
 
 
 def test_the_page_on_sweeps_names_every_column_of_the_csv() -> None:
@@ -683,9 +682,9 @@ def test_every_report_tells_the_phases_of_a_generation_apart() -> None:
     sweep = make_sweep(make_side("decoder.onnx", points, None), threshold_ms=None)
     rows = [(row["phase"], row["prompt"], row["generate"]) for row in rows_of(sweep)]
     assert rows == [("step", "16", "8"), ("prefill", "16", "8")]
-    (side,) = sweep_to_json(sweep).sides
-    assert [each.phase for each in side.configurations] == [Phase.STEP, Phase.PREFILL]
-    assert side.sweet_spot.best == "b1-c1-prompt16-generate8-step"
+    (side,) = json.loads(SWEEP.dump(sweep))["sides"]
+    assert [each["phase"] for each in side["configurations"]] == ["step", "prefill"]
+    assert side["sweet_spot"]["best"] == "b1-c1-prompt16-generate8-step"
     lines = [
         line for line in render_sweep(sweep, TextStyle(100)).splitlines() if " prompt16" in line
     ]

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -25,9 +24,15 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.advice import advise
-from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL
-from pytest_modelperf.comparing.records import CaseComparison, How, LayerTypeChange, Metric, Verdict
+from pytest_modelperf.comparing.records import (
+    COMPARISON,
+    CaseComparison,
+    How,
+    LayerTypeChange,
+    Metric,
+    Verdict,
+)
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
@@ -37,10 +42,10 @@ from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing import github
 from pytest_modelperf.testing.bencher_json import dump_bencher_run
 from pytest_modelperf.testing.benchmark_json import dump_benchmarks
-from pytest_modelperf.testing.document import RunJson, dump_run, run_to_json
+from pytest_modelperf.testing.document import dump_run
 from pytest_modelperf.testing.junit import junit_properties
 from pytest_modelperf.testing.outcome_names import name_outcomes
-from pytest_modelperf.testing.outcomes import RunReport, Source
+from pytest_modelperf.testing.outcomes import RUN, RunReport, Source
 from pytest_modelperf.testing.report import MAX_BYTES, MAX_LINES, run_report, short_verdict
 from pytest_modelperf.testing.run_lines import FALSE_ALARMS, describe_place
 from pytest_modelperf.testing.wording import PYTHON_WORDING
@@ -59,6 +64,7 @@ from tests.support.comparisons import (
     exact,
     kind,
 )
+from tests.support.documents import assert_read_back
 from tests.support.facts import make_engine, make_model
 from tests.support.profiles import MACHINE, make_latency, make_round
 from tests.support.rendered import (
@@ -1303,7 +1309,7 @@ def test_a_run_as_json() -> None:
             "errors": [],
         }
     )
-    (same,) = json.loads(dump_comparison(compared(SLOWER)))["cases"]
+    (same,) = json.loads(COMPARISON.dump(compared(SLOWER)))["cases"]
     del same["seconds"]
     assert {key: slower[key] for key in same} == same
     assert {key: value for key, value in slower.items() if key not in same} == snapshot(
@@ -1389,7 +1395,7 @@ def test_a_run_as_json() -> None:
 def test_the_json_of_a_run_is_read_back_by_its_type() -> None:
     failed = run(outcome(BROKEN, static=None))
     for report in (everything_named(EVIL), failed, RunReport(outcomes=())):
-        assert msgspec.json.decode(dump_run(report), type=RunJson) == run_to_json(report)
+        assert_read_back(dump_run(report), RUN)
 
 
 def test_the_verdict_of_a_run_without_one_is_null() -> None:

@@ -7,7 +7,6 @@ import json
 import re
 from io import StringIO
 
-import msgspec
 import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
@@ -17,11 +16,20 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.words import display_width
-from pytest_modelperf.whatif.document import WhatIfJson, dump_whatif, whatif_to_json
-from pytest_modelperf.whatif.records import WAITING, Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.document import dump_whatif
+from pytest_modelperf.whatif.records import (
+    WAITING,
+    WHATIF,
+    Level,
+    Variant,
+    VariantKind,
+    WhatIf,
+    WhatIfCase,
+)
 from pytest_modelperf.whatif.report import SPEED_ONLY, WHATIF_COLUMNS, WhatIfView, failures_of
 from pytest_modelperf.whatif.report_layers import View
 from tests.support.checkout import ROOT
+from tests.support.documents import assert_read_back
 from tests.support.whatifs import (
     make_case,
     make_layer,
@@ -442,7 +450,7 @@ def test_an_interval_that_says_nothing_is_a_question_mark(
 def test_the_json_of_a_what_if_is_read_back_by_its_type() -> None:
     for whatif in (make_whatif(), evil_whatif()):
         text = dump_whatif(whatif)
-        assert msgspec.json.decode(text, type=WhatIfJson) == whatif_to_json(whatif)
+        assert_read_back(text, WHATIF)
 
 
 def test_the_json_of_a_what_if() -> None:
@@ -623,7 +631,7 @@ def test_a_speedup_that_was_not_shown_is_in_the_summary_with_its_verdict() -> No
         _, _, row, *_ = summary_of(whatif)
         assert [cell for cell in row if cell][4:] == cells
         # The document has what was shown.
-        assert whatif_to_json(whatif).cases[0].summary.level is None
+        assert whatif.cases[0].summary.level is None
 
 
 DIFFERENT = Metric("outputs", None, 0.5, Verdict.REGRESSED, allowed=0.01)
@@ -633,7 +641,7 @@ def test_without_a_gain_the_summary_has_no_estimated_time() -> None:
     case = make_case()
     slower = replace(case, levels=(case.levels[0], case.levels[1]))
     _, _, row, *captions = summary_of(make_whatif(slower))
-    summary = whatif_to_json(make_whatif(slower)).cases[0].summary
+    summary = slower.summary
 
     assert [cell for cell in row if cell][2:] == ["6.700", "149.3", "-", "-", "-", "-"]
     assert captions[-1] == ["-: no level was faster, or none could be measured"]
@@ -651,15 +659,16 @@ def test_the_summary_has_a_row_for_each_case() -> None:
 
 def test_the_summary_of_the_json_agrees_with_the_levels() -> None:
     case = make_case()
-    made = whatif_to_json(make_whatif(case)).cases[0]
-    (best,) = (level for level in made.levels if level.id == made.summary.level)
+    (made,) = json.loads(dump_whatif(make_whatif(case)))["cases"]
+    summary = made["summary"]
+    (best,) = (level for level in made["levels"] if level["id"] == summary["level"])
 
-    assert best.title == "Pruned 0.9"
-    assert made.summary.measured_ms == made.levels[0].ms
-    assert made.summary.measured_items_per_second == made.levels[0].items_per_second
-    assert made.summary.estimated_ms == best.ms
-    assert made.summary.estimated_items_per_second == best.items_per_second
-    assert made.summary.speedup == best.speedup
+    assert best["title"] == "Pruned 0.9"
+    assert summary["measured_ms"] == made["levels"][0]["ms"]
+    assert summary["measured_items_per_second"] == made["levels"][0]["items_per_second"]
+    assert summary["estimated_ms"] == best["ms"]
+    assert summary["estimated_items_per_second"] == best["items_per_second"]
+    assert summary["speedup"] == best["speedup"]
 
 
 # -- layers outside of the engine

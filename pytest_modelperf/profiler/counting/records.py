@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.files.documents import Count, Number
+from pytest_modelperf.files.documents import Count, Figure, Number, Sum
 from pytest_modelperf.graph.structure import Shape
+from pytest_modelperf.report.codec import JsonObject
 
 # Not quoted, because msgspec evaluates the types of fields.
 Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
@@ -50,6 +51,9 @@ class Sparsity(Struct, frozen=True):
     def ratio(self) -> float:
         """The share of elements that are zero; 0 for an empty weight."""
         return self.zeros / self.size if self.size else 0.0
+
+
+SPARSITY = JsonObject(Sparsity, "* ratio?", ratio=Figure | None)
 
 
 class StaticLayer(Struct, frozen=True):
@@ -131,7 +135,7 @@ class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
 
     op_type: str
     ns: float | None = None
-    share: float | None = None
+    share: Figure | None = None
 
     @property
     def qualified_op(self) -> str:
@@ -144,8 +148,27 @@ class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
         return 2 * self.macs + self.elementwise_ops
 
     @property
-    def ms(self) -> float | None:
+    def ms(self) -> Figure | None:
         return None if self.ns is None else self.ns / 1e6
+
+    @property
+    def counts(self) -> LayerTypeCounts | None:
+        """The counts; None for a time that belongs to no layer."""
+        return self if self.count else None
+
+
+LAYER_TYPE = JsonObject(
+    LayerType,
+    "op_type domain?=counts.domain count?=counts.count ms? share? macs?=counts.macs"
+    " elementwise_ops?=counts.elementwise_ops backward_macs?=counts.backward_macs"
+    " params?=counts.params weight_bytes?=counts.weight_bytes output_bytes?=counts.output_bytes",
+    macs=Sum | None,
+    elementwise_ops=Sum | None,
+    backward_macs=Sum | None,
+    params=Sum | None,
+    weight_bytes=Sum | None,
+    output_bytes=Sum | None,
+)
 
 
 class Uncounted(Struct, frozen=True):
@@ -217,15 +240,15 @@ class StaticProfile(Struct, frozen=True):
         return self if self.undecided == 0 and self.coverage == 1.0 else None
 
     @property
-    def macs(self) -> int:
+    def macs(self) -> Sum:
         return _sum(layer.macs for layer in self.layers)
 
     @property
-    def elementwise_ops(self) -> int:
+    def elementwise_ops(self) -> Sum:
         return _sum(layer.elementwise_ops for layer in self.layers)
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> Sum:
         return 2 * self.macs + self.elementwise_ops
 
     @property
@@ -234,11 +257,11 @@ class StaticProfile(Struct, frozen=True):
         return sum(layer.params for layer in self.layers)
 
     @property
-    def backward_macs(self) -> int:
+    def backward_macs(self) -> Sum:
         return _sum(layer.backward_macs for layer in self.layers)
 
     @property
-    def activation_bytes(self) -> int:
+    def activation_bytes(self) -> Sum:
         return _sum(layer.output_bytes for layer in self.layers)
 
     @property
@@ -247,7 +270,7 @@ class StaticProfile(Struct, frozen=True):
         return all(layer.output_bytes is not None for layer in self.layers)
 
     @property
-    def effective_macs(self) -> int | None:
+    def effective_macs(self) -> Sum | None:
         """MACs that multiply a weight which is not zero; None where no weight was read."""
         if all(layer.effective_macs is None for layer in self.layers):
             return None
@@ -257,7 +280,7 @@ class StaticProfile(Struct, frozen=True):
         )
 
     @property
-    def coverage(self) -> float:
+    def coverage(self) -> Figure:
         """The share of layers that could be counted."""
         missing = sum(uncounted.count for uncounted in self.uncounted)
         return 1.0 - missing / len(self.layers) if self.layers else 1.0
@@ -271,6 +294,14 @@ class StaticProfile(Struct, frozen=True):
         return counts
 
     @property
+    def uncounted_types(self) -> Mapping[str, Count]:
+        """The same without the domains of the operators, as the document of a profile has them."""
+        counts: dict[str, int] = {}
+        for entry in self.uncounted:
+            counts[entry.op_type] = counts.get(entry.op_type, 0) + entry.count
+        return counts
+
+    @property
     def layer_types(self) -> Mapping[str, LayerType]:
         """The layers grouped by operator, in order of first appearance."""
         groups: dict[str, list[StaticLayer]] = {}
@@ -280,6 +311,27 @@ class StaticProfile(Struct, frozen=True):
             op: _layer_type(layers[0].op_type, layers[0].domain, layers)
             for op, layers in groups.items()
         }
+
+
+TOTALS_KEYS = (
+    "macs elementwise_ops? flops? backward_macs? effective_macs? params weight_bytes"
+    " activation_bytes? peak_activation_bytes"
+)
+TOTALS = JsonObject(
+    StaticProfile,
+    TOTALS_KEYS,
+    title="Totals",
+    about="The totals of a static profile; all null where there is no graph.",
+    params=Count,
+    weight_bytes=Count,
+    peak_activation_bytes=Count | None,
+)
+STATIC = JsonObject(
+    StaticProfile,
+    f"{TOTALS_KEYS} uncounted_ops=uncounted_types coverage? notes",
+    about="The counts of a case.",
+    **TOTALS.inner,
+)
 
 
 def _layer_type(op_type: str, domain: str, layers: Sequence[StaticLayer]) -> LayerType:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.profiler.measurements import EngineFacts, Noise
+from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, Noise
+from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.stats.records import (
     Growth,
     Latency,
@@ -61,3 +63,38 @@ class Checkup(Struct, frozen=True, kw_only=True):
     @property
     def rounds(self) -> int:
         return len(self.noise)
+
+
+CHECKUP = JsonObject(
+    Checkup,
+    "model engine cores processors seconds rounds p50_ms=median_ns ratio spread level power outlook"
+    " growth noise notes",
+    engine=ENGINE,
+    ratio=JsonObject(
+        Ratio,
+        "value interval",
+        about="The second side over the first.",
+        interval=tuple[float | None, float | None] | None,
+    ),
+    outlook=JsonObject(
+        Outlook,
+        "rounds seconds detectable=change",
+        about="The smallest slowdown that a number of rounds would detect.",
+        detectable=float | None,
+    ),
+    growth=JsonObject(
+        Growth,
+        "inferences bytes_per_inference interval confidence",
+        about="How much the memory of the model grows with each inference.",
+    ),
+)
+
+
+class Checkups(Struct, frozen=True):
+    """All checkups of a machine."""
+
+    machine: MachineFacts
+    checkups: tuple[Checkup, ...]
+
+
+CHECKUPS = JsonDocument(Checkups, "machine checkups", machine=MACHINE, checkups=CHECKUP)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count, Number
+from pytest_modelperf.report.codec import JsonObject
 
 # The parts of a machine's key: lower case, and safe in file names.
 _SYSTEM_NAMES = {"darwin": "macos"}
@@ -59,6 +60,9 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
         ]
         cores = [] if self.usable_cores is None else [f"{self.usable_cores}c"]
         return "-".join([*(_slug(part) or "unknown" for part in parts), *cores])
+
+
+MACHINE = JsonObject(MachineFacts, "key? *?", about="A machine; null is an unknown fact.")
 
 
 def _slug(text: str) -> str:

@@ -25,7 +25,6 @@ from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import (
     Block,
     EngineFacts,
-    Kernel,
     KernelRun,
     Load,
     Measurement,
@@ -609,22 +608,4 @@ def _has_room(rig: Rig, weight_bytes: int) -> bool:
 
 def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
     """The kernel run in a worker's answer."""
-    return KernelRun(
-        kernels=tuple(
-            Kernel(
-                name=kernel["name"],
-                op_type=kernel["op_type"],
-                self_ns=tuple(kernel["self_ns"]),
-                calls=kernel["calls"],
-                provider=kernel["provider"],
-                precision=kernel["precision"],
-                originals=None if kernel["originals"] is None else tuple(kernel["originals"]),
-            )
-            for kernel in answer["kernels"]
-        ),
-        run_ns=tuple(answer["run_ns"]),
-        sessions=tuple(answer["sessions"]),
-        plain_ns=tuple(answer["plain_ns"]),
-        plan=answer["plan"],
-        engine_peak_bytes=answer["peak_bytes"],
-    )
+    return msgspec.convert({**answer, "engine_peak_bytes": answer["peak_bytes"]}, KernelRun)

@@ -8,61 +8,59 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import ContradictionError, shortened
 from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.counting.records import (
+    STATIC,
     GenerationCounts,
-    Sparsity,
     StaticLayer,
     StaticProfile,
     Uncounted,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import (
-    Block,
-    EngineFacts,
+    LATENCY,
+    ROUND,
+    STARTS,
     LayerTime,
     Measurement,
     Round,
     RoundStarts,
     RowKind,
 )
-from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.document import (
-    CaseJson,
-    GenerationJson,
-    OutcomeJson,
-    ProfileJson,
-    RoundJson,
-    StaticJson,
+from pytest_modelperf.profiler.records import (
+    CASE,
+    LAYER,
+    PROFILE,
+    Case,
+    CaseProfile,
+    CaseState,
+    Outcome,
+    Profile,
 )
-from pytest_modelperf.profiler.shown.facts_document import (
-    EngineJson,
-    LatencyJson,
-    LayerJson,
-)
-from pytest_modelperf.report.document import copy_fields
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 
 T = TypeVar("T")
+# A part of a document, of the type that its declaration makes.
+Part: TypeAlias = Any
 
 _NS_PER_MS = 1e6
 # A document has the number of uncounted layers, and not the reason.
 _NO_REASON = "the kept profile does not say"
 
 
-def read_profile(document: ProfileJson) -> Profile:
-    """The profile; ContradictionError where values of the document do not fit together."""
+def read_profile(document: Part) -> Profile:
+    """The profile of an object of `PROFILE`.
+
+    ContradictionError where values of the document do not fit together.
+    """
     if not document.cases:
         raise ContradictionError("cases", "expected at least one case, found an empty list")
     cases = [_case(case, f"cases[{index}]") for index, case in enumerate(document.cases)]
-    machine = None if document.machine is None else copy_fields(MachineFacts, document.machine)
-    return Profile(document.model, _sharing(cases), machine)
+    return PROFILE.read(document, cases=_sharing(cases))
 
 
 def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
@@ -77,12 +75,10 @@ def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
     return tuple(made)
 
 
-def _case(found: CaseJson, place: str) -> CaseProfile:
+def _case(found: Part, place: str) -> CaseProfile:
     case = _identity(found, place)
-    counted = _static(found.static, found.layers, place)
-    if counted is not None and found.generation is not None:
-        counted = replace(counted, generation=_generation_counts(found.generation))
-    if found.outcome is OutcomeJson.MEASURED:
+    counted = _static(found, place)
+    if found.outcome is CaseState.MEASURED:
         return CaseProfile(case, counted, _measurement(found, place))
     for index, row in enumerate(found.layers):
         if row.ms is not None:
@@ -92,14 +88,18 @@ def _case(found: CaseJson, place: str) -> CaseProfile:
     return CaseProfile(case, counted, None, Outcome(found.outcome.value), reason)
 
 
-def _identity(found: CaseJson, place: str) -> Case:
-    given = None if found.given_dims is None else tuple(found.given_dims.items())
-    case = Case(
-        found.batch_size,
-        found.cores,
-        tuple(found.dims.items()),
-        given_dims=given,
-        phase=_phase(found, place),
+def _identity(found: Part, place: str) -> Case:
+    phase = None
+    if found.phase is not None:
+        phase = CASE.read_part(GenerationPhase, "case.phase", found, place)
+    case = CASE.read_part(
+        Case,
+        "case",
+        found,
+        place,
+        dims=tuple(found.dims.items()),
+        given_dims=None if found.given_dims is None else tuple(found.given_dims.items()),
+        phase=phase,
     )
     if found.id == case.id:
         return case
@@ -111,54 +111,39 @@ def _identity(found: CaseJson, place: str) -> Case:
     return replace(case, engine=engine)
 
 
-def _phase(found: CaseJson, place: str) -> GenerationPhase | None:
-    if found.phase is None:
-        return None
-    return GenerationPhase(
-        found.phase,
-        _known(found.prompt, f"{place}.prompt"),
-        _known(found.generate, f"{place}.generate"),
-    )
-
-
 def _known(value: T | None, place: str) -> T:
     if value is None:
         raise ContradictionError(place, "expected a value, found null")
     return value
 
 
-def _known_fields(found: Struct, place: str, *names: str) -> dict[str, Any]:
-    """The values of these fields; ContradictionError where one is null."""
-    return {name: _known(getattr(found, name), f"{place}.{name}") for name in names}
-
-
 # -- the counts
 
 
-def _static(static: StaticJson, rows: Sequence[LayerJson], case_place: str) -> StaticProfile | None:
-    place = f"{case_place}.static"
+def _static(case: Part, case_place: str) -> StaticProfile | None:
+    place, found = f"{case_place}.static", case.static
     layers = tuple(
         _layer(row, f"{case_place}.layers[{index}]")
-        for index, row in enumerate(rows)
+        for index, row in enumerate(case.layers)
         if row.kind is RowKind.LAYER
     )
-    if static.macs is None:
+    if found.macs is None:
         if layers:
             problem = "expected the MACs of a case that has layers, found null"
             raise ContradictionError(f"{place}.macs", problem)
         return None
-    uncounted = _known(static.uncounted_ops, f"{place}.uncounted_ops")
-    return StaticProfile(
+    uncounted = _known(found.uncounted_ops, f"{place}.uncounted_ops")
+    return STATIC.read(
+        found,
+        place,
         layers=layers,
-        **_known_fields(static, place, "params", "weight_bytes"),
-        peak_activation_bytes=static.peak_activation_bytes,
         uncounted=tuple(Uncounted(op, "", n, _NO_REASON) for op, n in uncounted.items()),
-        notes=static.notes,
+        generation=_generation_counts(case.generation),
     )
 
 
-def _generation_counts(found: GenerationJson) -> GenerationCounts | None:
-    if found.macs is None:
+def _generation_counts(found: Part) -> GenerationCounts | None:
+    if found is None or found.macs is None:
         return None
     return GenerationCounts(
         cache_bytes=found.cache_bytes_per_token,
@@ -167,59 +152,38 @@ def _generation_counts(found: GenerationJson) -> GenerationCounts | None:
     )
 
 
-def _layer(row: LayerJson, place: str) -> StaticLayer:
+def _layer(row: Part, place: str) -> StaticLayer:
     # The precision is that of the kernel where the engine told it: a report shows one or the other.
-    return copy_fields(
-        StaticLayer,
-        row,
-        **_known_fields(row, place, "id", "name", "domain", "params", "weight_bytes"),
-        weight_macs=0,
-        attributes={},
-        reads=None,
-        writes=None,
-        fed_by=None,
-        sparsity=None if row.sparsity is None else copy_fields(Sparsity, row.sparsity),
-    )
+    known = {"op_type": row.op_type, "precision": row.precision}
+    return LAYER.read_part(StaticLayer, "static", row, place, **known)
 
 
 # -- the measurement
 
 
-def _measurement(found: CaseJson, place: str) -> Measurement:
+def _measurement(found: Part, place: str) -> Measurement:
     times = tuple(_times(found.layers, place))
-    return copy_fields(
+    rounds = _known(found.raw, f"{place}.raw")
+    return CASE.read_part(
         Measurement,
+        "measured",
         found,
-        engine=_engine(found.engine, f"{place}.engine"),
-        rounds=tuple(map(_round, _known(found.raw, f"{place}.raw"))),
+        place,
+        rounds=tuple(_round(made, f"{place}.raw[{index}]") for index, made in enumerate(rounds)),
         latency=_latency(found.latency, found.batch_size, f"{place}.latency"),
-        seconds=_known(found.seconds, f"{place}.seconds"),
-        machine=None,
         layer_times=times or None,
-        kernels=None,
+        notes=found.notes,
     )
 
 
-def _engine(engine: EngineJson, place: str) -> EngineFacts:
-    known = _known_fields(engine, place, "name", "options", "providers")
-    return copy_fields(EngineFacts, engine, **known)
-
-
-def _latency(latency: LatencyJson, batch_size: int, place: str) -> Latency:
-    needed = _known(latency.needed, f"{place}.needed")
-    intervals = _known(latency.intervals_ms, f"{place}.intervals_ms")
+def _latency(found: Part, batch_size: int, place: str) -> Latency:
+    needed = _known(found.needed, f"{place}.needed")
+    intervals = _known(found.intervals_ms, f"{place}.intervals_ms")
     percentiles = [
-        _percentile(percent, getattr(needed, key), getattr(latency, key), getattr(intervals, key))
+        _percentile(percent, getattr(needed, key), getattr(found, key), getattr(intervals, key))
         for percent, key in zip(PERCENTS, needed.__struct_fields__, strict=True)
     ]
-    return Latency(
-        batch_size=batch_size,
-        percentiles=tuple(percentiles),
-        **_known_fields(latency, place, "confidence", "samples", "rounds"),
-        min_ns=round(_ns(_known(latency.min_ms, f"{place}.min_ms"))),
-        max_ns=round(_ns(_known(latency.max_ms, f"{place}.max_ms"))),
-        mean_ns=_ns(_known(latency.mean_ms, f"{place}.mean_ms")),
-    )
+    return LATENCY.read(found, place, batch_size=batch_size, percentiles=tuple(percentiles))
 
 
 def _percentile(
@@ -238,24 +202,20 @@ def _ns(ms: float) -> float:
     return ms * _NS_PER_MS
 
 
-def _round(made: RoundJson) -> Round:
-    block = Block(times_ns=made.times_ns, noise=made.noise, first_step=made.first_step)
-    begun = made.begun_ns
-    if begun is not None:
-        # Only the first of a block is kept; each of the others followed at once.
-        starts_ns = tuple(accumulate(made.times_ns, initial=begun.block_ns))[:-1]
-        block = replace(block, starts_ns=starts_ns)
-    return Round(
-        load_ns=round(_ns(made.load_ms)),
-        first_ns=round(_ns(made.first_ms)),
-        warmup_runs=made.warmup_runs,
-        is_steady=made.is_steady,
-        block=block,
-        starts=None if begun is None else copy_fields(RoundStarts, begun),
+def _round(found: Part, place: str) -> Round:
+    made, begun = ROUND.read(found, place), found.begun_ns
+    if begun is None:
+        return made
+    # Only the first of a block is kept; each of the others followed at once.
+    starts_ns = tuple(accumulate(made.times_ns, initial=begun.block))[:-1]
+    return replace(
+        made,
+        block=replace(made.block, starts_ns=starts_ns),
+        starts=STARTS.read_part(RoundStarts, "starts", begun, f"{place}.begun_ns"),
     )
 
 
-def _times(rows: Sequence[LayerJson], case_place: str) -> Iterator[LayerTime]:
+def _times(rows: Sequence[Part], case_place: str) -> Iterator[LayerTime]:
     """The times of the rows; a kernel's other layers are found by their ids and their `runs_in`."""
     layers = [row for row in rows if row.kind is RowKind.LAYER]
     indexes: dict[str | None, list[int]] = defaultdict(list)
@@ -286,7 +246,7 @@ def _index_of(
     name: str,
     kernel_of: str | None,
     indexes: Mapping[str | None, Sequence[int]],
-    layers: Sequence[LayerJson],
+    layers: Sequence[Part],
     place: str,
 ) -> int:
     """The index of a layer that runs in the kernel of another one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from pytest_modelperf.files.documents import Count, Figure, Positive
 from pytest_modelperf.report.picture.folding import items_of
 from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, Picture
@@ -18,10 +19,10 @@ class SeenBox(Struct, frozen=True, kw_only=True):
 
     op_type: str
     name: str
-    kernels: int = 1
-    change_ms: float | None = None
+    kernels: Positive = 1
+    change_ms: Figure | None = None
     state: BoxState = BoxState.SAME
-    inputs: tuple[int, ...] = ()
+    inputs: tuple[Count, ...] = ()
 
 
 def seen_boxes(picture: Picture) -> tuple[SeenBox, ...]:

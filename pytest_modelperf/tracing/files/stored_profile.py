@@ -16,8 +16,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, FileAdvice
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile
-from pytest_modelperf.profiler.shown.document import ProfileJson
+from pytest_modelperf.profiler.records import PROFILE, CaseProfile, LayerRow, Profile
 from pytest_modelperf.profiler.shown.document_reader import read_profile
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable
@@ -164,6 +163,6 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
         raise file.error(f"it is no profile: it is {found}")
     file.check_schema(document, SCHEMA)
     try:
-        return StoredProfile(read_profile(file.convert(document, ProfileJson)))
+        return StoredProfile(read_profile(file.convert(document, PROFILE.json_type)))
     except ContradictionError as error:
         raise file.error(error.problem, error.place) from None

@@ -10,8 +10,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
-from pytest_modelperf.profiler.doctor.document import CheckupsJson, dump_checkups
-from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
+from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkup, Checkups, Outlook
 from pytest_modelperf.profiler.doctor.report import checkup_report
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.pages import REMEDY
@@ -43,7 +42,7 @@ def shown(*checkups: Checkup, machine: MachineFacts = MACHINE, width: int | None
 
 
 def test_the_json_of_a_checkup_has_its_figures() -> None:
-    document = json.loads(dump_checkups(MACHINE, (CHECKUP,)))
+    document = json.loads(CHECKUPS.dump(Checkups(MACHINE, (CHECKUP,))))
     assert (document["schema"], document["machine"]["key"]) == (1, MACHINE.key)
     (checkup,) = document["checkups"]
     assert (checkup["rounds"], checkup["p50_ms"]) == (2, 1.5)
@@ -60,7 +59,7 @@ def test_the_json_of_a_checkup_has_null_for_what_is_no_number() -> None:
         spread=LatencySpread(inferences=math.nan, sessions=0.0),
         outlook=(Outlook(rounds=6, seconds=1.0, change=math.inf),),
     )
-    (checkup,) = json.loads(dump_checkups(MACHINE, (unknown,)))["checkups"]
+    (checkup,) = json.loads(CHECKUPS.dump(Checkups(MACHINE, (unknown,))))["checkups"]
     assert checkup["ratio"]["interval"] is None
     assert checkup["spread"] == {"inferences": None, "sessions": 0.0}
     assert checkup["outlook"][0]["detectable"] is None
@@ -90,6 +89,7 @@ def test_a_report_begins_with_the_answer_and_ends_with_what_to_do() -> None:
 1 core: fit to measure. A slowdown of 3.0 % or more is seen in 1.0 s
 2 cores: noisy. A slowdown must be 8.0 % to be seen in 1.0 s; one of 3.0 % would
   mostly be missed
+
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
   avx512_vnni, governor powersave; docker on kvm
 engine onnxruntime 1.31.1: CPUExecutionProvider,
@@ -123,8 +123,8 @@ on 2 cores allow more than 3.0 %, or give each case more time (--max-seconds)
 
 
 def test_the_json_of_a_checkup_is_read_back_by_its_type() -> None:
-    text = dump_checkups(MACHINE, (CHECKUP, replace(CHECKUP, processors=None)))
-    found = msgspec.json.decode(text, type=CheckupsJson)
+    text = CHECKUPS.dump(Checkups(MACHINE, (CHECKUP, replace(CHECKUP, processors=None))))
+    found = msgspec.json.decode(text, type=CHECKUPS.json_type)
     assert json.loads(msgspec.json.encode(found)) == json.loads(text)
 
 
@@ -137,5 +137,5 @@ def test_the_doctor_says_how_to_ask_for_huge_pages_where_weights_lack_them() -> 
 def test_the_doctor_says_what_is_odd_about_the_clocks() -> None:
     checkups = [replace(CHECKUP, notes=("the clock ticks every 4.000 ms",))] * 2
     assert shown(*checkups).count("note: the clock ticks") == 1
-    (first, _) = json.loads(dump_checkups(MACHINE, checkups))["checkups"]
+    (first, _) = json.loads(CHECKUPS.dump(Checkups(MACHINE, tuple(checkups))))["checkups"]
     assert first["notes"] == ["the clock ticks every 4.000 ms"]

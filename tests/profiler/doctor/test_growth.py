@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.profiler.doctor.document import dump_checkups
 from pytest_modelperf.profiler.doctor.growth import LEVEL, find_growth, measure_growth
+from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkups
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
@@ -168,5 +168,5 @@ def test_the_doctor_says_whether_memory_grows() -> None:
     short = replace(none, high=5000.0)
     text = shown(replace(CHECKUP, growth=short))
     assert "--max-seconds makes time for more" in text
-    document = dump_checkups(MACHINE, (replace(CHECKUP, growth=growth), CHECKUP))
+    document = CHECKUPS.dump(Checkups(MACHINE, (replace(CHECKUP, growth=growth), CHECKUP)))
     assert document.count('"growth": null') == 1

@@ -13,11 +13,11 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.comparing.document import dump_comparison
+from pytest_modelperf.comparing.records import COMPARISON
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.shown.document import ProfileJson, dump_profile
+from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.report.document import dump_document
 from tests.support.profiles import (
     make_latency,
@@ -222,7 +222,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
 
 
 def test_a_comparison_as_json(linear: Profile) -> None:
-    document = json.loads(dump_comparison(compare_profiles(linear, linear)))
+    document = json.loads(COMPARISON.dump(compare_profiles(linear, linear)))
     (case,) = document["cases"]
     # Both sides of a layer type are written as in a profile.
     (kind,) = case.pop("layer_types")
@@ -511,5 +511,5 @@ def test_a_measured_figure_that_is_no_number_is_null() -> None:
 @pytest.mark.parametrize("made", [measured_classifier, measured_cases, measured_function])
 def test_the_types_of_a_document_accept_all_that_is_written(made: Callable[[], Profile]) -> None:
     text = dump_profile(made())
-    found = msgspec.json.decode(text, type=ProfileJson)
+    found = msgspec.json.decode(text, type=PROFILE.json_type)
     assert dump_document(found) == text

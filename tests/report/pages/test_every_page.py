@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.history.page import render_history_page
+from pytest_modelperf.history.report import history_report
 from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.sweep.records import Sweep
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
@@ -47,7 +48,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "run": lambda: render_run_page(run(*map(outcome, ALL))),
     "sweep": lambda: render_sweep_page(_sweep()),
     "whatif": lambda: render_whatif_page(make_whatif(make_whatif_case(make_layers()))),
-    "history": lambda: render_history_page(make_history(make_case()), allowed_drift=0.5),
+    "history": lambda: render_page(history_report(make_history(make_case()), allowed_drift=0.5)),
     # All parts that scripts draw, of two sides.
     "parts": lambda: render_case_page(sample_data.comparison()),
 }

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.history.records import CaseHistory, History, HistoryPoint, Tag
+from pytest_modelperf.history.report import history_report
+from pytest_modelperf.report.html.render import render_page
 from tests.report.pages.browser import OpenPage, reload
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.histories import FIRST_DAY, REASON, commit_of, make_case, make_history
@@ -39,7 +40,7 @@ def open_history(open_page: OpenPage) -> OpenHistory:
     """Opens the page of a history, with the options of `open_page`."""
 
     def open_built(history: History = HISTORY, **options: object) -> Page:
-        page = open_page(render_history_page(history, COMMIT_URL), **options)
+        page = open_page(render_page(history_report(history, commit_url=COMMIT_URL)), **options)
         if history.cases:
             # Curves are drawn when they come near the view.
             card(page, 0).scroll_into_view_if_needed()
@@ -337,7 +338,7 @@ def test_a_hostile_name_is_a_text(open_history: OpenHistory, name: str) -> None:
 
 
 def test_the_drift_that_is_allowed_is_a_line_above_the_curve(open_page: OpenPage) -> None:
-    page = open_page(render_history_page(HISTORY, allowed_drift=0.5))
+    page = open_page(render_page(history_report(HISTORY, allowed_drift=0.5)))
     card(page, 0).locator(".history-budget").wait_for(state="attached")
     assert "+50.0 % allowed" in (card(page, 0).locator("svg").text_content() or "")
     line, zero = (

@@ -9,13 +9,13 @@ from itertools import pairwise
 import hypothesis.strategies as st
 from hypothesis import given
 
-from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
-from pytest_modelperf.sizing.text import (
+from pytest_modelperf.sizing.pasted import (
     render_arguments,
     render_command,
     render_table,
     with_sizes,
 )
+from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
 from pytest_modelperf.spec.model_tables import path_key
 
 if sys.version_info >= (3, 11):

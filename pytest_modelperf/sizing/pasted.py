@@ -1,4 +1,4 @@
-"""Found sizes in words: as a command, as a table of `pyproject.toml`, as arguments of a marker."""
+"""Found sizes to paste: as a command, as a table of `pyproject.toml`, as arguments of a marker."""
 
 from __future__ import annotations
 

@@ -1,0 +1,154 @@
+"""A setup as reports: what was found, each change as a diff, and what to type next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_modelperf.init.records import FileChange, Project, Remark
+from pytest_modelperf.init.surveying import Survey
+from pytest_modelperf.report.model import (
+    Block,
+    Code,
+    Line,
+    Paragraph,
+    Report,
+    Rows,
+    Section,
+    Tone,
+)
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.sizing.pasted import GUESSED
+from pytest_modelperf.sizing.records import FoundSizes
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.words import count_of, shorten_list
+
+# Of many models, remarks or lines so many are shown.
+_MOST_MODELS = 20
+_MOST_REMARKS = 20
+_MOST_LINES = 200
+_MOST_SKIPPED = 8
+_DIFF_TONES = {"+": Tone.GOOD, "-": Tone.BAD}
+_COMMIT = 'git commit -m "Test the performance of models"'
+
+
+def survey_report(survey: Survey) -> Report:
+    """The models, with the sizes that were found, and everything that was left out."""
+    project, search = survey.project, survey.search
+    models = count_of(len(search.models), "model")
+    looked = f"{models} in {count_of(search.folders, 'folder')}{_skipped(search.skipped)}"
+    return Report(
+        title="The models of a project",
+        subject=f"project: {project.root} ({project.reason})",
+        opening=(Line(text=looked),),
+        blocks=tuple(_survey_blocks(survey)),
+    )
+
+
+def _survey_blocks(survey: Survey) -> Iterator[Block]:
+    if survey.search.models:
+        yield Rows(_models_table(survey))
+    if any(found.guessed for found in survey.sizes.values()):
+        yield Paragraph((Line(text=GUESSED),))
+    by_hand = "models that did not run: write a table by hand where you know what they need"
+    for title, remarks in ((by_hand, survey.unsized), ("left out", survey.search.remarks)):
+        if remarks:
+            yield Section(title=title, blocks=(Paragraph(tuple(_remark_lines(remarks))),))
+
+
+def _remark_lines(remarks: Sequence[Remark]) -> Iterator[Line]:
+    for remark in remarks[:_MOST_REMARKS]:
+        yield Line(word=remark.path, text=remark.reason)
+    if len(remarks) > _MOST_REMARKS:
+        yield Line(text=f"and {len(remarks) - _MOST_REMARKS:,} more")
+
+
+def nothing_found(survey: Survey) -> str:
+    """Why there is no model, as the message of an error: what was searched and skipped."""
+    search = survey.search
+    where = ", ".join(str(survey.project.root / path) for path in search.looked)
+    text = f"there is no ONNX model to test in {where}"
+    if search.folders:
+        folders = count_of(search.folders, "folder")
+        text += f": {folders} searched for files named *.onnx{_skipped(search.skipped)}"
+    lines = _remark_lines(search.remarks)
+    remarks = (": ".join(filter(None, (line.word, line.text))) for line in lines)
+    advice = "Export a model into the project, or name one: modelperf init models/model.onnx"
+    return "\n".join([printable(f"{text}."), *(f"  {printable(r)}" for r in remarks), advice])
+
+
+def change_report(change: FileChange) -> Report:
+    """The change to a file as a diff."""
+    what = "new file" if change.before is None else "changed"
+    before = [] if change.before is None else change.before.splitlines()
+    lines = list(difflib.unified_diff(before, change.after.splitlines(), n=2, lineterm=""))
+    # The first two name the file; the third says of a new one that it has no line yet.
+    lines = lines[3 if change.before is None else 2 :]
+    left = len(lines) - _MOST_LINES
+    shown = (
+        Line(text=f"{what}: {change.name}", is_bold=True),
+        *(
+            Line(text=line, tone=_DIFF_TONES.get(line[:1], Tone.PLAIN))
+            for line in lines[:_MOST_LINES]
+        ),
+        *([Line(text=f"... and {count_of(left, 'more line')}")] if left > 0 else []),
+    )
+    return Report(title=change.name, blocks=(Paragraph(shown),))
+
+
+def notes_report(notes: Sequence[str]) -> Report:
+    lines = (Line(word="note", text=note) for note in notes)
+    return Report(title="What only you can do", blocks=(Paragraph(tuple(lines)),))
+
+
+def next_report(project: Project, files: Sequence[str], baselines: str, here: Path) -> Report:
+    """The three commands that follow: record, commit, check. `files` are to be committed."""
+    place = "" if here == project.root else f" in {project.root}"
+    begin = "git init && " if project.repository is None else ""
+    added = " ".join(shell_path(path) for path in (*files, baselines))
+    commands = {
+        "record": "pytest --modelperf --modelperf-update-baseline",
+        "commit": f"{begin}git add {added} && {_COMMIT}",
+        "check": "pytest --modelperf",
+    }
+    return Report(
+        title="What to type next",
+        blocks=(
+            Paragraph((Line(text=f"next, type{place}", is_bold=True),)),
+            *(Code(word, command, is_command=True) for word, command in commands.items()),
+        ),
+    )
+
+
+def noise_report(answers: Sequence[str]) -> Report:
+    lines = (Line(word="noise of this machine", text=answer) for answer in answers)
+    advice = Line(text="modelperf doctor says more, and what to do")
+    return Report(title="The noise of this machine", blocks=(Paragraph((*lines, advice)),))
+
+
+def _models_table(survey: Survey) -> Table:
+    models = survey.search.models
+    rows = []
+    for path in models[:_MOST_MODELS]:
+        if path in survey.sizes:
+            rows.append((path, "new", _describe_sizes(survey.sizes[path])))
+        else:
+            rows.append((path, "there" if path in survey.declared else "by hand", ""))
+    left = len(models) - _MOST_MODELS
+    columns = tuple(Column(title, is_text=True) for title in ("model", "table", "sizes"))
+    caption = f"and {count_of(left, 'more model')}" if left > 0 else ""
+    return Table("", columns, tuple(rows), caption=caption)
+
+
+def _describe_sizes(found: FoundSizes) -> str:
+    """The sizes of a table in one cell."""
+    dims = (
+        f"{each.name}={each.size}{' (a guess)' if each.is_guess else ''}" for each in found.dims
+    )
+    return ", ".join([*dims, *found.input_texts])
+
+
+def _skipped(skipped: Sequence[str]) -> str:
+    return f", without {shorten_list(skipped, _MOST_SKIPPED)}" if skipped else ""
