@@ -251,9 +251,9 @@ def _only_on_page(report: Report) -> Report:
     """The report of a page, as a part of one that has another text."""
     return replace(
         report,
-        opening=tuple(replace(line, on=On.PAGE) for line in report.opening),
-        blocks=tuple(replace(block, on=On.PAGE) for block in report.blocks),
-        closing=tuple(replace(line, on=On.PAGE) for line in report.closing),
+        opening=tuple(replace(line, on=line.on & On.PAGE) for line in report.opening),
+        blocks=tuple(replace(block, on=block.on & On.PAGE) for block in report.blocks),
+        closing=tuple(replace(line, on=line.on & On.PAGE) for line in report.closing),
     )
 
 

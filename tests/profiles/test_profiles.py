@@ -50,6 +50,7 @@ from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
 from pytest_modelperf.profiles.store import ProfileStore
 from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.records import place_layers
@@ -1089,6 +1090,16 @@ Relu                   1        0          0.0 %
 total                  5  442.5 k                 4.990
 no ms: it runs in the kernels of other layers, or not at all
 """)
+
+
+def test_a_page_of_a_profile_within_another_report_has_nothing_of_its_text() -> None:
+    found = put_beside_work(named(timed(5)))
+    page = render_page(work_and_time_report(found))
+    assert "kept 2026-01-31 12:05 UTC" in page
+    assert "flops and time by layer type" in page
+    # These lines are in a table of the page.
+    assert '<p class="line">machine ' not in page
+    assert "no roofline" not in page
 
 
 # -- as CSV
