@@ -331,8 +331,15 @@ def _follower(path: Path) -> Callable[[object], object]:
     if len(path) == 1:
         return attrgetter(path[0])
 
+    first, rest = attrgetter(path[0]), path[1:]
+    # Documents have thousands of layers, and most paths have two parts.
+    last = attrgetter(*rest) if len(rest) == 1 and rest[0].isidentifier() else None
+
     def follow(record: object) -> object:
-        return _follow(record, path)
+        found = first(record)
+        if found is None or last is None or isinstance(found, tuple):
+            return _follow(found, rest)
+        return last(found)
 
     return follow
 

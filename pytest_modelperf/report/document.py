@@ -25,6 +25,9 @@ Json: TypeAlias = (
 
 SCHEMA = 1
 
+# Most values of a document are of these.
+_ALWAYS_FINITE = frozenset({str, int, bool, type(None)})
+
 # Thousands of samples: `indent` would give each a line. A JSON string has no line breaks.
 _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
 # `##[group]` and `##vso[...]`, which the log of a CI job may obey anywhere in a line.
@@ -72,6 +75,8 @@ def number(value: float | None) -> float | None:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401  # any value of JSON
+    if type(value) in _ALWAYS_FINITE:
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
